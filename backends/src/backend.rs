@@ -1,0 +1,228 @@
+//! What every way to hold an agent's context as files has in common, and the list of those there are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::direct::Direct;
+use crate::fuse::Counters;
+use crate::fuse::connection::{Connection, detach};
+use crate::mounted::Mounted;
+
+/// What a backend can do, so that cells which make no sense for it are skipped with a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capabilities {
+    /// It returns the bytes that were written to it.
+    pub holds_data: bool,
+    /// What it holds is still there after its daemon has been stopped and started.
+    pub persistent: bool,
+    /// A daemon of its own counts what reaches it.
+    pub counts_requests: bool,
+}
+
+/// Something a backend needs on the machine before it can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Need {
+    /// What it is, such as a device or a program.
+    pub name: String,
+    /// Why it is needed.
+    pub why: String,
+}
+
+/// What a backend is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// Its name on the command line and in results.
+    pub name: String,
+    /// What it is, in one sentence.
+    pub summary: String,
+    /// What survives a killed daemon and power loss, by the last call that returned.
+    pub durability: String,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// Processes that must run beside the agent for its files to be there.
+    pub daemons: u32,
+    /// Mounts that must exist for its files to be there.
+    pub mounts: u32,
+    /// What must be on the machine, beside the kernel's own file system and the `ctxbench` binary.
+    pub needs: Vec<Need>,
+    /// Lines of this project's code that must work for its files to be there, without comments and tests.
+    pub lines_of_code: u32,
+}
+
+/// The versions of every part of a backend, by part.
+pub type Receipt = BTreeMap<String, String>;
+
+/// Why a backend cannot be used here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason} (fix: {fix})")]
+pub struct Unavailable {
+    /// What is missing.
+    pub reason: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+/// Where a workspace may live.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// An empty directory of the workspace's own.
+    pub dir: PathBuf,
+    /// The `ctxbench` binary, for daemons.
+    pub program: PathBuf,
+    /// How long a daemon may take to start or to stop.
+    pub patience: Duration,
+}
+
+/// A way of giving an agent its context as files.
+pub trait Backend: Send + Sync {
+    /// What it is; the same on every machine.
+    fn describe(&self) -> Description;
+
+    /// The versions of its parts on this machine. No receipt, no measurement.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if it cannot be used here.
+    fn receipt(&self) -> Result<Receipt, Unavailable>;
+
+    /// Opens an empty workspace, or the one that an earlier workspace left at the same site.
+    ///
+    /// # Errors
+    /// If it cannot be brought up; nothing of it stays behind but files in `site.dir`.
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>>;
+}
+
+/// A backend opened for one block. Dropping it takes everything down, whatever state it is in.
+pub trait Workspace: Send {
+    /// The directory that the agent works in.
+    fn root(&self) -> &Path;
+
+    /// What it takes to end a call that hangs in this workspace, from another thread.
+    fn lifeline(&self) -> Lifeline;
+
+    /// The process that serves the files, where there is one.
+    fn daemon(&self) -> Option<u32>;
+
+    /// From the start of the daemon to a usable mount; zero where nothing has to start.
+    fn time_to_ready(&self) -> Duration;
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// If the file system or the store reports one.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Empties the kernel's caches, machine-wide; a daemon keeps its own.
+    ///
+    /// # Errors
+    /// If this user may not.
+    fn drop_caches(&mut self) -> io::Result<()>;
+
+    /// Stops the daemon, empties the kernel's caches, and starts the daemon again.
+    ///
+    /// # Errors
+    /// As [`Workspace::drop_caches`] and [`Backend::open`].
+    fn restart(&mut self) -> io::Result<()>;
+
+    /// Sets the daemon's counters to zero, where there are any.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    fn reset_counters(&mut self) -> io::Result<()>;
+
+    /// What reached the daemon since the last reset; `None` where nothing counts.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    fn counters(&mut self) -> io::Result<Option<Counters>>;
+
+    /// How the daemon ended, if it has although nobody told it to.
+    fn obituary(&mut self) -> Option<String>;
+
+    /// Takes everything down in order. Files in the site stay.
+    ///
+    /// # Errors
+    /// If it had to be done by force.
+    fn close(self: Box<Self>) -> io::Result<()>;
+}
+
+/// What it takes to end a call that hangs.
+#[derive(Clone, Debug)]
+pub struct Lifeline {
+    pub(crate) daemon: Option<u32>,
+    pub(crate) mount: Option<(PathBuf, Option<Connection>)>,
+}
+
+/// What cutting a lifeline has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Severed {
+    /// The FUSE connection was aborted.
+    pub aborted: bool,
+    /// The daemon was killed.
+    pub killed: bool,
+}
+
+impl Lifeline {
+    /// Aborts the connection, kills the daemon and detaches the mount. Calls that hang in it fail.
+    pub fn sever(&self) -> Severed {
+        let connection = self.mount.as_ref().and_then(|(_, connection)| *connection);
+        let aborted = connection.is_some_and(|connection| connection.abort().is_ok());
+        let pid = self.daemon.and_then(|pid| Pid::from_raw(pid as i32));
+        let killed = pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok());
+        if let Some((dir, _)) = &self.mount {
+            // An error means that nothing is mounted there any more.
+            let _ = detach(dir);
+        }
+        Severed { aborted, killed }
+    }
+}
+
+/// Every backend there is, in the order of reports.
+pub fn registry() -> Vec<Box<dyn Backend>> {
+    vec![
+        Box::new(Direct),
+        Box::new(Mounted::Null),
+        Box::new(Mounted::Memory),
+        Box::new(Mounted::Sqlite),
+    ]
+}
+
+/// The backend called `name`.
+pub fn find(name: &str) -> Option<Box<dyn Backend>> {
+    registry()
+        .into_iter()
+        .find(|backend| backend.describe().name == name)
+}
+
+/// Writes back what is dirty under `dir` and empties the kernel's caches of the whole machine.
+pub(crate) fn drop_machine_caches(dir: &Path) -> io::Result<()> {
+    // Dirty pages cannot be dropped.
+    rustix::fs::syncfs(std::fs::File::open(dir)?)?;
+    std::fs::write("/proc/sys/vm/drop_caches", b"3").map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("dropping the kernel's caches needs root: {error}"),
+        )
+    })
+}
+
+/// Whether [`Workspace::drop_caches`] can work for this user.
+pub fn can_drop_caches() -> bool {
+    let caches = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/proc/sys/vm/drop_caches");
+    caches.is_ok()
+}
+
+/// The release of the running kernel.
+pub(crate) fn kernel() -> String {
+    let name = rustix::system::uname();
+    name.release().to_string_lossy().into_owned()
+}

@@ -1,0 +1,96 @@
+//! A plain directory: what every other backend is compared with.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::backend::{
+    Backend, Capabilities, Description, Lifeline, Receipt, Site, Unavailable, Workspace,
+    drop_machine_caches, kernel,
+};
+use crate::fuse::Counters;
+
+/// Files in a directory of the file system that is there anyway.
+pub(crate) struct Direct;
+
+struct Directory {
+    root: PathBuf,
+}
+
+impl Backend for Direct {
+    fn describe(&self) -> Description {
+        Description {
+            name: "direct".to_owned(),
+            summary: "a plain directory".to_owned(),
+            durability: "what has been written survives a killed process; fsync makes it survive power loss, as the file system below promises".to_owned(),
+            capabilities: Capabilities {
+                holds_data: true,
+                persistent: true,
+                counts_requests: false,
+            },
+            daemons: 0,
+            mounts: 0,
+            needs: Vec::new(),
+            lines_of_code: env!("CTXBENCH_LINES_DIRECT").parse().unwrap_or(0),
+        }
+    }
+
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
+        Ok(Receipt::from([("kernel".to_owned(), kernel())]))
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        let root = site.dir.join("root");
+        std::fs::create_dir_all(&root)?;
+        Ok(Box::new(Directory { root }))
+    }
+}
+
+impl Workspace for Directory {
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn lifeline(&self) -> Lifeline {
+        Lifeline {
+            daemon: None,
+            mount: None,
+        }
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
+
+    fn time_to_ready(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(std::fs::File::open(&self.root)?)?)
+    }
+
+    fn drop_caches(&mut self) -> io::Result<()> {
+        drop_machine_caches(&self.root)
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.drop_caches()
+    }
+
+    fn reset_counters(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> io::Result<Option<Counters>> {
+        Ok(None)
+    }
+
+    fn obituary(&mut self) -> Option<String> {
+        None
+    }
+
+    fn close(self: Box<Self>) -> io::Result<()> {
+        Ok(())
+    }
+}

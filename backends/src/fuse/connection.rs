@@ -1,0 +1,234 @@
+//! Mounts as the kernel lists them, and how to get rid of one that no longer answers.
+//!
+//! Nothing here touches the mounted directory itself, so nothing here can hang on it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::mount::{UnmountFlags, unmount};
+
+/// Where the kernel offers FUSE connections for control, once `fusectl` is mounted there.
+pub const FUSECTL: &str = "/sys/fs/fuse/connections";
+
+/// One line of `/proc/self/mountinfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is mounted.
+    pub at: PathBuf,
+    /// Its type, such as `ext4` or `fuse.ctxbench-sqlite`.
+    pub kind: String,
+    /// Its source, such as a device.
+    pub source: String,
+    /// Mount options and super block options, joined by commas.
+    pub options: String,
+    /// Device number, major and minor.
+    pub device: (u32, u32),
+}
+
+impl Mount {
+    /// Whether this is a FUSE mount.
+    pub fn is_fuse(&self) -> bool {
+        self.kind == "fuse" || self.kind.starts_with("fuse.")
+    }
+
+    /// Whether `ctxbench mount` made this mount.
+    pub fn is_ours(&self) -> bool {
+        self.kind.starts_with("fuse.ctxbench") || self.source.starts_with("ctxbench-")
+    }
+}
+
+/// All mounts of this process's namespace, in mount order.
+///
+/// # Errors
+/// If `/proc` is not mounted.
+pub fn mounts() -> io::Result<Vec<Mount>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    Ok(table
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse_mount)
+        .collect())
+}
+
+/// The topmost mount exactly at `dir`, without touching `dir` itself.
+///
+/// # Errors
+/// If `/proc` is not mounted, or the parent of `dir` cannot be resolved.
+pub fn mount_at(dir: &Path) -> io::Result<Option<Mount>> {
+    let dir = resolve_parent(dir)?;
+    Ok(mounts()?.into_iter().rev().find(|mount| mount.at == dir))
+}
+
+/// The mount that `path` lies on.
+///
+/// # Errors
+/// As [`mounts`]; `path` is resolved, so it must exist.
+pub fn mount_of(path: &Path) -> io::Result<Option<Mount>> {
+    let path = path.canonicalize()?;
+    let within = |mount: &Mount| path.starts_with(&mount.at);
+    let longest = |mount: &Mount| mount.at.as_os_str().len();
+    Ok(mounts()?.into_iter().filter(within).max_by_key(longest))
+}
+
+/// Makes `dir` absolute by resolving its parent only: resolving a dead mount itself would fail.
+fn resolve_parent(dir: &Path) -> io::Result<PathBuf> {
+    match (dir.parent(), dir.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = if parent.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                parent
+            };
+            let unresolved = parent.canonicalize()?.join(name);
+            // A symbolic link to the mount point is resolved; a mount point is no link, so reading it is safe.
+            match std::fs::read_link(&unresolved) {
+                Ok(_) => unresolved.canonicalize(),
+                Err(_) => Ok(unresolved),
+            }
+        }
+        _ => dir.canonicalize(),
+    }
+}
+
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let device = text(fields.nth(2)?);
+    let (major, minor) = device.split_once(':')?;
+    let at = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
+    let mount_options = text(fields.next()?);
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let kind = text(fields.next()?);
+    let source = text(fields.next()?);
+    let super_options = text(fields.next()?);
+    Some(Mount {
+        at,
+        kind,
+        source,
+        options: format!("{mount_options},{super_options}"),
+        device: (major.parse().ok()?, minor.parse().ok()?),
+    })
+}
+
+/// Turns the octal escapes of the mount table (`\040` for a space) back into bytes.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = after
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match octal {
+            Some(escaped) if byte == b'\\' => {
+                bytes.push(escaped);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+/// A FUSE connection, by the number under which the kernel lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection(u32);
+
+impl Connection {
+    /// The connection behind a FUSE mount.
+    pub fn of(mount: &Mount) -> Option<Self> {
+        mount.is_fuse().then_some(Self(mount.device.1))
+    }
+
+    /// Fails all waiting and all future requests of the connection: the one way to get a process out
+    /// of uninterruptible sleep in a request that the daemon never answers.
+    ///
+    /// # Errors
+    /// If `fusectl` is not mounted, or the connection belongs to another user.
+    pub fn abort(self) -> io::Result<()> {
+        std::fs::write(format!("{FUSECTL}/{}/abort", self.0), b"1")
+    }
+}
+
+/// Whether connections can be aborted through [`FUSECTL`].
+pub fn fusectl_is_mounted() -> bool {
+    mounts().is_ok_and(|mounts| mounts.iter().any(|mount| mount.at == Path::new(FUSECTL)))
+}
+
+/// Takes a mount out of the tree at once, even if it is in use or its daemon is dead.
+///
+/// # Errors
+/// If neither the kernel nor `fusermount3` lets this user do it.
+pub fn detach(dir: &Path) -> io::Result<()> {
+    match unmount(dir, UnmountFlags::DETACH) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::PERM) => fusermount_detach(dir),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn fusermount_detach(dir: &Path) -> io::Result<()> {
+    let output = Command::new("fusermount3")
+        .args(["-u", "-z", "--"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| io::Error::new(error.kind(), format!("running fusermount3: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("fusermount3: {}", said.trim())))
+}
+
+/// Whether the mount at `dir` answers `ENOTCONN`: its daemon has died and left it behind.
+///
+/// Asks in a thread of its own, because a mount whose daemon is stuck does not answer at all.
+pub fn is_dead(dir: &Path) -> bool {
+    let (sender, answer) = std::sync::mpsc::channel();
+    let dir = dir.to_owned();
+    let ask = move || {
+        let died = rustix::fs::access(dir.as_os_str().as_bytes(), rustix::fs::Access::READ_OK)
+            == Err(rustix::io::Errno::NOTCONN);
+        // Nobody listens any more if the answer took too long.
+        let _ = sender.send(died);
+    };
+    std::thread::spawn(ask);
+    answer
+        .recv_timeout(std::time::Duration::from_secs(2))
+        .unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_table_line_is_read_with_escapes_and_optional_fields() {
+        let line = br"41 28 0:52 / /tmp/a\040b\134c rw,nosuid shared:5 master:2 - fuse.ctxbench-sqlite notes.db rw,user_id=0";
+        let mount = parse_mount(line).unwrap();
+        assert_eq!(mount.at, Path::new(r"/tmp/a b\c"));
+        assert_eq!(mount.kind, "fuse.ctxbench-sqlite");
+        assert_eq!(mount.device, (0, 52));
+        assert_eq!(mount.options, "rw,nosuid,rw,user_id=0");
+        assert!(mount.is_fuse() && mount.is_ours());
+        assert_eq!(Connection::of(&mount), Some(Connection(52)));
+        assert_eq!(parse_mount(b""), None);
+        assert_eq!(parse_mount(b"41 28 0:52 / /x rw"), None);
+    }
+
+    #[test]
+    fn the_mount_of_a_path_is_the_longest_that_holds_it() {
+        let root = mount_of(Path::new("/")).unwrap().unwrap();
+        assert_eq!(root.at, Path::new("/"));
+        let proc = mount_of(Path::new("/proc/self")).unwrap().unwrap();
+        assert_eq!(proc.kind, "proc");
+        assert_eq!(mount_at(Path::new("/proc")).unwrap(), Some(proc));
+        assert_eq!(mount_at(Path::new("/proc/self")).unwrap(), None);
+    }
+}

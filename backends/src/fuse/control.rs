@@ -1,0 +1,138 @@
+//! The control socket of a mount: how another process reads its counters.
+//!
+//! One request a connection, one line each way: the request is a word, the answer is JSON. It works
+//! while the mount itself is stuck, and asking it sends no FUSE request.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::counters::Counters;
+use super::filesystem::Mounted;
+
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be asked of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Command {
+    /// Answer the counters.
+    Counters,
+    /// Set the counters to zero.
+    Reset,
+    /// Make everything durable.
+    Sync,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Answer {
+    Counters(Counters),
+    Done,
+    Failed(String),
+}
+
+/// Asks the mount whose control socket is at `socket`.
+///
+/// # Errors
+/// If nobody listens there, the answer takes longer than ten seconds, or the command failed.
+pub fn ask(socket: &Path, command: Command) -> io::Result<Counters> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    serde_json::to_writer(&mut stream, &command)?;
+    stream.write_all(b"\n")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    match serde_json::from_str(&line)? {
+        Answer::Counters(counters) => Ok(counters),
+        Answer::Done => Ok(Counters::default()),
+        Answer::Failed(reason) => Err(io::Error::other(reason)),
+    }
+}
+
+/// Listens at `socket` and answers until the process ends.
+pub(crate) fn listen(socket: &Path, mounted: Arc<Mounted>) -> io::Result<()> {
+    let listener = UnixListener::bind(socket)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
+    let serve = move || {
+        for stream in listener.incoming().flatten() {
+            if let Err(error) = answer(stream, &mounted) {
+                tracing::warn!(%error, "control socket");
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(serve)?;
+    Ok(())
+}
+
+fn answer(mut stream: UnixStream, mounted: &Mounted) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    let answer = match serde_json::from_str(&line) {
+        Ok(Command::Counters) => Answer::Counters(Counters {
+            fuse: mounted.recorder.snapshot(),
+            store: mounted
+                .store
+                .counters()
+                .into_iter()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+            inodes: mounted.inodes.len(),
+        }),
+        Ok(Command::Reset) => {
+            mounted.recorder.reset();
+            Answer::Done
+        }
+        Ok(Command::Sync) => match mounted.store.sync() {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Failed(error.to_string()),
+        },
+        Err(error) => Answer::Failed(format!("unknown command {:?}: {error}", line.trim())),
+    };
+    serde_json::to_writer(&mut stream, &answer)?;
+    stream.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryStore;
+    use crate::store::{Caller, Timestamp};
+
+    #[test]
+    fn answers_counters_and_refuses_the_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control");
+        let owner = Caller {
+            uid: 0,
+            gid: 0,
+            now: Timestamp(0),
+        };
+        let mounted = Arc::new(Mounted::new(Arc::new(MemoryStore::new(&owner))));
+        listen(&socket, Arc::clone(&mounted)).unwrap();
+        drop(mounted.recorder.start(super::super::Opcode::Read));
+
+        let counters = ask(&socket, Command::Counters).unwrap();
+        assert_eq!(counters.count(super::super::Opcode::Read), 1);
+        ask(&socket, Command::Sync).unwrap();
+        ask(&socket, Command::Reset).unwrap();
+        assert_eq!(ask(&socket, Command::Counters).unwrap().requests(), 0);
+
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.write_all(b"\"explode\"\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.contains("unknown command"), "{line}");
+    }
+}

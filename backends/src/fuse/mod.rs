@@ -1,0 +1,16 @@
+//! The one FUSE front end, for every [`Store`](crate::store::Store): mounting, the inode table, what
+//! the kernel may cache, threads, and a counter and a histogram for each FUSE opcode.
+//!
+//! No store's own logic is here, and nothing outside this module speaks FUSE.
+
+pub mod connection;
+mod control;
+mod counters;
+mod filesystem;
+mod inodes;
+mod policy;
+mod serve;
+
+pub use control::{Command, ask};
+pub use counters::{Counters, Opcode, OpcodeCount};
+pub use serve::{MountError, MountOptions, Stop, check_device, serve};

@@ -1,0 +1,17 @@
+//! Ways to hold an agent's context as files.
+//!
+//! A [`backend::Backend`] opens a [`backend::Workspace`] for one measured block. Backends that are
+//! file systems of our own implement [`store::Store`] and are served by the one FUSE front end in
+//! [`fuse`]. What agents do with the files, how it is measured and what follows from it live in
+//! other rooms.
+
+pub mod backend;
+mod direct;
+pub mod fuse;
+pub mod memory;
+mod mounted;
+pub mod null;
+pub mod sqlite;
+pub mod store;
+
+pub use mounted::READY;

@@ -1,0 +1,95 @@
+//! One SQLite connection: prepared statements, transactions, and SQLite's errors as the caller sees them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
+
+use crate::store::{Errno, Result, StoreError};
+
+/// What the store counts of its own work.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) statements: AtomicU64,
+    pub(super) commits: AtomicU64,
+    pub(super) syncs: AtomicU64,
+    pub(super) checkpoints: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection and its tally.
+#[derive(Debug)]
+pub(super) struct Db {
+    pub(super) connection: Connection,
+    tally: Arc<Tally>,
+}
+
+impl Db {
+    pub(super) fn new(connection: Connection, tally: Arc<Tally>) -> Self {
+        // More than there are statements in this module, so that each is compiled once.
+        connection.set_prepared_statement_cache_capacity(64);
+        Self { connection, tally }
+    }
+
+    /// A compiled statement, counted.
+    pub(super) fn statement(&self, sql: &'static str) -> Result<CachedStatement<'_>> {
+        Tally::add(&self.tally.statements);
+        Ok(self.connection.prepare_cached(sql)?)
+    }
+
+    /// Runs a statement that returns no rows; answers how many it changed.
+    pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> Result<usize> {
+        Ok(self.statement(sql)?.execute(params)?)
+    }
+
+    /// The first row of a query, if there is one.
+    pub(super) fn row<T>(
+        &self,
+        sql: &'static str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>> {
+        Ok(self.statement(sql)?.query_row(params, read).optional()?)
+    }
+
+    /// Runs `work` in a transaction: all of it happens, or nothing.
+    pub(super) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        if !self.connection.is_autocommit() {
+            // Only a panic inside `work` leaves a transaction open; what it did must not be kept.
+            self.execute("ROLLBACK", ())?;
+        }
+        self.execute("BEGIN IMMEDIATE", ())?;
+        let result = work(self).and_then(|value| {
+            self.execute("COMMIT", ())?;
+            Ok(value)
+        });
+        match &result {
+            Ok(_) => Tally::add(&self.tally.commits),
+            // A full disk makes SQLite roll back by itself.
+            Err(_) if self.connection.is_autocommit() => {}
+            Err(_) => {
+                self.execute("ROLLBACK", ())?;
+            }
+        }
+        result
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        let errno = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Errno::NOSPC,
+            Some(ErrorCode::ReadOnly) => Errno::ROFS,
+            Some(ErrorCode::OutOfMemory) => Errno::NOMEM,
+            Some(ErrorCode::TooBig) => Errno::FBIG,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Errno::BUSY,
+            _ => Errno::IO,
+        };
+        StoreError::storage(errno, format!("SQLite: {error}"))
+    }
+}

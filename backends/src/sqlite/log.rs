@@ -1,0 +1,114 @@
+//! The write-ahead log: made durable by `fsync`, and copied into the database off the request path.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use rusqlite::hooks::Wal;
+use rusqlite::wal::CheckpointMode;
+
+use super::db::Tally;
+use super::open::{self, OpenError};
+use crate::store::{Errno, Result, StoreError};
+
+/// Pages in the log after which it is copied into the database: 4 MiB.
+const CHECKPOINT_PAGES: i32 = 1000;
+
+/// Pages in the log after which the writer itself waits for a checkpoint: 256 MiB.
+const CHECKPOINT_PAGES_MAX: i32 = 65_536;
+
+/// The log file of a database, held open to be synced.
+///
+/// SQLite locks the database and its shared memory, never the log, so a descriptor of our own is
+/// safe. SQLite keeps the file for as long as a connection is open.
+#[derive(Debug)]
+pub(super) struct Log {
+    file: File,
+    tally: Arc<Tally>,
+}
+
+impl Log {
+    /// Opens the log of the database at `path`, which a first transaction has created, and makes
+    /// the directory entries of both files durable.
+    pub(super) fn open(path: &Path, tally: Arc<Tally>) -> std::result::Result<Self, OpenError> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let log = PathBuf::from(log);
+        let file = File::open(&log).map_err(|error| open::unreadable(&log, &error))?;
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        File::open(dir.unwrap_or(Path::new(".")))
+            .and_then(|dir| dir.sync_all())
+            .map_err(|error| open::unreadable(path, &error))?;
+        Ok(Self { file, tally })
+    }
+
+    /// Makes every committed transaction durable: what is no longer in the log, a checkpoint has
+    /// synced into the database before it left the log.
+    pub(super) fn sync(&self) -> Result<()> {
+        Tally::add(&self.tally.syncs);
+        self.file
+            .sync_data()
+            .map_err(|error| StoreError::storage(Errno::IO, format!("syncing the log: {error}")))
+    }
+}
+
+/// A thread that copies the log into the database, through a connection of its own.
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    wake: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    /// Starts the thread, and has the writing connection wake it when the log has grown.
+    pub(super) fn start(
+        writer: &mut Connection,
+        own: Connection,
+        tally: Arc<Tally>,
+    ) -> rusqlite::Result<Self> {
+        // One pending wake-up is enough: a checkpoint takes all there is.
+        let (wake, woken) = sync_channel(1);
+        let hook_wake = wake.clone();
+        writer.wal_hook(Some(move |wal: &mut Wal, pages| {
+            if pages >= CHECKPOINT_PAGES_MAX {
+                if let Err(error) = wal.checkpoint_v2(CheckpointMode::RESTART) {
+                    tracing::warn!(%error, pages, "the log cannot be emptied");
+                }
+            } else if pages >= CHECKPOINT_PAGES {
+                // Full means that a wake-up is pending.
+                let _ = hook_wake.try_send(());
+            }
+            Ok(())
+        }))?;
+        let thread = std::thread::Builder::new()
+            .name("checkpoint".to_owned())
+            .spawn(move || run(&own, &woken, &tally))
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        Ok(Self {
+            wake: Some(wake),
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends the thread. The writer's hook must be gone, or the thread goes on waiting for it.
+    pub(super) fn stop(&mut self) {
+        self.wake.take();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpoint thread panicked");
+        }
+    }
+}
+
+fn run(connection: &Connection, woken: &Receiver<()>, tally: &Tally) {
+    while woken.recv().is_ok() {
+        match connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
+            Ok(_) => Tally::add(&tally.checkpoints),
+            Err(error) => tracing::warn!(%error, "checkpoint"),
+        }
+    }
+}

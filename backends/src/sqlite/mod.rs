@@ -1,0 +1,476 @@
+//! A [`Store`] in one SQLite file.
+//!
+//! # What survives
+//!
+//! Every operation is one transaction in SQLite's write-ahead log, committed before the operation
+//! returns. So when `write`, `close`, `rename` or any other call has returned, its effect survives a
+//! killed daemon, complete and in order. It survives power loss once `fsync` of any file or directory
+//! of the mount has returned after it: `fsync` makes the whole log durable, up to what the disk
+//! promises. `close` without `fsync` promises nothing about power loss; after one, the file system
+//! is in the state of some earlier moment, never a mixture.
+//!
+//! # Limits
+//!
+//! Files up to 512 GiB, 2³⁹ inodes. Space is allocated on write: `fallocate` reserves nothing.
+
+mod content;
+mod db;
+mod log;
+mod names;
+mod nodes;
+mod open;
+mod xattrs;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT,
+    RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
+};
+use db::{Db, Tally};
+use log::{Checkpointer, Log};
+pub use open::{OpenError, SCHEMA_VERSION};
+use open::{Ownership, connect, own, prepare, unreadable};
+
+/// A file system in one SQLite database.
+#[derive(Debug)]
+pub struct SqliteStore {
+    // Order matters when dropped: connections close before the ownership lock ends.
+    db: Mutex<Db>,
+    checkpointer: Checkpointer,
+    log: Log,
+    next_ino: AtomicU64,
+    tally: Arc<Tally>,
+    path: PathBuf,
+    _ownership: Ownership,
+}
+
+impl SqliteStore {
+    /// Opens the file system in the database at `path`; creates one, whose root belongs to `owner`,
+    /// where there is none.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; the database is as it was.
+    pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
+        let ownership = own(path)?;
+        let connection = connect(path)?;
+        prepare(&connection, path)?;
+        let tally = Arc::new(Tally::default());
+        let mut db = Db::new(connection, Arc::clone(&tally));
+        let store_error = |error: StoreError| unreadable(path, &error);
+        let next_ino = db
+            .transaction(|db| {
+                create_root(db, owner)?;
+                reclaim_orphans(db)?;
+                let max = db.row("SELECT max(ino) FROM inode", (), |row| row.get(0))?;
+                // Written at every opening, so that there is a log to sync.
+                db.execute("UPDATE inode SET nlink = nlink WHERE ino = 1", ())?;
+                Ok(nodes::unsigned(max.unwrap_or(1)) + 1)
+            })
+            .map_err(store_error)?;
+        let log = Log::open(path, Arc::clone(&tally))?;
+        let checkpointer =
+            Checkpointer::start(&mut db.connection, connect(path)?, Arc::clone(&tally))
+                .map_err(|error| unreadable(path, &error))?;
+        Ok(Self {
+            db: Mutex::new(db),
+            checkpointer,
+            log,
+            next_ino: AtomicU64::new(next_ino),
+            tally,
+            path: path.to_owned(),
+            _ownership: ownership,
+        })
+    }
+
+    fn db(&self) -> MutexGuard<'_, Db> {
+        // A transaction that a panic left open is rolled back by the next one.
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn transaction<T>(&self, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
+        self.db().transaction(work)
+    }
+
+    fn new_ino(&self) -> Result<Ino> {
+        let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
+        if ino > content::INO_MAX {
+            return Err(Errno::NOSPC.into());
+        }
+        Ok(ino)
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        if let Err(error) = self.db().connection.wal_hook(None::<fn(&mut _, _) -> _>) {
+            tracing::warn!(%error, "removing the log hook");
+        }
+        self.checkpointer.stop();
+    }
+}
+
+fn create_root(db: &Db, owner: &Caller) -> Result<()> {
+    if nodes::find(db, ROOT)?.is_some() {
+        return Ok(());
+    }
+    let root = Attr {
+        ino: ROOT,
+        kind: Kind::Directory,
+        permissions: 0o755,
+        nlink: 2,
+        uid: owner.uid,
+        gid: owner.gid,
+        rdev: 0,
+        size: 0,
+        blocks: 0,
+        atime: owner.now,
+        mtime: owner.now,
+        ctime: owner.now,
+        btime: owner.now,
+    };
+    nodes::insert(db, &root, Some(ROOT), &[])
+}
+
+/// Frees what was unlinked but still open when an earlier mount ended.
+fn reclaim_orphans(db: &Db) -> Result<()> {
+    let mut orphans = Vec::new();
+    {
+        let mut statement = db.statement("SELECT ino FROM inode WHERE nlink = 0")?;
+        let mut rows = statement.query(())?;
+        while let Some(row) = rows.next()? {
+            orphans.push(nodes::unsigned(row.get(0)?));
+        }
+    }
+    orphans.into_iter().try_for_each(|ino| reclaim(db, ino))
+}
+
+fn reclaim(db: &Db, ino: Ino) -> Result<()> {
+    let deleted = db.execute(
+        "DELETE FROM inode WHERE ino = ?1 AND nlink = 0",
+        [nodes::signed(ino)],
+    )?;
+    if deleted > 0 {
+        content::clear(db, ino)?;
+        xattrs::clear(db, ino)?;
+    }
+    Ok(())
+}
+
+impl Store for SqliteStore {
+    fn kind(&self) -> &'static str {
+        "sqlite"
+    }
+
+    fn coherence(&self) -> Coherence {
+        Coherence::Exclusive
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        names::lookup(&self.db(), parent, name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        nodes::get(&self.db(), ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        self.transaction(|db| {
+            let mut attr = match change.size {
+                Some(_) => nodes::get_file(db, ino)?,
+                None => nodes::get(db, ino)?,
+            };
+            if let Some(size) = change.size {
+                content::truncate(db, &mut attr, size)?;
+            }
+            change.apply(&mut attr, caller.now);
+            nodes::update(db, &attr)?;
+            Ok(attr)
+        })
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        nodes::parent(&self.db(), dir)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        nodes::target(&self.db(), ino)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        let ino = self.new_ino()?;
+        self.transaction(|db| {
+            let parent_attr = nodes::get_living_directory(db, parent)?;
+            names::insert(db, parent, name, ino, node.kind)?;
+            let (gid, permissions) = node.inherit(&parent_attr, caller);
+            let is_directory = node.kind == Kind::Directory;
+            let attr = Attr {
+                ino,
+                kind: node.kind,
+                permissions,
+                nlink: if is_directory { 2 } else { 1 },
+                uid: caller.uid,
+                gid,
+                rdev: node.rdev,
+                size: node.target.len() as u64,
+                blocks: 0,
+                atime: caller.now,
+                mtime: caller.now,
+                ctime: caller.now,
+                btime: caller.now,
+            };
+            nodes::insert(db, &attr, is_directory.then_some(parent), node.target)?;
+            nodes::names_changed(db, parent, caller, i32::from(is_directory))?;
+            Ok(attr)
+        })
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.transaction(|db| {
+            nodes::get_living_directory(db, parent)?;
+            let mut attr = nodes::get(db, ino)?;
+            if attr.kind == Kind::Directory {
+                return Err(Errno::PERM.into());
+            }
+            if attr.nlink == 0 {
+                return Err(Errno::NOENT.into());
+            }
+            names::insert(db, parent, name, ino, attr.kind)?;
+            nodes::names_changed(db, parent, caller, 0)?;
+            attr.nlink += 1;
+            attr.ctime = caller.now;
+            nodes::update(db, &attr)?;
+            Ok(attr)
+        })
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.transaction(|db| {
+            let found = names::get(db, parent, name)?;
+            if nodes::get(db, found.ino)?.kind == Kind::Directory {
+                return Err(Errno::ISDIR.into());
+            }
+            names::remove(db, parent, found.slot)?;
+            nodes::names_changed(db, parent, caller, 0)?;
+            nodes::drop_name(db, found.ino, caller)
+        })
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.transaction(|db| {
+            let found = names::get(db, parent, name)?;
+            nodes::get_directory(db, found.ino)?;
+            if !names::is_empty(db, found.ino)? {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            names::remove(db, parent, found.slot)?;
+            nodes::names_changed(db, parent, caller, -1)?;
+            nodes::drop_name(db, found.ino, caller)
+        })
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        (from, from_name): (Ino, &[u8]),
+        (to, to_name): (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        self.transaction(|db| {
+            let source = names::get(db, from, from_name)?;
+            nodes::get_living_directory(db, to)?;
+            let target = names::find(db, to, to_name)?;
+            let mut source_attr = nodes::get(db, source.ino)?;
+            let target_attr = target.map(|name| nodes::get(db, name.ino)).transpose()?;
+            let target_dir = target_attr.filter(|attr| attr.kind == Kind::Directory);
+            let inside_itself = source_attr.kind == Kind::Directory
+                && from != to
+                && nodes::is_within(db, to, source.ino)?;
+            let around_itself = match &target_dir {
+                Some(attr) if from != to => nodes::is_within(db, from, attr.ino)?,
+                _ => false,
+            };
+            let target_is_empty = match &target_dir {
+                Some(attr) => names::is_empty(db, attr.ino)?,
+                None => true,
+            };
+            if !check_rename(
+                &source_attr,
+                target_attr.as_ref(),
+                mode,
+                inside_itself,
+                around_itself,
+                target_is_empty,
+            )? {
+                return Ok(None);
+            }
+
+            let moved = i32::from(source_attr.kind == Kind::Directory);
+            let met = i32::from(target_dir.is_some());
+            let mut replaced = None;
+            match (target, target_attr) {
+                (Some(target), Some(mut target_attr)) => {
+                    names::point(db, to, target.slot, &source_attr)?;
+                    if mode == RenameMode::Exchange {
+                        names::point(db, from, source.slot, &target_attr)?;
+                        target_attr.ctime = caller.now;
+                        nodes::update(db, &target_attr)?;
+                        if met == 1 {
+                            nodes::set_parent(db, target.ino, from)?;
+                        }
+                        nodes::names_changed(db, from, caller, met - moved)?;
+                    } else {
+                        names::remove(db, from, source.slot)?;
+                        replaced = nodes::drop_name(db, target.ino, caller)?;
+                        nodes::names_changed(db, from, caller, -moved)?;
+                    }
+                    nodes::names_changed(db, to, caller, moved - met)?;
+                }
+                _ => {
+                    names::remove(db, from, source.slot)?;
+                    names::insert(db, to, to_name, source.ino, source_attr.kind)?;
+                    nodes::names_changed(db, from, caller, -moved)?;
+                    nodes::names_changed(db, to, caller, moved)?;
+                }
+            }
+            if moved == 1 && from != to {
+                nodes::set_parent(db, source.ino, to)?;
+            }
+            source_attr.ctime = caller.now;
+            nodes::update(db, &source_attr)?;
+            Ok(replaced)
+        })
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        self.transaction(|db| reclaim(db, ino))
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        content::read(&self.db(), ino, offset, size, out)
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        self.transaction(|db| content::write(db, caller, ino, offset, data))
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.transaction(|db| {
+            let mut attr = nodes::get_file(db, ino)?;
+            let end = offset + length;
+            if end > content::SIZE_MAX {
+                return Err(Errno::FBIG.into());
+            }
+            let keep_size = match how {
+                Allocate::Reserve { keep_size } => keep_size,
+                Allocate::PunchHole => {
+                    content::punch(db, &mut attr, offset, length)?;
+                    true
+                }
+                Allocate::Zero { keep_size } => {
+                    content::punch(db, &mut attr, offset, length)?;
+                    keep_size
+                }
+            };
+            if !keep_size {
+                attr.size = attr.size.max(end);
+            }
+            attr.mtime = caller.now;
+            attr.ctime = caller.now;
+            nodes::update(db, &attr)
+        })
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        let db = self.db();
+        let attr = nodes::get_file(&db, ino)?;
+        if offset >= attr.size {
+            return Err(Errno::NXIO.into());
+        }
+        match what {
+            Seek::Hole => content::next_hole(&db, &attr, offset),
+            Seek::Data => content::next_data(&db, &attr, offset)?.ok_or_else(|| Errno::NXIO.into()),
+        }
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        names::list(&self.db(), dir, after, with_attr, emit)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        xattrs::get(&self.db(), ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        xattrs::list(&self.db(), ino)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.transaction(|db| xattrs::set(db, caller, ino, name, value, mode))
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.transaction(|db| xattrs::remove(db, caller, ino, name))
+    }
+
+    fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
+        // Every operation is committed when it returns: there is only the log to make durable.
+        self.log.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.log.sync()
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let fs = rustix::fs::statvfs(&self.path)?;
+        Ok(StatFs {
+            block_bytes: u32::try_from(fs.f_frsize).unwrap_or(4096),
+            blocks: fs.f_blocks,
+            blocks_free: fs.f_bfree,
+            blocks_available: fs.f_bavail,
+            inodes: content::INO_MAX,
+            inodes_free: content::INO_MAX - self.next_ino.load(Ordering::Relaxed),
+        })
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        BTreeMap::from([
+            ("sql_statements", load(&self.tally.statements)),
+            ("sql_commits", load(&self.tally.commits)),
+            ("log_syncs", load(&self.tally.syncs)),
+            ("checkpoints", load(&self.tally.checkpoints)),
+        ])
+    }
+}

@@ -1,0 +1,213 @@
+//! Inode rows.
+
+use rusqlite::{Row, params};
+
+use super::db::Db;
+use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, Timestamp};
+
+/// The columns that [`attr`] reads, in its order.
+macro_rules! columns {
+    () => {
+        "i.ino, i.mode, i.nlink, i.uid, i.gid, i.rdev, i.size, i.blocks, i.atime, i.mtime, i.ctime, i.btime"
+    };
+}
+pub(super) use columns;
+
+/// Reads the columns of [`columns`] from `first` on.
+pub(super) fn attr(row: &Row<'_>, first: usize) -> rusqlite::Result<Attr> {
+    let mode: u32 = row.get(first + 1)?;
+    let kind = kind(mode, first + 1)?;
+    Ok(Attr {
+        ino: unsigned(row.get(first)?),
+        kind,
+        permissions: (mode & 0o7777) as u16,
+        nlink: row.get(first + 2)?,
+        uid: row.get(first + 3)?,
+        gid: row.get(first + 4)?,
+        rdev: row.get(first + 5)?,
+        size: unsigned(row.get(first + 6)?),
+        blocks: unsigned(row.get(first + 7)?),
+        atime: Timestamp(row.get(first + 8)?),
+        mtime: Timestamp(row.get(first + 9)?),
+        ctime: Timestamp(row.get(first + 10)?),
+        btime: Timestamp(row.get(first + 11)?),
+    })
+}
+
+/// The kind in a stored mode; a mode that no store wrote is a damaged row.
+pub(super) fn kind(mode: u32, column: usize) -> rusqlite::Result<Kind> {
+    Kind::from_mode(mode).ok_or(rusqlite::Error::IntegralValueOutOfRange(
+        column,
+        mode.into(),
+    ))
+}
+
+/// SQLite's integers are signed; what is stored here never uses the sign.
+pub(super) fn unsigned(value: i64) -> u64 {
+    value as u64
+}
+
+/// The other way: sizes and inode numbers stay below 2⁶³, as `loff_t` does.
+pub(super) fn signed(value: u64) -> i64 {
+    value as i64
+}
+
+pub(super) fn find(db: &Db, ino: Ino) -> Result<Option<Attr>> {
+    db.row(
+        concat!("SELECT ", columns!(), " FROM inode i WHERE i.ino = ?1"),
+        [signed(ino)],
+        |row| attr(row, 0),
+    )
+}
+
+/// The attributes of an inode that should exist.
+pub(super) fn get(db: &Db, ino: Ino) -> Result<Attr> {
+    find(db, ino)?.ok_or_else(|| Errno::NOENT.into())
+}
+
+/// As [`get`], for an inode whose content is to be read or changed.
+pub(super) fn get_file(db: &Db, ino: Ino) -> Result<Attr> {
+    let attr = get(db, ino)?;
+    match attr.kind {
+        Kind::File => Ok(attr),
+        Kind::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::INVAL.into()),
+    }
+}
+
+/// As [`get`], for a directory.
+pub(super) fn get_directory(db: &Db, ino: Ino) -> Result<Attr> {
+    let attr = get(db, ino)?;
+    if attr.kind != Kind::Directory {
+        return Err(Errno::NOTDIR.into());
+    }
+    Ok(attr)
+}
+
+/// As [`get_directory`], for one that new names may go into: one that has itself not been removed.
+pub(super) fn get_living_directory(db: &Db, ino: Ino) -> Result<Attr> {
+    let attr = get_directory(db, ino)?;
+    if attr.nlink == 0 {
+        return Err(Errno::NOENT.into());
+    }
+    Ok(attr)
+}
+
+pub(super) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -> Result<()> {
+    let target = (attr.kind == Kind::Symlink).then_some(target);
+    db.execute(
+        "INSERT INTO inode (ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime, parent, target)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        params![
+            signed(attr.ino),
+            mode(attr),
+            attr.nlink,
+            attr.uid,
+            attr.gid,
+            attr.rdev,
+            signed(attr.size),
+            signed(attr.blocks),
+            attr.atime.0,
+            attr.mtime.0,
+            attr.ctime.0,
+            attr.btime.0,
+            parent.map(signed),
+            target,
+        ],
+    )?;
+    Ok(())
+}
+
+/// Writes back everything of an inode that can change.
+pub(super) fn update(db: &Db, attr: &Attr) -> Result<()> {
+    db.execute(
+        "UPDATE inode SET mode = ?2, nlink = ?3, uid = ?4, gid = ?5, size = ?6, blocks = ?7,
+         atime = ?8, mtime = ?9, ctime = ?10 WHERE ino = ?1",
+        params![
+            signed(attr.ino),
+            mode(attr),
+            attr.nlink,
+            attr.uid,
+            attr.gid,
+            signed(attr.size),
+            signed(attr.blocks),
+            attr.atime.0,
+            attr.mtime.0,
+            attr.ctime.0,
+        ],
+    )?;
+    Ok(())
+}
+
+/// Stamps a directory whose names have changed, and moves its count of subdirectories.
+pub(super) fn names_changed(db: &Db, dir: Ino, caller: &Caller, subdirectories: i32) -> Result<()> {
+    db.execute(
+        "UPDATE inode SET nlink = nlink + ?2, mtime = ?3, ctime = ?3 WHERE ino = ?1",
+        params![signed(dir), subdirectories, caller.now.0],
+    )?;
+    Ok(())
+}
+
+/// Takes one name away from an inode; `Some` if it was the last.
+pub(super) fn drop_name(db: &Db, ino: Ino, caller: &Caller) -> Result<Option<Ino>> {
+    let mut attr = get(db, ino)?;
+    attr.nlink = match attr.kind {
+        Kind::Directory => 0,
+        _ => attr.nlink.saturating_sub(1),
+    };
+    attr.ctime = caller.now;
+    update(db, &attr)?;
+    Ok((attr.nlink == 0).then_some(ino))
+}
+
+pub(super) fn parent(db: &Db, dir: Ino) -> Result<Ino> {
+    let parent = db.row(
+        "SELECT parent FROM inode WHERE ino = ?1",
+        [signed(dir)],
+        |row| row.get::<_, Option<i64>>(0),
+    )?;
+    match parent {
+        Some(Some(parent)) => Ok(unsigned(parent)),
+        Some(None) => Err(Errno::NOTDIR.into()),
+        None => Err(Errno::NOENT.into()),
+    }
+}
+
+pub(super) fn set_parent(db: &Db, dir: Ino, parent: Ino) -> Result<()> {
+    db.execute(
+        "UPDATE inode SET parent = ?2 WHERE ino = ?1",
+        [signed(dir), signed(parent)],
+    )?;
+    Ok(())
+}
+
+/// Whether directory `dir` is `ancestor` or lies below it.
+pub(super) fn is_within(db: &Db, mut dir: Ino, ancestor: Ino) -> Result<bool> {
+    loop {
+        if dir == ancestor {
+            return Ok(true);
+        }
+        let above = parent(db, dir)?;
+        if above == dir {
+            return Ok(false);
+        }
+        dir = above;
+    }
+}
+
+pub(super) fn target(db: &Db, ino: Ino) -> Result<Vec<u8>> {
+    let target = db.row(
+        "SELECT target FROM inode WHERE ino = ?1",
+        [signed(ino)],
+        |row| row.get::<_, Option<Vec<u8>>>(0),
+    )?;
+    match target {
+        Some(Some(target)) => Ok(target),
+        Some(None) => Err(Errno::INVAL.into()),
+        None => Err(Errno::NOENT.into()),
+    }
+}
+
+fn mode(attr: &Attr) -> u32 {
+    attr.kind.mode_bits() | u32::from(attr.permissions)
+}

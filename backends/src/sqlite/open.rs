@@ -1,0 +1,144 @@
+//! Opening a database file as a file system: who owns it, what is in it, how SQLite is set up.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{FlockOperation, flock};
+
+/// `PRAGMA application_id` of our databases: `ctxb`.
+const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
+
+/// `PRAGMA user_version` of the schema in `schema.sql`.
+pub const SCHEMA_VERSION: i32 = 1;
+
+/// Why a database cannot be opened as a file system. Nothing was changed in it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it mounted.
+    #[error(
+        "{} is in use by another ctxbench mount\n  fix: unmount that one first, or choose another file with --db",
+        .0.display()
+    )]
+    Owned(PathBuf),
+    /// It is an SQLite database of something else.
+    #[error("{} is an SQLite database, but not a ctxbench file system (application_id {found:#x})\n  fix: choose another file with --db", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Its application id.
+        found: i32,
+    },
+    /// It was written by a later ctxbench.
+    #[error("{} has schema version {found}; this ctxbench knows version {SCHEMA_VERSION}\n  fix: mount it with the ctxbench that wrote it, or a newer one", .path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema version.
+        found: i32,
+    },
+    /// SQLite cannot read it.
+    #[error("{} cannot be opened: {reason}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite or the system said.
+        reason: String,
+    },
+}
+
+/// Holds a database for one mount. The lock ends with the process, however that ends.
+///
+/// `flock` does not interfere with the `fcntl` locks that SQLite takes on the same file. The file must
+/// stay open for as long as SQLite uses it: closing any descriptor of it would drop SQLite's locks.
+#[derive(Debug)]
+pub(super) struct Ownership {
+    _file: File,
+}
+
+pub(super) fn own(path: &Path) -> Result<Ownership, OpenError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| unreadable(path, &error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Ownership { _file: file }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::Owned(path.to_owned())),
+        Err(error) => Err(unreadable(path, &io::Error::from(error))),
+    }
+}
+
+/// Opens a connection with the settings that every connection of a mount shares.
+pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let wrong = |error: rusqlite::Error| unreadable(path, &error);
+    let connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
+    connection
+        .busy_timeout(Duration::from_secs(5))
+        .map_err(wrong)?;
+    let settings = [
+        ("synchronous", "NORMAL"),
+        // Content stays in the daemon's own memory when the kernel drops the file's pages.
+        ("cache_size", "-65536"),
+        ("temp_store", "MEMORY"),
+    ];
+    for (name, value) in settings {
+        connection.pragma_update(None, name, value).map_err(wrong)?;
+    }
+    Ok(connection)
+}
+
+/// Checks what the file holds, and creates the tables in an empty one.
+pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let wrong = |error: rusqlite::Error| unreadable(path, &error);
+    let pragma = |name: &str| -> rusqlite::Result<i32> {
+        connection.pragma_query_value(None, name, |row| row.get(0))
+    };
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))
+        .map_err(wrong)?;
+    let application = pragma("application_id").map_err(wrong)?;
+    let version = pragma("user_version").map_err(wrong)?;
+    let is_new = tables == 0 && application == 0 && version == 0;
+    if !is_new && application != APPLICATION_ID {
+        return Err(OpenError::Foreign {
+            path: path.to_owned(),
+            found: application,
+        });
+    }
+    if version > SCHEMA_VERSION {
+        return Err(OpenError::Newer {
+            path: path.to_owned(),
+            found: version,
+        });
+    }
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+        .map_err(wrong)?;
+    if mode != "wal" {
+        let reason = format!("SQLite offers journal mode {mode:?} here, but WAL is needed");
+        return Err(unreadable(path, &reason));
+    }
+    if is_new {
+        let create = format!(
+            "BEGIN; {} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;",
+            include_str!("schema.sql")
+        );
+        connection.execute_batch(&create).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+pub(super) fn unreadable(path: &Path, reason: &impl ToString) -> OpenError {
+    OpenError::Unreadable {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
+}

@@ -1,0 +1,58 @@
+-- The tables of a ctxbench file system, schema version 1. docs/SQLITE.md explains them.
+-- Times are nanoseconds since 1970; `mode` is st_mode, type bits included.
+CREATE TABLE inode (
+  ino    INTEGER PRIMARY KEY,
+  mode   INTEGER NOT NULL,
+  nlink  INTEGER NOT NULL,
+  uid    INTEGER NOT NULL,
+  gid    INTEGER NOT NULL,
+  rdev   INTEGER NOT NULL,
+  size   INTEGER NOT NULL,
+  blocks INTEGER NOT NULL,             -- allocated, in units of 512 bytes
+  atime  INTEGER NOT NULL,
+  mtime  INTEGER NOT NULL,
+  ctime  INTEGER NOT NULL,
+  btime  INTEGER NOT NULL,
+  parent INTEGER,                      -- of a directory
+  target BLOB                          -- of a symbolic link
+) STRICT;
+
+-- Inodes whose last name is gone; they wait for whoever has them open, or for the next mount.
+CREATE INDEX orphan ON inode (ino) WHERE nlink = 0;
+
+-- A name. `slot` is the name's hash, or the next free one: it finds the name and orders listings.
+CREATE TABLE dirent (
+  parent INTEGER NOT NULL,
+  slot   INTEGER NOT NULL,
+  name   BLOB NOT NULL,
+  ino    INTEGER NOT NULL,
+  mode   INTEGER NOT NULL,             -- type bits only
+  PRIMARY KEY (parent, slot)
+) STRICT, WITHOUT ROWID;
+
+-- A piece of a file: id = ino * 2^24 + index, 32 KiB each. A missing or short piece reads as zeros.
+CREATE TABLE chunk (
+  id    INTEGER PRIMARY KEY,
+  bytes BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE xattr (
+  ino   INTEGER NOT NULL,
+  name  BLOB NOT NULL,
+  value BLOB NOT NULL,
+  PRIMARY KEY (ino, name)
+) STRICT, WITHOUT ROWID;
+
+-- For people with a plain sqlite3: SELECT path, size FROM file;
+CREATE VIEW file AS
+  WITH RECURSIVE tree (ino, path) AS (
+    SELECT 1, ''
+    UNION ALL
+    SELECT dirent.ino, tree.path || '/' || CAST(dirent.name AS TEXT)
+    FROM tree JOIN dirent ON dirent.parent = tree.ino
+  )
+  SELECT tree.path, inode.* FROM tree JOIN inode USING (ino);
+
+-- Content by inode and offset: SELECT CAST(bytes AS TEXT) FROM content WHERE ino = 2 ORDER BY at;
+CREATE VIEW content AS
+  SELECT id >> 24 AS ino, (id & 16777215) * 32768 AS at, bytes FROM chunk;

@@ -1,0 +1,525 @@
+//! What a new FUSE backend implements: inodes, names and bytes, without any FUSE in it.
+//!
+//! A [`Store`] is called from several threads at once and knows nothing of kernels: the one front
+//! end in [`crate::fuse`] owns lookup counts, cache lifetimes, open flags and requests. File locks
+//! are not here either: while one mount owns a store, the kernel's own locks are exact.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use rustix::io::Errno;
+
+/// An inode number; [`ROOT`] is the root directory, 0 is never used.
+pub type Ino = u64;
+
+/// The inode number of the root directory, as FUSE wants it.
+pub const ROOT: Ino = 1;
+
+/// The longest name in bytes, as on ext4.
+pub const NAME_MAX: usize = 255;
+
+/// The longest symbolic link target in bytes (`PATH_MAX` without its NUL).
+pub const TARGET_MAX: usize = 4095;
+
+/// The longest extended attribute value in bytes, as the kernel limits it.
+pub const XATTR_VALUE_MAX: usize = 65_536;
+
+/// The first cookie a store may give a directory entry; smaller ones are the front end's `.` and `..`.
+pub const FIRST_COOKIE: u64 = 3;
+
+/// Why an operation failed: the error number the caller sees, and a reason for the log where there is more to say.
+#[derive(Debug, thiserror::Error)]
+#[error("{errno}{}", reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default())]
+pub struct StoreError {
+    /// What the caller of the system call sees.
+    pub errno: Errno,
+    /// What the error number cannot say; never contains file content.
+    pub reason: Option<String>,
+}
+
+impl StoreError {
+    /// A failure of the store's own storage, which the caller sees as `errno`.
+    pub fn storage(errno: Errno, reason: impl ToString) -> Self {
+        Self {
+            errno,
+            reason: Some(reason.to_string()),
+        }
+    }
+}
+
+impl From<Errno> for StoreError {
+    fn from(errno: Errno) -> Self {
+        Self {
+            errno,
+            reason: None,
+        }
+    }
+}
+
+/// The result of a store operation.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Nanoseconds since the Unix epoch; covers the years 1677 to 2262, saturating outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// The wall clock, now.
+    pub fn now() -> Self {
+        SystemTime::now().into()
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let nanos = match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+            Err(before) => {
+                i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos)
+            }
+        };
+        Self(nanos)
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        let distance = std::time::Duration::from_nanos(time.0.unsigned_abs());
+        if time.0 < 0 {
+            UNIX_EPOCH - distance
+        } else {
+            UNIX_EPOCH + distance
+        }
+    }
+}
+
+/// What an inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A Unix domain socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl Kind {
+    /// The file type bits of `st_mode`.
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Kind::Fifo => 0o010_000,
+            Kind::CharDevice => 0o020_000,
+            Kind::Directory => 0o040_000,
+            Kind::BlockDevice => 0o060_000,
+            Kind::File => 0o100_000,
+            Kind::Symlink => 0o120_000,
+            Kind::Socket => 0o140_000,
+        }
+    }
+
+    /// The kind in an `st_mode`, or `None` for type bits that Linux does not know.
+    pub fn from_mode(mode: u32) -> Option<Self> {
+        [
+            Kind::File,
+            Kind::Directory,
+            Kind::Symlink,
+            Kind::Fifo,
+            Kind::Socket,
+            Kind::CharDevice,
+            Kind::BlockDevice,
+        ]
+        .into_iter()
+        .find(|kind| kind.mode_bits() == mode & 0o170_000)
+    }
+}
+
+/// The attributes of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// The inode.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits including set-user-ID, set-group-ID and sticky: `0..=0o7777`.
+    pub permissions: u16,
+    /// Number of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node, else 0.
+    pub rdev: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Allocated size in units of 512 bytes; holes are not counted.
+    pub blocks: u64,
+    /// Last access; changes only when set, as on a mount with `noatime`.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of content or attributes.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+}
+
+/// On whose behalf an operation runs, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// Owner of what is created.
+    pub uid: u32,
+    /// Group of what is created, unless the parent directory passes on its own.
+    pub gid: u32,
+    /// The time that the operation stamps.
+    pub now: Timestamp,
+}
+
+/// A node to be created.
+#[derive(Clone, Copy, Debug)]
+pub struct NewNode<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits with the umask already applied: `0..=0o7777`.
+    pub permissions: u16,
+    /// Device number for device nodes, else 0.
+    pub rdev: u32,
+    /// Where a symbolic link points, else empty.
+    pub target: &'a [u8],
+}
+
+impl NewNode<'_> {
+    /// The group and permissions of a new node: a set-group-ID directory passes its group on, and
+    /// to directories the bit itself (`inode_init_owner` in Linux).
+    pub fn inherit(&self, parent: &Attr, caller: &Caller) -> (u32, u16) {
+        const SET_GROUP_ID: u16 = 0o2000;
+        if parent.permissions & SET_GROUP_ID == 0 {
+            (caller.gid, self.permissions)
+        } else if self.kind == Kind::Directory {
+            (parent.gid, self.permissions | SET_GROUP_ID)
+        } else {
+            (parent.gid, self.permissions)
+        }
+    }
+}
+
+/// A change of attributes; `None` leaves a field as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// New permission bits.
+    pub permissions: Option<u16>,
+    /// New owner.
+    pub uid: Option<u32>,
+    /// New group.
+    pub gid: Option<u32>,
+    /// New size: truncates, or extends by a hole. Stamps `mtime`.
+    pub size: Option<u64>,
+    /// New access time.
+    pub atime: Option<Timestamp>,
+    /// New modification time.
+    pub mtime: Option<Timestamp>,
+    /// Clear set-user-ID, and set-group-ID where the group may execute, as a write by another does.
+    pub drop_privileges: bool,
+}
+
+impl Change {
+    /// Applies everything but `size` to `attr`, and stamps `ctime`.
+    pub fn apply(&self, attr: &mut Attr, now: Timestamp) {
+        if let Some(permissions) = self.permissions {
+            attr.permissions = permissions;
+        }
+        attr.uid = self.uid.unwrap_or(attr.uid);
+        attr.gid = self.gid.unwrap_or(attr.gid);
+        if self.drop_privileges && attr.kind != Kind::Directory {
+            attr.permissions &= !0o4000;
+            if attr.permissions & 0o010 != 0 {
+                attr.permissions &= !0o2000;
+            }
+        }
+        if self.size.is_some() {
+            attr.mtime = now;
+        }
+        attr.atime = self.atime.unwrap_or(attr.atime);
+        attr.mtime = self.mtime.unwrap_or(attr.mtime);
+        attr.ctime = now;
+    }
+}
+
+/// One entry of a directory as [`Store::readdir`] hands it out.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// The name, neither `.` nor `..`.
+    pub name: &'a [u8],
+    /// The inode it names.
+    pub ino: Ino,
+    /// What that inode is.
+    pub kind: Kind,
+    /// Where to go on after this entry: unique in its directory, at least [`FIRST_COOKIE`], below 2⁶³,
+    /// and the same for as long as the entry exists.
+    pub cookie: u64,
+    /// The inode's attributes, where they were asked for.
+    pub attr: Option<Attr>,
+}
+
+/// What [`Store::rename`] does about an existing destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replace it.
+    Replace,
+    /// Fail with `EEXIST`.
+    NoReplace,
+    /// Swap the two names.
+    Exchange,
+}
+
+/// What [`Store::fallocate`] does with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Make sure it can be written; extends the file to the end of the range unless `keep_size`.
+    Reserve {
+        /// Leave the size alone.
+        keep_size: bool,
+    },
+    /// Make it a hole; never changes the size.
+    PunchHole,
+    /// Make it read as zeros; extends the file unless `keep_size`.
+    Zero {
+        /// Leave the size alone.
+        keep_size: bool,
+    },
+}
+
+/// What [`Store::seek`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is not in a hole.
+    Data,
+    /// The next hole; the end of the file counts as one.
+    Hole,
+}
+
+/// What [`Store::setxattr`] does about an existing attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Create or replace.
+    Set,
+    /// Fail with `EEXIST` where it exists.
+    Create,
+    /// Fail with `ENODATA` where it does not.
+    Replace,
+}
+
+impl XattrMode {
+    /// Whether an attribute that `exists` or not may be set.
+    pub fn check(self, exists: bool) -> Result<()> {
+        match (self, exists) {
+            (XattrMode::Create, true) => Err(Errno::EXIST.into()),
+            (XattrMode::Replace, false) => Err(Errno::NODATA.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Decides a rename as Linux does (`rename(2)`, `vfs_rename`), from what the store knows of both
+/// ends. `Ok(false)` means that there is nothing to do.
+///
+/// `inside_itself`: the source is a directory and the destination's directory is it or lies below
+/// it. `around_itself`: the destination is a directory and the source's directory is it or lies
+/// below it.
+pub fn check_rename(
+    source: &Attr,
+    target: Option<&Attr>,
+    mode: RenameMode,
+    inside_itself: bool,
+    around_itself: bool,
+    target_is_empty: bool,
+) -> Result<bool> {
+    if mode == RenameMode::NoReplace && target.is_some() {
+        return Err(Errno::EXIST.into());
+    }
+    if inside_itself {
+        return Err(Errno::INVAL.into());
+    }
+    let Some(target) = target else {
+        return match mode {
+            RenameMode::Exchange => Err(Errno::NOENT.into()),
+            RenameMode::Replace | RenameMode::NoReplace => Ok(true),
+        };
+    };
+    if around_itself {
+        return Err(match mode {
+            RenameMode::Exchange => Errno::INVAL,
+            RenameMode::Replace | RenameMode::NoReplace => Errno::NOTEMPTY,
+        }
+        .into());
+    }
+    if target.ino == source.ino {
+        return Ok(false);
+    }
+    if mode == RenameMode::Exchange {
+        return Ok(true);
+    }
+    match (source.kind, target.kind) {
+        (Kind::Directory, Kind::Directory) if !target_is_empty => Err(Errno::NOTEMPTY.into()),
+        (Kind::Directory, Kind::Directory) => Ok(true),
+        (Kind::Directory, _) => Err(Errno::NOTDIR.into()),
+        (_, Kind::Directory) => Err(Errno::ISDIR.into()),
+        _ => Ok(true),
+    }
+}
+
+/// Space and inodes of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct StatFs {
+    /// Bytes in a block.
+    pub block_bytes: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks for users other than root.
+    pub blocks_available: u64,
+    /// Inodes in all.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+}
+
+/// Who else may change a store while it is mounted; decides what the kernel may cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coherence {
+    /// Only this mount changes the store: names, attributes and pages stay valid until it changes them.
+    Exclusive,
+    /// Nothing may be cached: every call must reach the store.
+    Uncached,
+}
+
+/// Inodes, names and bytes.
+///
+/// Names are bytes without `/` and NUL, neither `.` nor `..`, at most [`NAME_MAX`] long; the front
+/// end has checked that, and the permissions too (the kernel does, by the attributes a store
+/// returns). Every operation is atomic and seen by the next one. Errors are those of the Linux
+/// system call of the same name.
+pub trait Store: Send + Sync {
+    /// What appears as the mount's type: `fuse.ctxbench-<kind>`.
+    fn kind(&self) -> &'static str;
+
+    /// Who else may change the store.
+    fn coherence(&self) -> Coherence;
+
+    /// Finds `name` in `parent`. `ENOENT` where there is none.
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// The attributes of an inode, also of one that has no name left.
+    fn getattr(&self, ino: Ino) -> Result<Attr>;
+
+    /// Changes attributes and returns the new ones.
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr>;
+
+    /// The directory that holds directory `dir`; the root holds itself.
+    fn parent(&self, dir: Ino) -> Result<Ino>;
+
+    /// Where a symbolic link points.
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+
+    /// Creates a node. `EEXIST` where the name is taken.
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>)
+    -> Result<Attr>;
+
+    /// Gives an inode another name and returns its attributes.
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// Removes a name that is not a directory's. Returns the inode if that was its last name: it
+    /// lives on, for those who have it open, until [`Store::reclaim`].
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>>;
+
+    /// Removes an empty directory; returns its inode, which lives on until [`Store::reclaim`].
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>>;
+
+    /// Moves `from` to `to`, each a directory and a name. Returns the inode of a replaced
+    /// destination if that was its last name.
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>>;
+
+    /// Frees an inode that has no name left and that nobody has open any more. An inode with a
+    /// name, or an unknown one, is left alone.
+    fn reclaim(&self, ino: Ino) -> Result<()>;
+
+    /// Appends up to `size` bytes at `offset` to `out`; fewer only at the end of the file.
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
+
+    /// Writes all of `data` at `offset`, extending the file as needed.
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Reserves, punches or zeroes a range. `length` is not 0.
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()>;
+
+    /// The next data or hole at or after `offset`. `ENXIO` where there is none.
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64>;
+
+    /// Hands the entries of `dir` after cookie `after` (0: from the start) to `emit`, in cookie
+    /// order, until it breaks. With `with_attr`, entries carry attributes.
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()>;
+
+    /// The value of an extended attribute. `ENODATA` where there is none.
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// The names of all extended attributes.
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+
+    /// Sets an extended attribute.
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()>;
+
+    /// Removes an extended attribute. `ENODATA` where there is none.
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
+
+    /// Makes all that this inode's and its names' operations have changed so far as durable as the
+    /// store can; with `data_only`, what is not needed to read the content back may be left out.
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<()>;
+
+    /// [`Store::fsync`] for everything.
+    fn sync(&self) -> Result<()>;
+
+    /// Space left.
+    fn statfs(&self) -> Result<StatFs>;
+
+    /// What the store counts of its own work since it was opened, such as SQL statements or syncs.
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::new()
+    }
+}

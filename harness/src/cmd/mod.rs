@@ -1,0 +1,44 @@
+//! The command line: one file a verb.
+
+mod mount;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Decides, with evidence, how an LLM agent should hold its context as files.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Mount(mount::Mount),
+    Trace(trace::TraceVerb),
+}
+
+impl Arguments {
+    /// Runs the verb; the exit code is its own where it has one.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.verb {
+            Verb::Mount(mount) => mount.run(),
+            Verb::Trace(trace) => trace.run(),
+        }
+    }
+}
+
+/// Warnings and errors go to standard error; `CTXBENCH_LOG` sets another level, as in `debug`.
+pub fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("CTXBENCH_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+}

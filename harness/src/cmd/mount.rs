@@ -1,0 +1,141 @@
+//! `ctxbench mount`: any mountable backend, in the foreground, for a user or for the harness.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use backends::READY;
+use backends::fuse::{MountOptions, Stop, check_device, serve};
+use backends::memory::MemoryStore;
+use backends::null::NullStore;
+use backends::sqlite::SqliteStore;
+use backends::store::{Caller, Store, Timestamp};
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Mount a backend on an empty directory and serve it until Ctrl-C.
+///
+/// The mount belongs to you alone unless --allow-other is given. It ends with Ctrl-C, SIGTERM, or
+/// `fusermount3 -u DIR` from elsewhere. What is in the store stays: mount it again to go on.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mkdir ctx && ctxbench mount sqlite ctx          # files in ctx.db
+  ctxbench mount sqlite --db notes.db ~/notes
+  ctxbench mount memory /tmp/scratch              # gone when it ends")]
+pub struct Mount {
+    /// What holds the files.
+    #[arg(value_enum)]
+    backend: Mountable,
+    /// An empty directory.
+    dir: PathBuf,
+    /// The database file of `sqlite`; created where missing [default: DIR.db].
+    #[arg(long, value_name = "FILE")]
+    db: Option<PathBuf>,
+    /// Let other users in, as far as file permissions let them. Needs root, or `user_allow_other`
+    /// in /etc/fuse.conf.
+    #[arg(long)]
+    allow_other: bool,
+    /// Honour set-user-ID programs and device nodes on the mount. Needs root.
+    #[arg(long)]
+    allow_privileges: bool,
+    /// Threads that answer requests.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
+    /// Listen on this Unix socket for counters and sync.
+    #[arg(long, value_name = "SOCKET", hide = true)]
+    control: Option<PathBuf>,
+    /// Say `ready` on standard output, and unmount when standard input ends.
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mountable {
+    /// One SQLite file.
+    Sqlite,
+    /// The memory of this process.
+    Memory,
+    /// Nothing: fixed names and bytes, to see what FUSE itself costs.
+    Null,
+}
+
+impl Mount {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.db.is_some() && self.backend != Mountable::Sqlite {
+            bail!("--db is for the sqlite backend only");
+        }
+        // Before anything is created: a database that can never be mounted helps nobody.
+        check_device()?;
+        let (store, source) = self.open_store()?;
+        let options = MountOptions {
+            source: format!("ctxbench-{source}"),
+            allow_other: self.allow_other,
+            allow_privileges: self.allow_privileges,
+            threads: self.threads.into(),
+            control: self.control.clone(),
+        };
+        // Caught from now on, so that no signal between mounting and serving leaves a mount behind.
+        let signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("setting up signal handling")?;
+        let (dir, until_stdin_ends) = (self.dir.clone(), self.until_stdin_ends);
+        serve(store, &self.dir, &options, move |stop| {
+            stop_on_signal(signals, stop.clone());
+            if until_stdin_ends {
+                println!("{READY}");
+                stop_when_stdin_ends(stop);
+            } else {
+                println!(
+                    "{source} is mounted on {}; unmount with Ctrl-C here, or `fusermount3 -u {}`",
+                    dir.display(),
+                    dir.display()
+                );
+            }
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn open_store(&self) -> anyhow::Result<(Arc<dyn Store>, String)> {
+        let owner = Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            now: Timestamp::now(),
+        };
+        Ok(match self.backend {
+            Mountable::Null => (Arc::new(NullStore::new(&owner)), "null".to_owned()),
+            Mountable::Memory => (Arc::new(MemoryStore::new(&owner)), "memory".to_owned()),
+            Mountable::Sqlite => {
+                let db = self.db.clone().unwrap_or_else(|| beside(&self.dir));
+                let source = db.display().to_string();
+                (Arc::new(SqliteStore::open(&db, &owner)?), source)
+            }
+        })
+    }
+}
+
+/// `DIR.db` for `DIR`.
+fn beside(dir: &Path) -> PathBuf {
+    let dir: PathBuf = dir.components().collect();
+    let mut db = OsString::from(dir);
+    db.push(".db");
+    db.into()
+}
+
+fn stop_on_signal(mut signals: Signals, stop: Stop) {
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            stop.stop();
+        }
+    });
+}
+
+fn stop_when_stdin_ends(stop: Stop) {
+    std::thread::spawn(move || {
+        // Whatever comes is ignored; an error ends it as an end of file does.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        stop.stop();
+    });
+}

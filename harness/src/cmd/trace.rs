@@ -1,0 +1,203 @@
+//! `ctxbench trace`: recorded sessions in, traces out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use workloads::compile::{compile, sha256};
+use workloads::import::{Provenance, claude_code, trace};
+use workloads::script::Script;
+use workloads::trace::{Event, Fidelity, Known, Source, Trace};
+
+/// Import recorded agent sessions, and look at traces.
+#[derive(Debug, Args)]
+pub struct TraceVerb {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Turn a recorded session into a trace.
+    ///
+    /// With `--fidelity shape`, the default, no text of the session gets into the trace: file
+    /// contents, paths and arguments are replaced by filler of the same size, so that it can be
+    /// published. With `content`, the trace holds everything, and contents lie beside it in `blobs/`.
+    Import(Import),
+    /// Check a trace and say what is in it.
+    Show {
+        /// The trace.
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  ctxbench trace import --format claude-code session.jsonl.gz --out traces/my-session.trace.jsonl \\
+    --repo me/project --licence MIT")]
+struct Import {
+    /// The recorded session; may be gzip-compressed.
+    session: PathBuf,
+    /// What recorded it.
+    #[arg(long, value_enum)]
+    format: Format,
+    /// Where to write the trace.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// How much of the session's text to keep.
+    #[arg(long, value_enum, default_value_t = Keep::Shape)]
+    fidelity: Keep,
+    /// The trace's name [default: the output file's].
+    #[arg(long)]
+    id: Option<String>,
+    /// The repository that published the session.
+    #[arg(long)]
+    repo: Option<String>,
+    /// The commit of that repository.
+    #[arg(long)]
+    commit: Option<String>,
+    /// The licence it was published under.
+    #[arg(long)]
+    licence: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// Claude Code session files (`~/.claude/projects/*/*.jsonl`).
+    ClaudeCode,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Keep {
+    /// Sizes and structure only.
+    Shape,
+    /// Everything.
+    Content,
+}
+
+impl TraceVerb {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.action {
+            Action::Import(import) => import.run()?,
+            Action::Show { file } => {
+                let text = fs::read_to_string(&file)
+                    .with_context(|| format!("reading {}", file.display()))?;
+                let trace = Trace::parse(&file, &text)?;
+                let script = compile(&file, &trace)?;
+                print!("{}", summary(&trace, &script));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Import {
+    fn run(self) -> anyhow::Result<()> {
+        let recorded = read_session(&self.session)
+            .with_context(|| format!("reading {}", self.session.display()))?;
+        let session = match self.format {
+            Format::ClaudeCode => claude_code::read(&recorded),
+        };
+        let session = match session {
+            Ok(session) => session,
+            Err(problem) => bail!("{}: {problem}", self.session.display()),
+        };
+        let name = self.session.file_name().unwrap_or_default();
+        let id = self.id.clone().unwrap_or_else(|| trace_name(&self.out));
+        let provenance = Provenance {
+            id,
+            source: Source {
+                format: match self.format {
+                    Format::ClaudeCode => "claude-code".to_owned(),
+                },
+                repo: self.repo,
+                commit: self.commit,
+                path: name.to_string_lossy().trim_end_matches(".gz").to_owned(),
+                sha256: sha256(recorded.as_bytes()),
+                licence: self.licence,
+            },
+        };
+        let fidelity = match self.fidelity {
+            Keep::Shape => Fidelity::Shape,
+            Keep::Content => Fidelity::Content,
+        };
+        let (trace, blobs) = trace(&session, &provenance, fidelity);
+        let dir = self.out.parent().unwrap_or(Path::new("."));
+        if !blobs.is_empty() {
+            let blob_dir = dir.join("blobs");
+            fs::create_dir_all(&blob_dir)
+                .with_context(|| format!("creating {}", blob_dir.display()))?;
+            for (digest, bytes) in blobs {
+                let blob = blob_dir.join(digest);
+                fs::write(&blob, bytes).with_context(|| format!("writing {}", blob.display()))?;
+            }
+        }
+        // Compiled before it is written: a trace that cannot be replayed is not left behind.
+        let script = compile(&self.out, &trace)?;
+        fs::write(&self.out, trace.to_jsonl()?)
+            .with_context(|| format!("writing {}", self.out.display()))?;
+        print!("{}", summary(&trace, &script));
+        Ok(())
+    }
+}
+
+/// `a` for `dir/a.trace.jsonl`.
+fn trace_name(out: &Path) -> String {
+    let name = out.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+fn read_session(path: &Path) -> anyhow::Result<String> {
+    let bytes = fs::read(path)?;
+    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain)?;
+        plain
+    } else {
+        bytes
+    };
+    // Foreign files: a broken character in one message must not lose the whole session.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn summary(trace: &Trace, script: &Script) -> String {
+    let head = &trace.head;
+    let mut text = format!(
+        "{}: {} on {}, fidelity {:?}\n",
+        head.id, head.agent, head.model, head.fidelity
+    );
+    let full = trace
+        .files
+        .iter()
+        .filter(|f| f.known == Known::Full)
+        .count();
+    let bytes: u64 = trace.files.iter().map(|f| f.content.bytes).sum();
+    text += &format!(
+        "  files at the start: {} ({full} known in full), {bytes} bytes\n",
+        trace.files.len()
+    );
+    let count = |wanted: fn(&Event) -> bool| trace.events.iter().filter(|e| wanted(e)).count();
+    text += &format!(
+        "  model calls: {}, user turns: {}, compactions: {}, changes from outside: {}\n",
+        count(|e| matches!(e, Event::Api(_))),
+        count(|e| matches!(e, Event::User(_))),
+        count(|e| matches!(e, Event::Compact(_))),
+        count(|e| matches!(e, Event::Ext(_))),
+    );
+    let list = |counts: BTreeMap<String, u64>| {
+        let parts: Vec<_> = counts.iter().map(|(op, n)| format!("{op} {n}")).collect();
+        parts.join(", ")
+    };
+    let recorded = trace.calls_by_op();
+    let recorded = recorded.iter().map(|(op, n)| (op.name().to_owned(), *n));
+    text += &format!("  calls recorded: {}\n", list(recorded.collect()));
+    let replayed = script.timed_calls();
+    let replayed = replayed.iter().map(|(kind, n)| (kind.to_string(), *n));
+    text += &format!("  calls replayed: {}\n", list(replayed.collect()));
+    text += &format!("  not replayed: {}\n", list(script.not_replayed.clone()));
+    text
+}

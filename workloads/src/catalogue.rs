@@ -1,0 +1,165 @@
+//! The workloads and suites that come with ctxbench, built into the binary.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, include_dir};
+
+use crate::definition::Workload;
+use crate::input::InputError;
+use crate::suite::Suite;
+
+static MICRO: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/micro");
+static AGENT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/agent");
+static TRACES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/traces");
+static SUITES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/suites");
+
+/// The names of all built-in workloads, in order.
+pub fn workload_names() -> Vec<String> {
+    let names = |family: &'static str, dir: &Dir<'static>| {
+        let mut names: Vec<String> = dir
+            .files()
+            .filter_map(|file| Some(format!("{family}/{}", file.path().file_stem()?.to_str()?)))
+            .collect();
+        names.sort();
+        names
+    };
+    let mut all = names("micro", &MICRO);
+    all.extend(names("agent", &AGENT));
+    all
+}
+
+/// The built-in workload called `name`, or the workload file at that path.
+///
+/// # Errors
+/// [`InputError`] if there is none, or it is malformed.
+pub fn workload(name: &str) -> Result<Workload, InputError> {
+    if name.ends_with(".toml") {
+        return workload_file(Path::new(name));
+    }
+    let file = PathBuf::from("workloads").join(format!("{name}.toml"));
+    let built_in = match name.split_once('/') {
+        Some(("micro", stem)) => MICRO.get_file(format!("{stem}.toml")),
+        Some(("agent", stem)) => AGENT.get_file(format!("{stem}.toml")),
+        _ => None,
+    };
+    let text = built_in.and_then(|found| found.contents_utf8());
+    let Some(text) = text else {
+        let known = workload_names().join(", ");
+        return Err(InputError::whole(
+            Path::new(name),
+            format!("no such workload; there are {known}, or give the path of a .toml file"),
+        ));
+    };
+    let workload = Workload::parse(&file, text, |trace| {
+        let stem = trace.strip_prefix("traces/").unwrap_or(trace);
+        let text = TRACES.get_file(stem).and_then(|file| file.contents_utf8());
+        text.map(str::to_owned)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    })?;
+    if workload.name != name {
+        let message = format!(
+            "field `name`: is {:?}, but the file is {name}",
+            workload.name
+        );
+        return Err(InputError::whole(&file, message));
+    }
+    Ok(workload)
+}
+
+fn workload_file(path: &Path) -> Result<Workload, InputError> {
+    let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    Workload::parse(path, &text, |trace| {
+        std::fs::read_to_string(dir.join(trace))
+    })
+}
+
+/// The names of all built-in suites, in order.
+pub fn suite_names() -> Vec<String> {
+    let mut names: Vec<String> = SUITES
+        .files()
+        .filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// The built-in suite called `name`, or the suite file at that path.
+///
+/// # Errors
+/// [`InputError`] if there is none, or it is malformed.
+pub fn suite(name: &str) -> Result<Suite, InputError> {
+    if name.ends_with(".toml") {
+        let path = Path::new(name);
+        let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
+        return Suite::parse(path, &text);
+    }
+    let file = SUITES.get_file(format!("{name}.toml"));
+    match file.and_then(|file| file.contents_utf8()) {
+        Some(text) => Suite::parse(
+            &Path::new("workloads/suites").join(format!("{name}.toml")),
+            text,
+        ),
+        None => Err(InputError::whole(
+            Path::new(name),
+            format!(
+                "no such suite; there are {}, or give the path of a .toml file",
+                suite_names().join(", ")
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Expected, Model};
+
+    #[test]
+    fn every_built_in_workload_can_be_replayed_and_fits_its_own_model() {
+        let names = workload_names();
+        assert!(names.len() >= 14, "{names:?}");
+        for name in names {
+            let workload = workload(&name).unwrap();
+            let mut model = Model::of(&workload.script);
+            for (at, call) in workload.script.calls.iter().enumerate() {
+                for op in &call.ops {
+                    let expected = model.apply(op);
+                    let recorded_failure =
+                        name.starts_with("agent/claude") && matches!(expected, Expected::Errno(2));
+                    assert!(
+                        !matches!(expected, Expected::Errno(_)) || recorded_failure,
+                        "{name}, call {at}: {} gives {expected:?}",
+                        op.describe()
+                    );
+                }
+            }
+            assert!(!workload.script.timed_calls().is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_suite_names_workloads_and_states_that_exist() {
+        for name in suite_names() {
+            for entry in suite(&name).unwrap().workloads {
+                let workload = workload(&entry.name).unwrap();
+                for state in entry.states {
+                    assert!(
+                        workload.states.contains(&state),
+                        "{name}: {} {state:?}",
+                        entry.name
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_answered_with_what_is() {
+        let error = workload("micro/nonsense").unwrap_err().to_string();
+        assert!(error.contains("micro/read-1k"), "{error}");
+        let error = suite("nonsense").unwrap_err().to_string();
+        assert!(error.contains("default"), "{error}");
+    }
+}

@@ -1,0 +1,285 @@
+//! Traces to scripts: recorded calls become file operations, everything else is counted and left out.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::filler::fill;
+use crate::input::InputError;
+use crate::model::Model;
+use crate::path::WorkspacePath;
+use crate::script::{Bytes, CallKind, FileOp, Script};
+use crate::trace::{
+    Call, CallError, CallResult, Content, Effect, Event, External, Op, Span, Trace,
+};
+
+/// A pause between two API calls that is longer than this was not the model: ten minutes.
+const LONGEST_TURN_MS: u64 = 600_000;
+
+/// Turns a trace into a script. `file` names it in errors; blobs are looked for beside it.
+///
+/// # Errors
+/// [`InputError`] if the trace contradicts itself: a content that is not what its SHA-256 says, a read
+/// of a file that is not there, an edit outside its file, a result without a call.
+pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
+    let mut files = Vec::with_capacity(trace.files.len());
+    for initial in &trace.files {
+        let bytes = materialise(file, &initial.content)
+            .map_err(|message| wrong(file, &format!("file {}", initial.path), &message))?;
+        files.push((initial.path.clone(), bytes));
+    }
+    let script = Script::new(files);
+    let mut compiler = Compiler {
+        file,
+        state: Model::of(&script),
+        script,
+        pending: Vec::new(),
+        last_api_at: None,
+    };
+    for event in &trace.events {
+        compiler.event(event)?;
+    }
+    if let Some(call) = compiler.pending.first() {
+        return Err(wrong(
+            file,
+            &format!("call {}", call.i),
+            "has no result record",
+        ));
+    }
+    Ok(compiler.script)
+}
+
+struct Compiler<'a> {
+    file: &'a Path,
+    script: Script,
+    state: Model,
+    /// Calls whose result has not come yet: agents call several tools at once.
+    pending: Vec<&'a Call>,
+    last_api_at: Option<u64>,
+}
+
+impl<'a> Compiler<'a> {
+    fn event(&mut self, event: &'a Event) -> Result<(), InputError> {
+        match event {
+            Event::User(_) => self.last_api_at = None,
+            Event::Compact(_) => {}
+            Event::Api(api) => {
+                let turn = self
+                    .last_api_at
+                    .map(|before| api.at.saturating_sub(before))
+                    .filter(|turn| *turn <= LONGEST_TURN_MS);
+                self.script.think_ms.extend(turn);
+                self.last_api_at = Some(api.at);
+            }
+            Event::Call(call) => self.pending.push(call),
+            Event::Result(result) => {
+                let asked = self.pending.iter().position(|call| call.i == result.i);
+                let Some(asked) = asked else {
+                    let place = format!("result {}", result.i);
+                    return Err(wrong(self.file, &place, "answers no open call"));
+                };
+                let call = self.pending.remove(asked);
+                self.answered(call, result)
+                    .map_err(|message| wrong(self.file, &format!("call {}", call.i), &message))?;
+            }
+            Event::Ext(change) => self
+                .changed(change)
+                .map_err(|message| wrong(self.file, &format!("ext {}", change.path), &message))?,
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, call: &Call, result: &CallResult) -> Result<(), String> {
+        let Some((kind, ops)) = self.operations(call, result)? else {
+            *self
+                .script
+                .not_replayed
+                .entry(call.op.name().to_owned())
+                .or_default() += 1;
+            return Ok(());
+        };
+        self.apply(&ops, result.ok)?;
+        if let (Some(path), Some(expected)) = (&call.path, &result.post_sha256) {
+            let content = self.state.file(path).map(|bytes| sha256(bytes));
+            if content.as_ref() != Some(expected) {
+                return Err(format!(
+                    "leaves other bytes in {path} than post_sha256 says"
+                ));
+            }
+        }
+        self.script.call(kind, ops);
+        Ok(())
+    }
+
+    /// What a call does to files; `None` if it does nothing to them that can be replayed.
+    fn operations(
+        &self,
+        call: &Call,
+        result: &CallResult,
+    ) -> Result<Option<(CallKind, Vec<FileOp>)>, String> {
+        let Some(path) = &call.path else {
+            return Ok(None);
+        };
+        let failed_before_touching = matches!(
+            result.err,
+            Some(CallError::Rejected | CallError::Stale | CallError::Other | CallError::Exit)
+        );
+        if failed_before_touching {
+            return Ok(None);
+        }
+        let operations = match call.op {
+            Op::Read => (CallKind::Read, vec![FileOp::Read(path.clone())]),
+            Op::Write => {
+                let Some(Effect::Write(content)) = &call.effect else {
+                    return Err("is a write without an effect of that kind".to_owned());
+                };
+                let content = materialise(self.file, content)?;
+                (CallKind::Write, self.write(path, content))
+            }
+            Op::Edit => {
+                let mut ops = vec![FileOp::Read(path.clone())];
+                if result.ok {
+                    let Some(Effect::Edit(spans)) = &call.effect else {
+                        return Err("is an edit without an effect of that kind".to_owned());
+                    };
+                    let edited = self.edited(path, spans)?;
+                    ops.extend(self.write(path, edited));
+                }
+                (CallKind::Edit, ops)
+            }
+            Op::List => {
+                let recursive = call.args.get("recursive").and_then(|value| value.as_bool());
+                let op = if recursive == Some(true) {
+                    FileOp::Walk(path.clone())
+                } else {
+                    FileOp::List {
+                        path: path.clone(),
+                        attributes: false,
+                    }
+                };
+                (CallKind::List, vec![op])
+            }
+            Op::Search => {
+                let op = if self.state.file(path).is_some() {
+                    FileOp::Read(path.clone())
+                } else {
+                    FileOp::Search(path.clone())
+                };
+                (CallKind::Search, vec![op])
+            }
+            Op::Exec | Op::Vcs | Op::Plan | Op::Net | Op::Agent | Op::Other => return Ok(None),
+        };
+        Ok(Some(operations))
+    }
+
+    fn write(&self, path: &WorkspacePath, content: Bytes) -> Vec<FileOp> {
+        let mut ops = Vec::new();
+        if let Some(dir) = path.parent().filter(|dir| !dir.is_root())
+            && self.state.file(path).is_none()
+        {
+            ops.push(FileOp::MakeDir(dir));
+        }
+        ops.push(FileOp::Write {
+            path: path.clone(),
+            content,
+            sync: false,
+        });
+        ops
+    }
+
+    fn edited(&self, path: &WorkspacePath, spans: &[Span]) -> Result<Bytes, String> {
+        let old = self
+            .state
+            .file(path)
+            .ok_or_else(|| format!("edits {path}, which is not there"))?;
+        let mut new = Vec::new();
+        let mut done = 0;
+        for span in spans {
+            let (start, end) = (span.at as usize, (span.at + span.old) as usize);
+            if start < done || end > old.len() {
+                return Err(format!(
+                    "replaces bytes {start}..{end} of {path}, which has {} bytes",
+                    old.len()
+                ));
+            }
+            new.extend_from_slice(&old[done..start]);
+            new.extend_from_slice(&materialise(self.file, &span.new)?);
+            done = end;
+        }
+        new.extend_from_slice(&old[done..]);
+        Ok(new.into())
+    }
+
+    fn changed(&mut self, change: &External) -> Result<(), String> {
+        let ops = match &change.content {
+            Some(content) => {
+                let content = materialise(self.file, content)?;
+                self.write(&change.path, content)
+            }
+            None => vec![FileOp::Remove(change.path.clone())],
+        };
+        self.apply(&ops, true)?;
+        self.script.meanwhile(ops);
+        Ok(())
+    }
+
+    /// Follows the operations in the model; the last one must end as recorded.
+    fn apply(&mut self, ops: &[FileOp], ok: bool) -> Result<(), String> {
+        use crate::model::Expected;
+        for (position, op) in ops.iter().enumerate() {
+            let is_last = position + 1 == ops.len();
+            match (self.state.apply(op), ok) {
+                (Expected::Errno(errno), true) => {
+                    return Err(format!(
+                        "succeeded in the recording, but to {} fails with error number {errno} at this point",
+                        op.describe()
+                    ));
+                }
+                // A failed edit of a file that is there fails after reading it.
+                (Expected::Errno(_), false) => {}
+                (_, false) if is_last && matches!(op, FileOp::Write { .. }) => {
+                    return Err(format!(
+                        "failed in the recording, but to {} works",
+                        op.describe()
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that a content record stands for.
+fn materialise(file: &Path, content: &Content) -> Result<Bytes, String> {
+    let bytes = match (&content.fill, &content.blob) {
+        (Some(filler), None) => fill(filler.seed, content.bytes, content.lines),
+        (None, Some(blob)) => {
+            let blob = WorkspacePath::new(blob.as_str()).map_err(|error| error.to_string())?;
+            let place = blob.below(file.parent().unwrap_or(Path::new(".")));
+            std::fs::read(&place).map_err(|error| format!("blob {}: {error}", place.display()))?
+        }
+        (None, None) if content.bytes == 0 => Vec::new(),
+        _ => return Err("content needs exactly one of `fill` and `blob`".to_owned()),
+    };
+    let found = sha256(&bytes);
+    if found != content.sha256 {
+        return Err(format!(
+            "content has SHA-256 {found}, but the trace says {}",
+            content.sha256
+        ));
+    }
+    Ok(bytes.into())
+}
+
+/// SHA-256 in lower-case hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn wrong(file: &Path, place: &str, message: &str) -> InputError {
+    InputError::whole(file, format!("{place}: {message}"))
+}

@@ -1,0 +1,234 @@
+//! One operation, over and over: the rows of the latency tables that people publish.
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Deserialize;
+
+use crate::filler::fill;
+use crate::path::WorkspacePath;
+use crate::script::{Bytes, CallKind, FileOp, Script};
+
+/// The parameters of a micro workload.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Micro {
+    /// What is repeated.
+    operation: Operation,
+    /// Files in the directory that it works on, before it starts.
+    files: u32,
+    /// Size of each file in bytes, and of each read or write.
+    bytes: u32,
+    /// How often the operation is called in a block.
+    calls: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Operation {
+    /// Open, read, close.
+    Read,
+    /// Open an existing file, overwrite, close.
+    Write,
+    /// Ask for attributes.
+    Stat,
+    /// Read a directory.
+    List,
+    /// Read a directory and ask for the attributes of every entry.
+    ListAttributes,
+    /// Create, write, close.
+    Create,
+    /// Open for appending, write, close.
+    Append,
+    /// Rename within the directory.
+    Rename,
+    /// Remove.
+    Delete,
+    /// Open an existing file, overwrite, `fsync`, close.
+    Fsync,
+    /// Make all files durable after all have been overwritten.
+    Sync,
+}
+
+impl Micro {
+    /// Whether the operation changes no names, so that a backend with fixed names can take part.
+    pub(crate) fn fits_fixed_tree(&self) -> bool {
+        matches!(
+            self.operation,
+            Operation::Read
+                | Operation::Write
+                | Operation::Stat
+                | Operation::List
+                | Operation::ListAttributes
+                | Operation::Fsync
+        )
+    }
+
+    pub(crate) fn script(&self) -> Result<Script, String> {
+        if self.files > 10_000 {
+            return Err("field `micro.files`: at most 10000".to_owned());
+        }
+        if self.calls == 0 {
+            return Err("field `micro.calls`: must be at least 1".to_owned());
+        }
+        let needs_files = !matches!(self.operation, Operation::Create | Operation::List);
+        if needs_files && self.files == 0 {
+            return Err("field `micro.files`: this operation needs at least one".to_owned());
+        }
+        if self.operation == Operation::Delete && self.calls > self.files {
+            return Err("field `micro.calls`: cannot delete more than `files`".to_owned());
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(0x6d69_6372_6f00);
+        let names: Vec<WorkspacePath> = (0..self.files).map(|n| name("f", n)).collect();
+        let files = names
+            .iter()
+            .map(|path| (path.clone(), self.content(&mut rng)));
+        let mut script = Script::new(files.collect());
+        let dir = WorkspacePath::new("files").unwrap_or_else(|_| unreachable!("a plain name"));
+        script.dirs = vec![dir.clone()];
+        if self.operation == Operation::ListAttributes || self.operation == Operation::List {
+            script.warm_up = vec![FileOp::List {
+                path: dir.clone(),
+                attributes: true,
+            }];
+        }
+        // Every file once in random order, then again in another: no order for read-ahead to learn.
+        let mut order = Vec::new();
+        while order.len() < self.calls as usize && !names.is_empty() {
+            let mut pass = names.clone();
+            pass.shuffle(&mut rng);
+            order.extend(pass);
+        }
+        for call in 0..self.calls {
+            let path = || order[call as usize].clone();
+            match self.operation {
+                Operation::Read => {
+                    let op = FileOp::ReadAt {
+                        path: path(),
+                        offset: 0,
+                        length: self.bytes as usize,
+                    };
+                    script.call(CallKind::Read, vec![op]);
+                }
+                Operation::Write | Operation::Fsync => {
+                    let sync = self.operation == Operation::Fsync;
+                    let op = self.overwrite(path(), sync, &mut rng);
+                    let kind = if sync {
+                        CallKind::Fsync
+                    } else {
+                        CallKind::Write
+                    };
+                    script.call(kind, vec![op]);
+                }
+                Operation::Stat => script.call(CallKind::Stat, vec![FileOp::Stat(path())]),
+                Operation::List | Operation::ListAttributes => {
+                    let attributes = self.operation == Operation::ListAttributes;
+                    let op = FileOp::List {
+                        path: dir.clone(),
+                        attributes,
+                    };
+                    let kind = if attributes {
+                        CallKind::ListAttributes
+                    } else {
+                        CallKind::List
+                    };
+                    script.call(kind, vec![op]);
+                }
+                Operation::Create => {
+                    let op = FileOp::Write {
+                        path: name("n", call),
+                        content: self.content(&mut rng),
+                        sync: false,
+                    };
+                    script.call(CallKind::Create, vec![op]);
+                }
+                Operation::Append => {
+                    let op = FileOp::Append {
+                        path: path(),
+                        content: self.content(&mut rng),
+                    };
+                    script.call(CallKind::Append, vec![op]);
+                }
+                Operation::Rename => {
+                    // Odd calls undo even ones, so that names never run out.
+                    let file = order[(call / 2) as usize].clone();
+                    let other = name("r", call / 2);
+                    let (from, to) = if call % 2 == 0 {
+                        (file, other)
+                    } else {
+                        (other, file)
+                    };
+                    script.call(CallKind::Rename, vec![FileOp::Rename { from, to }]);
+                }
+                Operation::Delete => script.call(CallKind::Delete, vec![FileOp::Remove(path())]),
+                Operation::Sync => {
+                    let dirty = names.iter();
+                    let dirty = dirty.map(|path| self.overwrite(path.clone(), false, &mut rng));
+                    script.meanwhile(dirty.collect());
+                    let sync = names.iter().cloned().map(FileOp::Sync);
+                    script.call(CallKind::Sync, sync.collect());
+                }
+            }
+        }
+        Ok(script)
+    }
+
+    fn content(&self, rng: &mut ChaCha8Rng) -> Bytes {
+        let bytes = u64::from(self.bytes);
+        fill(rng.next_u64(), bytes, bytes / 40).into()
+    }
+
+    fn overwrite(&self, path: WorkspacePath, sync: bool, rng: &mut ChaCha8Rng) -> FileOp {
+        FileOp::WriteAt {
+            path,
+            offset: 0,
+            content: self.content(rng),
+            sync,
+        }
+    }
+}
+
+/// `files/f0042`: the names that the null backend lists.
+fn name(prefix: &str, number: u32) -> WorkspacePath {
+    WorkspacePath::new(format!("files/{prefix}{number:04}"))
+        .unwrap_or_else(|_| unreachable!("a plain name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micro(operation: Operation, files: u32, calls: u32) -> Micro {
+        Micro {
+            operation,
+            files,
+            bytes: 1024,
+            calls,
+        }
+    }
+
+    #[test]
+    fn the_same_parameters_make_the_same_script() {
+        let make = || micro(Operation::Fsync, 8, 20).script().unwrap();
+        assert_eq!(make(), make());
+    }
+
+    #[test]
+    fn every_file_is_used_once_before_any_is_used_twice() {
+        let script = micro(Operation::Read, 16, 40).script().unwrap();
+        let paths: Vec<_> = script.calls.iter().map(|call| call.ops[0].path()).collect();
+        for pass in paths.chunks(16) {
+            let mut unique: Vec<_> = pass.to_vec();
+            unique.sort();
+            unique.dedup();
+            assert_eq!(unique.len(), pass.len());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        assert!(micro(Operation::Delete, 5, 6).script().is_err());
+        assert!(micro(Operation::Stat, 0, 6).script().is_err());
+        assert!(micro(Operation::Stat, 1, 0).script().is_err());
+    }
+}

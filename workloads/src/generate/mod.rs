@@ -1,0 +1,4 @@
+//! Workloads that are made, not recorded. The same parameters always make the same script.
+
+pub mod micro;
+pub mod vsm_cycle;

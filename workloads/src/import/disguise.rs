@@ -1,0 +1,168 @@
+//! What a trace may show of a session: all of it, or only its shape.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::compile::sha256;
+use crate::filler::fill;
+use crate::trace::{Content, Extra, Fidelity, Fill};
+
+/// The longest file extension that is kept: longer ones may say something.
+const EXTENSION_MAX: usize = 5;
+
+/// Replaces what may not be shown, the same thing always by the same.
+pub(super) struct Disguise {
+    fidelity: Fidelity,
+    /// Disguised names by original path, one map for directories and files.
+    names: HashMap<String, String>,
+    next_seed: u64,
+    /// Contents by SHA-256, where they are shown.
+    pub(super) blobs: BTreeMap<String, Vec<u8>>,
+}
+
+impl Disguise {
+    /// `name` decides the seeds of all filler, so that two traces do not share text.
+    pub(super) fn new(fidelity: Fidelity, name: &str) -> Self {
+        let digest = sha256(name.as_bytes());
+        // 11 hexadecimal digits: a seed that every JSON reader keeps exactly.
+        let first = u64::from_str_radix(&digest[..11], 16).unwrap_or(0);
+        Self {
+            fidelity,
+            names: HashMap::new(),
+            next_seed: first,
+            blobs: BTreeMap::new(),
+        }
+    }
+
+    /// The path to show: every directory and every file by a number, with its extension.
+    pub(super) fn path(&mut self, original: &str) -> String {
+        if self.fidelity == Fidelity::Content || original == "." {
+            return original.to_owned();
+        }
+        let mut shown = String::new();
+        let mut so_far = String::new();
+        let parts: Vec<&str> = original.split('/').collect();
+        for (at, part) in parts.iter().enumerate() {
+            if at > 0 {
+                so_far.push('/');
+                shown.push('/');
+            }
+            so_far.push_str(part);
+            let number = self.names.len();
+            let is_file = at + 1 == parts.len() && !self.names.contains_key(&so_far);
+            let name = self.names.entry(so_far.clone()).or_insert_with(|| {
+                if is_file {
+                    format!("f{number}{}", extension(part))
+                } else {
+                    format!("d{number}")
+                }
+            });
+            shown.push_str(name);
+        }
+        shown
+    }
+
+    /// The content to show for `original`, and its record.
+    pub(super) fn content(&mut self, original: &str) -> (Content, Vec<u8>) {
+        let lines = original.matches('\n').count() as u64;
+        match self.fidelity {
+            Fidelity::Content => {
+                let bytes = original.as_bytes().to_vec();
+                let digest = sha256(&bytes);
+                self.blobs.insert(digest.clone(), bytes.clone());
+                let blob = (!bytes.is_empty()).then(|| format!("blobs/{digest}"));
+                let content = Content {
+                    bytes: bytes.len() as u64,
+                    lines,
+                    sha256: digest,
+                    blob,
+                    fill: None,
+                };
+                (content, bytes)
+            }
+            Fidelity::Shape => self.filler(original.len() as u64, lines),
+        }
+    }
+
+    /// Filler of a size, for content that nobody has seen.
+    pub(super) fn filler(&mut self, bytes: u64, lines: u64) -> (Content, Vec<u8>) {
+        self.next_seed += 1;
+        let text = fill(self.next_seed, bytes, lines);
+        let content = Content {
+            bytes,
+            lines: lines.min(bytes),
+            sha256: sha256(&text),
+            blob: None,
+            fill: Some(Fill {
+                seed: self.next_seed,
+            }),
+        };
+        (content, text)
+    }
+
+    /// The arguments to show: numbers and switches as they were, texts by their length.
+    pub(super) fn args(&self, args: &Extra) -> Extra {
+        let shown = args.iter().map(|(key, value)| {
+            let value = match self.fidelity {
+                Fidelity::Content => value.clone(),
+                Fidelity::Shape => measured(value),
+            };
+            (key.clone(), value)
+        });
+        shown.collect()
+    }
+}
+
+fn extension(name: &str) -> String {
+    let extension = Path::new(name).extension().and_then(|ext| ext.to_str());
+    match extension {
+        Some(ext)
+            if ext.len() <= EXTENSION_MAX && ext.bytes().all(|b| b.is_ascii_alphanumeric()) =>
+        {
+            format!(".{ext}")
+        }
+        _ => String::new(),
+    }
+}
+
+fn measured(value: &Value) -> Value {
+    match value {
+        Value::String(text) => json!({ "bytes": text.len() }),
+        Value::Array(items) => items.iter().map(measured).collect(),
+        Value::Object(fields) => json!({ "fields": fields.len() }),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_shows_no_text() {
+        let mut disguise = Disguise::new(Fidelity::Shape, "t");
+        assert_eq!(disguise.path("secret/plan.md"), "d0/f1.md");
+        assert_eq!(disguise.path("secret/.passwords"), "d0/f2");
+        assert_eq!(disguise.path("secret"), "d0");
+        assert_eq!(disguise.path("secret/plan.md"), "d0/f1.md");
+        assert_eq!(disguise.path("."), ".");
+        let (content, bytes) = disguise.content("top secret\n");
+        assert_eq!((content.bytes, content.lines), (11, 1));
+        assert!(!String::from_utf8(bytes).unwrap().contains("secret"));
+        let args = json!({"pattern": "secret", "-n": true, "limit": 5, "list": ["secret"], "deep": {"secret": 1}});
+        let shown = serde_json::to_string(&disguise.args(args.as_object().unwrap())).unwrap();
+        assert!(!shown.contains("secret"), "{shown}");
+        assert!(shown.contains("\"limit\":5"), "{shown}");
+    }
+
+    #[test]
+    fn content_fidelity_shows_everything_and_keeps_blobs() {
+        let mut disguise = Disguise::new(Fidelity::Content, "t");
+        assert_eq!(disguise.path("a/b.md"), "a/b.md");
+        let (content, bytes) = disguise.content("text");
+        assert_eq!(content.blob, Some(format!("blobs/{}", content.sha256)));
+        assert_eq!(disguise.blobs[&content.sha256], bytes);
+    }
+}

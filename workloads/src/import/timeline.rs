@@ -1,0 +1,679 @@
+//! What was on disk, when: from a recorded session to a trace.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::disguise::Disguise;
+use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
+use crate::compile::sha256;
+use crate::path::WorkspacePath;
+use crate::tokens;
+use crate::trace::{
+    Api, Call, CallError, CallResult, Compact, Content, Effect, End, Event, External, Extra,
+    Fidelity, Head, InitialFile, Known, Op, Source, Span, Trace, UsageSource, User, VERSION, Why,
+};
+
+/// The size taken for a file of which only the name was seen, if no whole file was seen at all.
+const UNSEEN_BYTES: u64 = 4096;
+
+/// Bytes in a line of a file of which nothing was seen.
+const UNSEEN_LINE_BYTES: u64 = 35;
+
+/// Contents by SHA-256.
+pub type Blobs = BTreeMap<String, Vec<u8>>;
+
+/// Where a session comes from.
+#[derive(Clone, Debug)]
+pub struct Provenance {
+    /// The trace's name.
+    pub id: String,
+    /// The source, with the format's name.
+    pub source: Source,
+}
+
+/// Turns a session into a trace, and the contents it refers to (none for `shape`).
+pub fn trace(session: &Session, provenance: &Provenance, fidelity: Fidelity) -> (Trace, Blobs) {
+    let mut writer = Writer {
+        disguise: Disguise::new(fidelity, &provenance.id),
+        calls: HashMap::new(),
+        state: BTreeMap::new(),
+        events: Vec::new(),
+        turns: 0,
+        apis: 0,
+        last_answered: None,
+        last_exec: None,
+    };
+    let files = writer.first_state(session);
+    for recorded in &session.events {
+        writer.event(recorded);
+    }
+    let mut x = Extra::new();
+    if session.unreadable_lines > 0 {
+        x.insert(
+            "unreadable_lines".to_owned(),
+            session.unreadable_lines.into(),
+        );
+    }
+    writer.close_open_calls();
+    let trace = Trace {
+        head: Head {
+            v: VERSION,
+            id: provenance.id.clone(),
+            source: provenance.source.clone(),
+            agent: session.agent.clone(),
+            model: session.model.clone(),
+            cwd: "/ws".to_owned(),
+            fidelity,
+            tokenizer: tokens::NAME.to_owned(),
+            x,
+        },
+        files,
+        events: writer.events,
+        end: End {
+            exit: "unknown".to_owned(),
+        },
+    };
+    (trace, writer.disguise.blobs)
+}
+
+/// The first thing that a session says about a file.
+#[derive(Clone, Debug)]
+enum First {
+    /// It was not there.
+    Absent,
+    /// It held this.
+    Full(String),
+    /// It was there; so many bytes and lines, as far as that can be told.
+    Partial(Option<(u64, u64)>),
+}
+
+/// A file as the trace has it at some moment.
+#[derive(Clone, Debug)]
+struct FileState {
+    /// What it held in the session; `None` while that is not known.
+    original: Option<String>,
+    /// What it holds in the trace.
+    shown: Vec<u8>,
+}
+
+struct OpenCall<'a> {
+    call: &'a RecordedCall,
+    index: u64,
+    /// Where its record is, to be completed when the result is known.
+    place: usize,
+}
+
+struct Writer<'a> {
+    disguise: Disguise,
+    calls: HashMap<&'a str, OpenCall<'a>>,
+    /// By original path.
+    state: BTreeMap<String, FileState>,
+    events: Vec<Event>,
+    turns: u64,
+    apis: u64,
+    last_answered: Option<u64>,
+    last_exec: Option<Why>,
+}
+
+impl<'a> Writer<'a> {
+    /// Works out the files at the start and brings the state there.
+    fn first_state(&mut self, session: &Session) -> Vec<InitialFile> {
+        let mut first: BTreeMap<String, First> = BTreeMap::new();
+        let mut touched = std::collections::HashSet::new();
+        let mut calls = HashMap::new();
+        for recorded in &session.events {
+            match recorded {
+                Recorded::Call(call) => {
+                    calls.insert(call.id.as_str(), call);
+                }
+                Recorded::Result(result) => {
+                    let Some(call) = calls.get(result.id.as_str()) else {
+                        continue;
+                    };
+                    for (path, state) in said(call, result) {
+                        let known = first.entry(path.clone()).or_insert_with(|| state.clone());
+                        let may_learn = !touched.contains(&path);
+                        let is_better = matches!(
+                            (&*known, &state),
+                            (First::Partial(_), First::Full(_))
+                                | (First::Partial(None), First::Partial(Some(_)))
+                        );
+                        if may_learn && is_better {
+                            *known = state;
+                        }
+                    }
+                    if let Seen::Edited { path, .. } | Seen::Written { path, .. } = &result.seen {
+                        touched.insert(path.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        let unseen = median_size(&first);
+        let mut files = Vec::new();
+        for (path, state) in first {
+            let ((content, shown), original) = match state {
+                First::Absent => continue,
+                First::Full(text) => (self.disguise.content(&text), Some(text)),
+                First::Partial(size) => {
+                    let (bytes, lines) = size.unwrap_or((unseen, unseen / UNSEEN_LINE_BYTES));
+                    (self.disguise.filler(bytes, lines), None)
+                }
+            };
+            let known = if original.is_some() {
+                Known::Full
+            } else {
+                Known::Partial
+            };
+            let Ok(shown_path) = WorkspacePath::new(self.disguise.path(&path)) else {
+                continue;
+            };
+            files.push(InitialFile {
+                path: shown_path,
+                known,
+                content,
+            });
+            self.state.insert(path, FileState { original, shown });
+        }
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files
+    }
+
+    fn event(&mut self, recorded: &'a Recorded) {
+        match recorded {
+            Recorded::User { text } => {
+                let turn = self.turns;
+                self.turns += 1;
+                let tok = tokens::count(text);
+                self.events.push(Event::User(User { turn, tok }));
+            }
+            Recorded::Api { at, usage } => {
+                let k = self.apis;
+                self.apis += 1;
+                self.events.push(Event::Api(Api {
+                    k,
+                    at: *at,
+                    usage: *usage,
+                    usage_src: UsageSource::Reported,
+                }));
+            }
+            Recorded::Compact { pre_tok } => self.events.push(Event::Compact(Compact {
+                k: self.apis.saturating_sub(1),
+                pre_tok: *pre_tok,
+            })),
+            Recorded::Call(call) => {
+                let index = self.calls.len() as u64;
+                let place = self.events.len();
+                let record = self.call_record(call, index);
+                self.events.push(Event::Call(record));
+                let open = OpenCall { call, index, place };
+                self.calls.insert(&call.id, open);
+            }
+            Recorded::Result(result) => self.result(result),
+        }
+    }
+
+    fn call_record(&mut self, call: &RecordedCall, index: u64) -> Call {
+        let mut args = self.disguise.args(&call.args);
+        if call.recursive {
+            args.insert("recursive".to_owned(), true.into());
+        }
+        let mut x = Extra::new();
+        let works_on_files = matches!(
+            call.op,
+            Op::Read | Op::Write | Op::Edit | Op::List | Op::Search
+        );
+        if works_on_files && call.path.is_none() {
+            x.insert("outside".to_owned(), true.into());
+        }
+        Call {
+            i: index,
+            k: call.api,
+            lane: call.lane.clone(),
+            tool: call.tool.clone(),
+            op: call.op,
+            path: None,
+            range: call.range,
+            args,
+            effect: None,
+            at: call.at,
+            x,
+        }
+    }
+
+    fn result(&mut self, result: &RecordedResult) {
+        let Some(open) = self.calls.get(result.id.as_str()) else {
+            return;
+        };
+        let (call, index, place) = (open.call, open.index, open.place);
+        let mut record = CallResult {
+            i: index,
+            ok: result.err.is_none(),
+            err: result.err,
+            bytes: result.shown.len() as u64,
+            tok: tokens::count(&result.shown),
+            sha256: None,
+            post_sha256: None,
+            x: Extra::new(),
+        };
+        let mut effect = None;
+        let mut path = call.path.clone();
+        match &result.seen {
+            Seen::Whole { path, content } => {
+                self.learn(path, content);
+                record.sha256 = self.state.get(path).map(|state| sha256(&state.shown));
+            }
+            Seen::Part { .. } | Seen::Nothing | Seen::Listed(_) => {}
+            Seen::Written {
+                path,
+                before,
+                content,
+            } => {
+                match before {
+                    Some(before) => self.learn(path, before),
+                    None => self.learn_absent(path),
+                }
+                let (written, shown) = self.disguise.content(content);
+                record.post_sha256 = Some(written.sha256.clone());
+                effect = Some(Effect::Write(written));
+                let original = Some(content.clone());
+                self.state
+                    .insert(path.clone(), FileState { original, shown });
+            }
+            Seen::Edited {
+                path: edited,
+                before,
+                replacements,
+            } => {
+                if let Some(before) = before {
+                    self.learn(edited, before);
+                }
+                match self.edit(edited, replacements) {
+                    Some((spans, after)) => {
+                        record.post_sha256 = Some(after);
+                        effect = Some(Effect::Edit(spans));
+                    }
+                    // What it replaced is not known, so it cannot be replayed.
+                    None => path = None,
+                }
+            }
+        }
+        match call.op {
+            Op::Exec => self.last_exec = Some(Why::Exec),
+            Op::Vcs => self.last_exec = Some(Why::Vcs),
+            _ => {}
+        }
+        if let Some(original) = &path
+            && !self.can_be_replayed(original, call.op, result.err)
+        {
+            path = None;
+        }
+        let shown = path.and_then(|path| WorkspacePath::new(self.disguise.path(&path)).ok());
+        if let Some(Event::Call(call)) = self.events.get_mut(place) {
+            call.path = shown;
+            call.effect = effect;
+        }
+        self.last_answered = Some(index);
+        self.events.push(Event::Result(record));
+    }
+
+    /// Whether the files that are known let the call end as it did.
+    fn can_be_replayed(&self, path: &str, op: Op, err: Option<CallError>) -> bool {
+        let is_file = self.state.contains_key(path);
+        let is_dir = path == "." || {
+            let below = format!("{path}/");
+            let next = self.state.range(below.clone()..).next();
+            next.is_some_and(|(file, _)| file.starts_with(&below))
+        };
+        match (op, err) {
+            (Op::Read | Op::Edit, None) => is_file,
+            (Op::Write, None) => !is_dir,
+            (Op::Search, None) => is_file || is_dir,
+            (Op::List, None) => is_dir,
+            (Op::Read | Op::Search | Op::List, Some(CallError::NotFound)) => !is_file && !is_dir,
+            (Op::Edit, Some(CallError::NoMatch | CallError::MultiMatch)) => is_file,
+            _ => false,
+        }
+    }
+
+    /// The file holds `content` now. If that is news, something outside the calls has changed it.
+    fn learn(&mut self, path: &str, content: &str) {
+        match self.state.get(path) {
+            Some(known) if known.original.as_deref() == Some(content) => {}
+            _ => {
+                let (record, shown) = self.disguise.content(content);
+                self.changed(path, Some(record));
+                let original = Some(content.to_owned());
+                self.state
+                    .insert(path.to_owned(), FileState { original, shown });
+            }
+        }
+    }
+
+    /// The file is not there now.
+    fn learn_absent(&mut self, path: &str) {
+        if self.state.remove(path).is_some() {
+            self.changed(path, None);
+        }
+    }
+
+    fn changed(&mut self, path: &str, content: Option<Content>) {
+        let Ok(path) = WorkspacePath::new(self.disguise.path(path)) else {
+            return;
+        };
+        self.events.push(Event::Ext(External {
+            after: self.last_answered,
+            path,
+            content,
+            why: self.last_exec.unwrap_or(Why::Unknown),
+        }));
+    }
+
+    /// Applies an edit; answers its spans and the SHA-256 of what the trace's file holds after it.
+    fn edit(&mut self, path: &str, replacements: &[Replacement]) -> Option<(Vec<Span>, String)> {
+        let state = self.state.get(path)?;
+        let before = state.original.clone()?;
+        let mut shown = state.shown.clone();
+        let places = places(&before, replacements)?;
+        let mut spans = Vec::with_capacity(places.len());
+        // From the back, so that the places in front stay where they are.
+        let mut after = before;
+        for (at, old, new) in places.into_iter().rev() {
+            let (content, new_shown) = self.disguise.content(&new);
+            shown.splice(at..at + old, new_shown);
+            after.replace_range(at..at + old, &new);
+            spans.push(Span {
+                at: at as u64,
+                old: old as u64,
+                new: content,
+            });
+        }
+        spans.reverse();
+        let digest = sha256(&shown);
+        let original = Some(after);
+        self.state
+            .insert(path.to_owned(), FileState { original, shown });
+        Some((spans, digest))
+    }
+
+    /// A session that was cut off leaves calls without an answer; a trace has none.
+    fn close_open_calls(&mut self) {
+        let mut answered = std::collections::HashSet::new();
+        for event in &self.events {
+            if let Event::Result(result) = event {
+                answered.insert(result.i);
+            }
+        }
+        let mut open: Vec<u64> = self.calls.values().map(|open| open.index).collect();
+        open.retain(|index| !answered.contains(index));
+        open.sort_unstable();
+        for i in open {
+            self.events.push(Event::Result(CallResult {
+                i,
+                ok: false,
+                err: Some(CallError::Other),
+                bytes: 0,
+                tok: 0,
+                sha256: None,
+                post_sha256: None,
+                x: Extra::from_iter([("unanswered".to_owned(), true.into())]),
+            }));
+        }
+    }
+}
+
+/// What a result says about the first state of files.
+fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
+    match &result.seen {
+        Seen::Whole { path, content } => vec![(path.clone(), First::Full(content.clone()))],
+        Seen::Part {
+            path,
+            content,
+            total_lines,
+        } => {
+            let lines = content.matches('\n').count() as u64 + 1;
+            let bytes = content.len() as u64 + 1;
+            let all = bytes * total_lines / lines;
+            let size = (all, total_lines.saturating_sub(1));
+            vec![(path.clone(), First::Partial(Some(size)))]
+        }
+        Seen::Edited { path, before, .. } => {
+            let state = before.clone().map_or(First::Partial(None), First::Full);
+            vec![(path.clone(), state)]
+        }
+        Seen::Written { path, before, .. } => {
+            let state = before.clone().map_or(First::Absent, First::Full);
+            vec![(path.clone(), state)]
+        }
+        Seen::Listed(paths) => paths
+            .iter()
+            .map(|path| (path.clone(), First::Partial(None)))
+            .collect(),
+        Seen::Nothing => match (&call.path, call.op, result.err) {
+            (Some(path), Op::Read, Some(CallError::NotFound)) => {
+                vec![(path.clone(), First::Absent)]
+            }
+            (Some(path), Op::Read, None) => vec![(path.clone(), First::Partial(None))],
+            _ => Vec::new(),
+        },
+    }
+}
+
+/// The median size of the files that were seen whole.
+fn median_size(first: &BTreeMap<String, First>) -> u64 {
+    let mut sizes: Vec<u64> = first
+        .values()
+        .filter_map(|state| match state {
+            First::Full(text) => Some(text.len() as u64),
+            _ => None,
+        })
+        .collect();
+    sizes.sort_unstable();
+    sizes.get(sizes.len() / 2).copied().unwrap_or(UNSEEN_BYTES)
+}
+
+/// Where the replacements of one edit fall: start, old length, new text; in order, not overlapping.
+fn places(before: &str, replacements: &[Replacement]) -> Option<Vec<(usize, usize, String)>> {
+    if let [one] = replacements {
+        if one.old.is_empty() {
+            return None;
+        }
+        let mut found: Vec<usize> = before.match_indices(&one.old).map(|(at, _)| at).collect();
+        if !one.all {
+            found.truncate(1);
+        }
+        let place = |at| (at, one.old.len(), one.new.clone());
+        return (!found.is_empty()).then(|| found.into_iter().map(place).collect());
+    }
+    // Several edits in one call follow each other: what they come to is one changed stretch.
+    let mut after = before.to_owned();
+    for each in replacements {
+        if each.old.is_empty() || !after.contains(&each.old) {
+            return None;
+        }
+        after = if each.all {
+            after.replace(&each.old, &each.new)
+        } else {
+            after.replacen(&each.old, &each.new, 1)
+        };
+    }
+    let start: usize = before
+        .chars()
+        .zip(after.chars())
+        .take_while(|(a, b)| a == b)
+        .map(|(a, _)| a.len_utf8())
+        .sum();
+    let end: usize = before[start..]
+        .chars()
+        .rev()
+        .zip(after[start..].chars().rev())
+        .take_while(|(a, b)| a == b)
+        .map(|(a, _)| a.len_utf8())
+        .sum();
+    let old = before.len() - start - end;
+    Some(vec![(
+        start,
+        old,
+        after[start..after.len() - end].to_owned(),
+    )])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::compile;
+    use crate::import::claude_code;
+    use crate::script::CallKind;
+    use std::path::Path;
+
+    fn imported(fidelity: Fidelity) -> (Trace, Blobs) {
+        let session = claude_code::read(include_str!("fixtures/claude-code-traps.jsonl")).unwrap();
+        let provenance = Provenance {
+            id: "traps".to_owned(),
+            source: Source {
+                format: "claude-code".to_owned(),
+                repo: None,
+                commit: None,
+                path: "traps.jsonl".to_owned(),
+                sha256: "0".to_owned(),
+                licence: None,
+            },
+        };
+        trace(&session, &provenance, fidelity)
+    }
+
+    #[test]
+    fn a_shape_holds_none_of_the_sessions_words() {
+        let (trace, blobs) = imported(Fidelity::Shape);
+        let text = trace.to_jsonl().unwrap();
+        assert!(blobs.is_empty());
+        for word in [
+            "secret", "package", "main.go", "gofmt", "notes", "fix it", "docs",
+        ] {
+            assert!(!text.contains(word), "{word:?} in {text}");
+        }
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn files_are_there_as_they_were_first_seen() {
+        let (trace, _) = imported(Fidelity::Content);
+        let files: Vec<_> = trace
+            .files
+            .iter()
+            .map(|file| (file.path.as_str(), file.known, file.content.bytes))
+            .collect();
+        // docs/a.md was named by a search, then two of its three lines were read: 18 bytes, times 3/2.
+        assert_eq!(
+            files,
+            [
+                ("docs/a.md", Known::Partial, 27),
+                ("src/main.go", Known::Full, 29)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_change_from_outside_is_inferred_from_the_next_known_state() {
+        let (trace, blobs) = imported(Fidelity::Content);
+        let changes: Vec<_> = trace
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Ext(change) => Some(change),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(changes.len(), 1);
+        assert_eq!(
+            (changes[0].path.as_str(), changes[0].why),
+            ("src/main.go", Why::Exec)
+        );
+        let content = changes[0].content.as_ref().unwrap();
+        assert_eq!(
+            blobs[&content.sha256],
+            b"package main\n\nfunc main() {\n}\n"
+        );
+    }
+
+    #[test]
+    fn both_fidelities_replay_the_same_calls() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("traps.trace.jsonl");
+        let (content, blobs) = imported(Fidelity::Content);
+        std::fs::create_dir(dir.path().join("blobs")).unwrap();
+        for (digest, bytes) in blobs {
+            std::fs::write(dir.path().join("blobs").join(digest), bytes).unwrap();
+        }
+        let full = compile(&file, &content).unwrap();
+        let shape = compile(Path::new("shape"), &imported(Fidelity::Shape).0).unwrap();
+        let calls = [
+            (CallKind::Read, 3),
+            (CallKind::Write, 1),
+            (CallKind::Edit, 2),
+            (CallKind::Search, 1),
+        ];
+        assert_eq!(full.timed_calls(), calls.into());
+        assert_eq!(shape.timed_calls(), calls.into());
+        assert_eq!(
+            full.not_replayed,
+            [
+                ("exec".to_owned(), 1),
+                ("read".to_owned(), 1),
+                ("vcs".to_owned(), 1)
+            ]
+            .into()
+        );
+        assert_eq!(shape.not_replayed, full.not_replayed);
+    }
+
+    #[test]
+    fn a_tampered_trace_is_refused() {
+        let (trace, _) = imported(Fidelity::Shape);
+        let error = |change: fn(&mut Trace)| {
+            let mut trace = trace.clone();
+            change(&mut trace);
+            compile(Path::new("t.jsonl"), &trace)
+                .unwrap_err()
+                .to_string()
+        };
+        let message = error(|trace| trace.files[0].content.sha256 = "0".repeat(64));
+        assert!(message.contains("content has SHA-256"), "{message}");
+        let message = error(|trace| {
+            trace
+                .events
+                .retain(|event| !matches!(event, Event::Result(result) if result.i == 3));
+        });
+        assert!(
+            message.contains("call 3: has no result record"),
+            "{message}"
+        );
+        let message = error(|trace| trace.files.clear());
+        assert!(
+            message.contains("succeeded in the recording, but"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn places_of_edits() {
+        let edit = |old: &str, new: &str, all| Replacement {
+            old: old.to_owned(),
+            new: new.to_owned(),
+            all,
+        };
+        assert_eq!(
+            places("a-a", &[edit("a", "bb", true)]),
+            Some(vec![(0, 1, "bb".to_owned()), (2, 1, "bb".to_owned())])
+        );
+        assert_eq!(
+            places("a-a", &[edit("a", "b", false)]),
+            Some(vec![(0, 1, "b".to_owned())])
+        );
+        assert_eq!(places("a", &[edit("x", "b", false)]), None);
+        let two = [edit("one", "1", false), edit("1 two", "1 2", false)];
+        assert_eq!(
+            places("say one two!", &two),
+            Some(vec![(4, 7, "1 2".to_owned())])
+        );
+    }
+}

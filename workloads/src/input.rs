@@ -1,0 +1,125 @@
+//! Reading what people write: errors that name file, line and field.
+
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+/// What is wrong with an input file, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}: {message}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+pub struct InputError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1, where it is known.
+    pub line: Option<usize>,
+    /// What is wrong, with the field and what would be allowed.
+    pub message: String,
+}
+
+impl InputError {
+    /// An error about a file as a whole.
+    pub fn whole(file: &Path, message: impl ToString) -> Self {
+        Self {
+            file: file.to_owned(),
+            line: None,
+            message: message.to_string(),
+        }
+    }
+
+    /// An error in one line.
+    pub fn at(file: &Path, line: usize, message: impl ToString) -> Self {
+        Self {
+            line: Some(line),
+            ..Self::whole(file, message)
+        }
+    }
+}
+
+/// Reads a TOML document; `file` only names it in errors.
+///
+/// # Errors
+/// [`InputError`] with the line and the field.
+pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, InputError> {
+    let deserializer =
+        toml::Deserializer::parse(text).map_err(|error| toml_error(file, text, &error, ""))?;
+    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let field = error.path().to_string();
+        toml_error(file, text, error.inner(), &field)
+    })
+}
+
+fn toml_error(file: &Path, text: &str, error: &toml::de::Error, field: &str) -> InputError {
+    let line = error
+        .span()
+        .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    InputError {
+        file: file.to_owned(),
+        line,
+        message: with_field(field, error.message()),
+    }
+}
+
+/// Reads one JSON value that stands in line `line` of `file`.
+///
+/// # Errors
+/// [`InputError`] with the line and the field.
+pub fn parse_json<T: DeserializeOwned>(
+    file: &Path,
+    line: usize,
+    value: serde_json::Value,
+) -> Result<T, InputError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let field = error.path().to_string();
+        InputError::at(file, line, with_field(&field, &error.inner().to_string()))
+    })
+}
+
+fn with_field(field: &str, message: &str) -> String {
+    if field.is_empty() || field == "." || message.contains(&format!("`{field}`")) {
+        message.to_owned()
+    } else {
+        format!("field `{field}`: {message}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its errors are looked at")]
+    struct Outer {
+        name: String,
+        inner: Inner,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its errors are looked at")]
+    struct Inner {
+        count: u32,
+    }
+
+    fn toml(text: &str) -> String {
+        parse_toml::<Outer>(Path::new("x.toml"), text)
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn toml_errors_name_file_line_field_and_what_is_allowed() {
+        insta::assert_snapshot!(toml("name = 'a'\n[inner]\ncount = 1\ncolour = 2\n"), @"x.toml:4: field `inner.colour`: unknown field `colour`, expected `count`");
+        insta::assert_snapshot!(toml("name = 'a'\n[inner]\ncount = 'b'\n"), @r#"x.toml:3: field `inner.count`: invalid type: string "b", expected u32"#);
+        insta::assert_snapshot!(toml("name = 'a'\n[inner]\n"), @"x.toml:2: field `inner`: missing field `count`");
+        insta::assert_snapshot!(toml("name = \n"), @"x.toml:1: string values must be quoted, expected literal string");
+    }
+
+    #[test]
+    fn json_errors_name_file_line_and_field() {
+        let value = serde_json::json!({"name": "a", "inner": {"count": -1}});
+        let error = parse_json::<Outer>(Path::new("x.jsonl"), 7, value).unwrap_err();
+        insta::assert_snapshot!(error, @"x.jsonl:7: field `inner.count`: invalid value: integer `-1`, expected u32");
+    }
+}

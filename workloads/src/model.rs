@@ -1,0 +1,270 @@
+//! The reference model: what every operation of a script must return, on any correct file system.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::path::WorkspacePath;
+use crate::script::{Bytes, FileOp, Script};
+
+/// What an operation must return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Success, and nothing to compare.
+    Done,
+    /// These bytes.
+    Bytes(Bytes),
+    /// These bytes of a larger whole.
+    Part {
+        /// The whole.
+        whole: Bytes,
+        /// Where the part starts.
+        start: usize,
+        /// Where it ends.
+        end: usize,
+    },
+    /// Attributes of a file of this size, or of a directory.
+    Attributes {
+        /// Size in bytes; `None` for a directory, whose size says nothing.
+        size: Option<u64>,
+    },
+    /// These entries, in any order.
+    Entries(BTreeMap<String, Entry>),
+    /// These files below the searched directory, with their content.
+    Tree(BTreeMap<WorkspacePath, Bytes>),
+    /// These files below the walked directory.
+    Paths(BTreeSet<WorkspacePath>),
+    /// Failure with this error number.
+    Errno(i32),
+}
+
+/// What a listing says of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A file of this size in bytes.
+    File(u64),
+    /// A directory.
+    Directory,
+}
+
+/// The error number of a missing file.
+const ENOENT: i32 = 2;
+/// The error number of a name that is taken.
+const EEXIST: i32 = 17;
+/// The error number of a path through something that is no directory.
+const ENOTDIR: i32 = 20;
+/// The error number of a directory where a file is wanted.
+const EISDIR: i32 = 21;
+
+/// The files of a workspace, as they should be.
+#[derive(Clone, Debug)]
+pub struct Model {
+    files: BTreeMap<WorkspacePath, Bytes>,
+    dirs: BTreeSet<WorkspacePath>,
+    /// Changes are accepted and forgotten, as by a backend that holds nothing.
+    fixed: bool,
+}
+
+impl Model {
+    /// The state that a script starts from.
+    pub fn of(script: &Script) -> Self {
+        Self {
+            files: script.files.iter().cloned().collect(),
+            dirs: script.dirs.iter().cloned().collect(),
+            fixed: false,
+        }
+    }
+
+    /// The names of a script, every file holding the same fixed bytes whatever is written to it.
+    pub fn fixed(script: &Script, content: &Bytes) -> Self {
+        let files = script.files.iter();
+        Self {
+            files: files
+                .map(|(path, _)| (path.clone(), Bytes::clone(content)))
+                .collect(),
+            dirs: script.dirs.iter().cloned().collect(),
+            fixed: true,
+        }
+    }
+
+    /// The content of a file, where there is one.
+    pub fn file(&self, path: &WorkspacePath) -> Option<&Bytes> {
+        self.files.get(path)
+    }
+
+    /// Applies an operation and answers what it must return.
+    pub fn apply(&mut self, op: &FileOp) -> Expected {
+        match self.perform(op) {
+            Ok(expected) => expected,
+            Err(errno) => Expected::Errno(errno),
+        }
+    }
+
+    fn perform(&mut self, op: &FileOp) -> Result<Expected, i32> {
+        match op {
+            FileOp::Read(path) => Ok(Expected::Bytes(Bytes::clone(self.existing(path)?))),
+            FileOp::ReadAt {
+                path,
+                offset,
+                length,
+            } => {
+                let whole = Bytes::clone(self.existing(path)?);
+                let start = (*offset as usize).min(whole.len());
+                let end = (start + length).min(whole.len());
+                Ok(Expected::Part { whole, start, end })
+            }
+            FileOp::Write { path, content, .. } => {
+                self.check_parent(path)?;
+                if self.is_dir(path) {
+                    return Err(EISDIR);
+                }
+                self.put(path, Bytes::clone(content));
+                Ok(Expected::Done)
+            }
+            FileOp::WriteAt {
+                path,
+                offset,
+                content,
+                ..
+            } => {
+                let mut bytes = self.existing(path)?.to_vec();
+                let end = *offset as usize + content.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*offset as usize..end].copy_from_slice(content);
+                self.put(path, bytes.into());
+                Ok(Expected::Done)
+            }
+            FileOp::Append { path, content } => {
+                self.check_parent(path)?;
+                let mut bytes = match self.existing(path) {
+                    Ok(bytes) => bytes.to_vec(),
+                    Err(ENOENT) => Vec::new(),
+                    Err(errno) => return Err(errno),
+                };
+                bytes.extend_from_slice(content);
+                self.put(path, bytes.into());
+                Ok(Expected::Done)
+            }
+            FileOp::Create(path) => {
+                self.check_parent(path)?;
+                if self.files.contains_key(path) || self.is_dir(path) {
+                    return Err(EEXIST);
+                }
+                self.put(path, Bytes::from([]));
+                Ok(Expected::Done)
+            }
+            FileOp::Stat(path) => {
+                let size = if self.is_dir(path) {
+                    None
+                } else {
+                    Some(self.existing(path)?.len() as u64)
+                };
+                Ok(Expected::Attributes { size })
+            }
+            FileOp::List { path, .. } => {
+                self.check_dir(path)?;
+                Ok(Expected::Entries(self.entries(path)))
+            }
+            FileOp::Search(path) => {
+                self.check_dir(path)?;
+                let files = self.files.iter().filter(|(file, _)| file.is_within(path));
+                let tree = files.map(|(file, bytes)| (file.clone(), Bytes::clone(bytes)));
+                Ok(Expected::Tree(tree.collect()))
+            }
+            FileOp::Walk(path) => {
+                self.check_dir(path)?;
+                let files = self.files.keys().filter(|file| file.is_within(path));
+                Ok(Expected::Paths(files.cloned().collect()))
+            }
+            FileOp::Rename { from, to } => {
+                let bytes = Bytes::clone(self.existing(from)?);
+                self.check_parent(to)?;
+                if self.is_dir(to) {
+                    return Err(EISDIR);
+                }
+                if !self.fixed {
+                    self.files.remove(from);
+                }
+                self.put(to, bytes);
+                Ok(Expected::Done)
+            }
+            FileOp::Remove(path) => {
+                self.existing(path)?;
+                if !self.fixed {
+                    self.files.remove(path);
+                }
+                Ok(Expected::Done)
+            }
+            FileOp::MakeDir(path) => {
+                for dir in path.ancestors().into_iter().chain([path.clone()]) {
+                    if self.files.contains_key(&dir) {
+                        return Err(if dir == *path { EEXIST } else { ENOTDIR });
+                    }
+                    if !self.fixed && !dir.is_root() {
+                        self.dirs.insert(dir);
+                    }
+                }
+                Ok(Expected::Done)
+            }
+            FileOp::Sync(path) => {
+                self.existing(path)?;
+                Ok(Expected::Done)
+            }
+        }
+    }
+
+    fn is_dir(&self, path: &WorkspacePath) -> bool {
+        path.is_root() || self.dirs.contains(path)
+    }
+
+    fn put(&mut self, path: &WorkspacePath, bytes: Bytes) {
+        if !self.fixed {
+            self.files.insert(path.clone(), bytes);
+        }
+    }
+
+    fn existing(&self, path: &WorkspacePath) -> Result<&Bytes, i32> {
+        self.check_parent(path)?;
+        match self.files.get(path) {
+            Some(bytes) => Ok(bytes),
+            None if self.is_dir(path) => Err(EISDIR),
+            None => Err(ENOENT),
+        }
+    }
+
+    /// Whether everything above `path` is a directory.
+    fn check_parent(&self, path: &WorkspacePath) -> Result<(), i32> {
+        let above = path.ancestors();
+        if above.iter().any(|dir| self.files.contains_key(dir)) {
+            return Err(ENOTDIR);
+        }
+        if above.iter().all(|dir| self.dirs.contains(dir)) {
+            Ok(())
+        } else {
+            Err(ENOENT)
+        }
+    }
+
+    fn check_dir(&self, path: &WorkspacePath) -> Result<(), i32> {
+        self.check_parent(path)?;
+        if self.is_dir(path) {
+            Ok(())
+        } else if self.files.contains_key(path) {
+            Err(ENOTDIR)
+        } else {
+            Err(ENOENT)
+        }
+    }
+
+    fn entries(&self, dir: &WorkspacePath) -> BTreeMap<String, Entry> {
+        let is_child = |path: &&WorkspacePath| path.parent().as_ref() == Some(dir);
+        let files = self.files.iter().filter(|(path, _)| is_child(path));
+        let files = files.map(|(path, bytes)| {
+            let entry = Entry::File(bytes.len() as u64);
+            (path.name().to_owned(), entry)
+        });
+        let dirs = self.dirs.iter().filter(is_child);
+        let dirs = dirs.map(|path| (path.name().to_owned(), Entry::Directory));
+        files.chain(dirs).collect()
+    }
+}

@@ -1,0 +1,223 @@
+//! What replay executes: calls of an agent, each a few file operations.
+//!
+//! A script is complete: contents are bytes, paths are checked, and nothing in it is a command. Its
+//! meaning is given by [`crate::model`]; how an operation becomes system calls is the harness's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::WorkspacePath;
+
+/// Content of a file; cheap to copy.
+pub type Bytes = Arc<[u8]>;
+
+/// One file operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileOp {
+    /// Open, ask for the size, read all of it, close.
+    Read(WorkspacePath),
+    /// Open, read so many bytes at an offset by one call, close.
+    ReadAt {
+        /// The file.
+        path: WorkspacePath,
+        /// Where to start, in bytes.
+        offset: u64,
+        /// How many bytes.
+        length: usize,
+    },
+    /// Open, creating or truncating, write all by one call, sync if `sync`, close.
+    Write {
+        /// The file.
+        path: WorkspacePath,
+        /// Its new content.
+        content: Bytes,
+        /// Call `fsync` before closing.
+        sync: bool,
+    },
+    /// Open an existing file, write at an offset by one call, sync if `sync`, close.
+    WriteAt {
+        /// The file.
+        path: WorkspacePath,
+        /// Where to start, in bytes.
+        offset: u64,
+        /// The new bytes.
+        content: Bytes,
+        /// Call `fsync` before closing.
+        sync: bool,
+    },
+    /// Open for appending, creating where missing, write by one call, close.
+    Append {
+        /// The file.
+        path: WorkspacePath,
+        /// The bytes to add.
+        content: Bytes,
+    },
+    /// Create a file that must not exist, close.
+    Create(WorkspacePath),
+    /// Ask for the attributes.
+    Stat(WorkspacePath),
+    /// Read a directory; with `attributes`, ask for those of each entry too.
+    List {
+        /// The directory.
+        path: WorkspacePath,
+        /// Ask for each entry's attributes.
+        attributes: bool,
+    },
+    /// List a tree from `path` down and read every file in it.
+    Search(WorkspacePath),
+    /// List a tree from `path` down, without reading files.
+    Walk(WorkspacePath),
+    /// Rename, replacing what is there.
+    Rename {
+        /// The old name.
+        from: WorkspacePath,
+        /// The new name.
+        to: WorkspacePath,
+    },
+    /// Remove a file.
+    Remove(WorkspacePath),
+    /// Create a directory and those above it, as far as they are missing.
+    MakeDir(WorkspacePath),
+    /// Open, `fsync`, close.
+    Sync(WorkspacePath),
+}
+
+impl FileOp {
+    /// The path it works on; the destination of a rename.
+    pub fn path(&self) -> &WorkspacePath {
+        match self {
+            FileOp::Read(path)
+            | FileOp::Create(path)
+            | FileOp::Stat(path)
+            | FileOp::Search(path)
+            | FileOp::Walk(path)
+            | FileOp::Remove(path)
+            | FileOp::MakeDir(path)
+            | FileOp::Sync(path)
+            | FileOp::ReadAt { path, .. }
+            | FileOp::Write { path, .. }
+            | FileOp::WriteAt { path, .. }
+            | FileOp::Append { path, .. }
+            | FileOp::List { path, .. }
+            | FileOp::Rename { to: path, .. } => path,
+        }
+    }
+
+    /// A short description for messages.
+    pub fn describe(&self) -> String {
+        let verb = match self {
+            FileOp::Read(_) | FileOp::ReadAt { .. } => "read",
+            FileOp::Write { .. } | FileOp::WriteAt { .. } => "write",
+            FileOp::Append { .. } => "append to",
+            FileOp::Create(_) => "create",
+            FileOp::Stat(_) => "stat",
+            FileOp::List { .. } => "list",
+            FileOp::Search(_) => "search",
+            FileOp::Walk(_) => "walk",
+            FileOp::Rename { .. } => "rename to",
+            FileOp::Remove(_) => "remove",
+            FileOp::MakeDir(_) => "create directory",
+            FileOp::Sync(_) => "sync",
+        };
+        format!("{verb} {}", self.path())
+    }
+}
+
+macro_rules! call_kinds {
+    ($($variant:ident => $name:literal),* $(,)?) => {
+        /// What an agent's call does to files; latency is reported by it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
+        pub enum CallKind { $($variant),* }
+
+        impl CallKind {
+            /// The name in traces, results and reports.
+            pub fn name(self) -> &'static str {
+                match self { $(CallKind::$variant => $name),* }
+            }
+        }
+    };
+}
+
+call_kinds! {
+    Read => "read", Write => "write", Edit => "edit", List => "list",
+    ListAttributes => "list-attributes", Search => "search", Stat => "stat", Create => "create",
+    Append => "append", Rename => "rename", Delete => "delete", Fsync => "fsync", Sync => "sync",
+}
+
+impl fmt::Display for CallKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One call of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What it is reported as; `None` for what happens outside the agent's own calls, such as the
+    /// effect of a recorded shell command: it is applied and checked, but not timed.
+    pub kind: Option<CallKind>,
+    /// What it does, in order. Timed as a whole, from the start of the first to the end of the last.
+    pub ops: Vec<FileOp>,
+}
+
+/// A whole workload, ready to be replayed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    /// Directories to create first, each after those above it.
+    pub dirs: Vec<WorkspacePath>,
+    /// Files to create first.
+    pub files: Vec<(WorkspacePath, Bytes)>,
+    /// What brings caches into the state called hot.
+    pub warm_up: Vec<FileOp>,
+    /// The calls, in order.
+    pub calls: Vec<Call>,
+    /// Recorded calls that no file operation stands for, by the trace's `op`: shell, network, planning.
+    pub not_replayed: BTreeMap<String, u64>,
+    /// Where the agent's model thought in between, in milliseconds; empty for generated workloads.
+    pub think_ms: Vec<u64>,
+}
+
+impl Script {
+    /// A script that starts from `files`, with the directories they need, and warms up by reading them.
+    pub fn new(files: Vec<(WorkspacePath, Bytes)>) -> Self {
+        let mut dirs: Vec<WorkspacePath> = files
+            .iter()
+            .flat_map(|(path, _)| path.ancestors())
+            .collect();
+        dirs.sort();
+        dirs.dedup();
+        Self {
+            dirs,
+            files,
+            warm_up: vec![FileOp::Search(WorkspacePath::root())],
+            ..Self::default()
+        }
+    }
+
+    /// Appends a timed call.
+    pub fn call(&mut self, kind: CallKind, ops: Vec<FileOp>) {
+        self.calls.push(Call {
+            kind: Some(kind),
+            ops,
+        });
+    }
+
+    /// Appends something that happens untimed between calls.
+    pub fn meanwhile(&mut self, ops: Vec<FileOp>) {
+        self.calls.push(Call { kind: None, ops });
+    }
+
+    /// Number of timed calls by kind.
+    pub fn timed_calls(&self) -> BTreeMap<CallKind, u64> {
+        let mut counts = BTreeMap::new();
+        for kind in self.calls.iter().filter_map(|call| call.kind) {
+            *counts.entry(kind).or_insert(0) += 1;
+        }
+        counts
+    }
+}

@@ -1,0 +1,62 @@
+//! Suites: which workloads, cache states and backends make a run, and how often.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::definition::CacheState;
+use crate::input::{InputError, parse_toml};
+
+/// A suite file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// What it is for.
+    pub essay: String,
+    /// How often each cell is measured; every round holds one block of each.
+    pub rounds: u32,
+    /// The backends, by name; `direct` is always there, twice.
+    pub backends: Vec<String>,
+    /// What is replayed.
+    #[serde(rename = "workload")]
+    pub workloads: Vec<SuiteWorkload>,
+    /// Whether the decision's probes (tools, cron, what is visible) run too.
+    #[serde(default)]
+    pub probes: bool,
+}
+
+/// A workload in a suite.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuiteWorkload {
+    /// Its name.
+    pub name: String,
+    /// The cache states to measure it in.
+    pub states: Vec<CacheState>,
+}
+
+impl Suite {
+    /// Reads a suite file; `file` names it in errors.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
+        let suite: Self = parse_toml(file, text)?;
+        if suite.rounds == 0 {
+            return Err(InputError::whole(
+                file,
+                "field `rounds`: must be at least 1",
+            ));
+        }
+        if suite.workloads.is_empty() {
+            return Err(InputError::whole(file, "needs at least one `[[workload]]`"));
+        }
+        for workload in &suite.workloads {
+            if workload.states.is_empty() {
+                let message = format!("workload {}: field `states` is empty", workload.name);
+                return Err(InputError::whole(file, message));
+            }
+        }
+        Ok(suite)
+    }
+}

@@ -1,0 +1,600 @@
+//! The trace format, version 1: what an agent did to its files, call by call. `docs/FORMAT.md` explains it.
+//!
+//! A trace is data: it is checked when read, and nothing in it is ever executed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::input::{InputError, parse_json};
+use crate::path::WorkspacePath;
+
+/// The version this module reads and writes.
+pub const VERSION: u32 = 1;
+
+/// Whatever a source knows that the format has no field for.
+pub type Extra = Map<String, Value>;
+
+/// How much of the original's text a trace holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fidelity {
+    /// All of it.
+    Content,
+    /// None: content, paths and arguments are replaced by filler of the same size.
+    Shape,
+}
+
+/// Where a trace comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// The format it was recorded in.
+    pub format: String,
+    /// The repository that published it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repo: Option<String>,
+    /// The commit of that repository.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The file's path or name there.
+    pub path: String,
+    /// SHA-256 of the recorded file, uncompressed.
+    pub sha256: String,
+    /// The licence it was published under.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub licence: Option<String>,
+}
+
+/// The first record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// [`VERSION`].
+    pub v: u32,
+    /// The trace's name.
+    pub id: String,
+    /// Where it comes from.
+    pub source: Source,
+    /// The agent that was recorded.
+    pub agent: String,
+    /// The model it ran on.
+    pub model: String,
+    /// What the workspace was called in the recording.
+    pub cwd: String,
+    /// How much of the text is here.
+    pub fidelity: Fidelity,
+    /// What `tok` fields were counted with.
+    pub tokenizer: String,
+    /// Anything else.
+    #[serde(default, skip_serializing_if = "Extra::is_empty")]
+    pub x: Extra,
+}
+
+/// Bytes, by what it takes to have them again: a blob beside the trace, or filler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Content {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Newline characters.
+    pub lines: u64,
+    /// SHA-256 of the bytes.
+    pub sha256: String,
+    /// The name of a file beside the trace that holds them: `blobs/<sha256>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blob: Option<String>,
+    /// The filler they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Fill>,
+}
+
+/// Filler, by its seed; see [`crate::filler`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fill {
+    /// The seed.
+    pub seed: u64,
+}
+
+/// How well a file's first state is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Known {
+    /// All of it was seen.
+    Full,
+    /// A part was seen, or only its name: the size is an estimate.
+    Partial,
+}
+
+/// A file that is there at the start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InitialFile {
+    /// Where it is.
+    pub path: WorkspacePath,
+    /// How well it is known.
+    pub known: Known,
+    /// Its content.
+    pub content: Content,
+}
+
+/// Something the user said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct User {
+    /// Counted from 0.
+    pub turn: u64,
+    /// Tokens of it.
+    pub tok: u64,
+}
+
+/// Tokens that one call of the model's API was billed for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Prompt tokens that came from no cache.
+    pub uncached: u64,
+    /// Prompt tokens read from the cache.
+    pub cache_read: u64,
+    /// Prompt tokens written to the cache for five minutes.
+    pub cache_write_5m: u64,
+    /// Prompt tokens written to the cache for an hour.
+    pub cache_write_1h: u64,
+    /// Tokens the model wrote.
+    pub output: u64,
+    /// Of those, hidden reasoning, where it is known.
+    pub reasoning: u64,
+}
+
+/// Who counted a [`Usage`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsageSource {
+    /// The API.
+    Reported,
+    /// We did.
+    Recomputed,
+}
+
+/// One call of the model's API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Api {
+    /// Counted from 0.
+    pub k: u64,
+    /// Milliseconds since the session's start.
+    pub at: u64,
+    /// What it used.
+    pub usage: Usage,
+    /// Who says so.
+    pub usage_src: UsageSource,
+}
+
+/// What a call does, whatever the tool is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
+pub enum Op {
+    Read,
+    Write,
+    Edit,
+    List,
+    Search,
+    Exec,
+    Vcs,
+    Plan,
+    Net,
+    Agent,
+    Other,
+}
+
+impl Op {
+    /// The name in traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Edit => "edit",
+            Op::List => "list",
+            Op::Search => "search",
+            Op::Exec => "exec",
+            Op::Vcs => "vcs",
+            Op::Plan => "plan",
+            Op::Net => "net",
+            Op::Agent => "agent",
+            Op::Other => "other",
+        }
+    }
+}
+
+/// A stretch of a file that an edit replaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Span {
+    /// Where it starts, in bytes of the file before the edit.
+    pub at: u64,
+    /// Bytes that go.
+    pub old: u64,
+    /// Bytes that come.
+    pub new: Content,
+}
+
+/// What a call changes in the file at its path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Effect {
+    /// The whole content.
+    Write(Content),
+    /// Stretches of it, in order, not overlapping.
+    Edit(Vec<Span>),
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// Counted from 0.
+    pub i: u64,
+    /// The API call that asked for it.
+    pub k: u64,
+    /// `main`, or `sub:<id>` for a subagent.
+    pub lane: String,
+    /// The tool, as the agent calls it.
+    pub tool: String,
+    /// What it does.
+    pub op: Op,
+    /// The file or directory it works on; missing where that is outside the workspace or unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<WorkspacePath>,
+    /// The first line wanted, counted from 1, and how many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<(u64, u64)>,
+    /// The tool's arguments.
+    pub args: Extra,
+    /// What it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
+    /// Milliseconds since the session's start.
+    pub at: u64,
+    /// Anything else.
+    #[serde(default, skip_serializing_if = "Extra::is_empty")]
+    pub x: Extra,
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
+pub enum CallError {
+    NotFound,
+    NoMatch,
+    MultiMatch,
+    Stale,
+    Rejected,
+    Exit,
+    Other,
+}
+
+/// What a call returned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallResult {
+    /// The call.
+    pub i: u64,
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub err: Option<CallError>,
+    /// Bytes that the agent was shown, in the recording.
+    pub bytes: u64,
+    /// Tokens of them, in the recording.
+    pub tok: u64,
+    /// SHA-256 of the file's bytes that a read returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// SHA-256 of the whole file after a write or an edit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post_sha256: Option<String>,
+    /// Anything else.
+    #[serde(default, skip_serializing_if = "Extra::is_empty")]
+    pub x: Extra,
+}
+
+/// Who changed a file outside the recorded calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
+pub enum Why {
+    Exec,
+    Vcs,
+    Unknown,
+}
+
+/// A change that no file operation of the trace made, inferred from the next known state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct External {
+    /// The call it came after, at the earliest; `None` for before the first.
+    pub after: Option<u64>,
+    /// The file.
+    pub path: WorkspacePath,
+    /// What it holds then; `None` if it is gone.
+    pub content: Option<Content>,
+    /// Who did it.
+    pub why: Why,
+}
+
+/// The agent's context was compacted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compact {
+    /// The last API call before it.
+    pub k: u64,
+    /// Tokens of the context before it.
+    pub pre_tok: u64,
+}
+
+/// The last record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct End {
+    /// How the session ended, as far as the source says.
+    pub exit: String,
+}
+
+/// What stands between head and end, in the order it happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "t", rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each wraps a documented record")]
+pub enum Event {
+    User(User),
+    Api(Api),
+    Call(Call),
+    Result(CallResult),
+    Ext(External),
+    Compact(Compact),
+}
+
+/// A whole trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The first record.
+    pub head: Head,
+    /// Files that are there at the start.
+    pub files: Vec<InitialFile>,
+    /// What happened.
+    pub events: Vec<Event>,
+    /// The last record.
+    pub end: End,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "t", rename_all = "kebab-case")]
+enum Line<'a> {
+    Head(&'a Head),
+    File(&'a InitialFile),
+    End(&'a End),
+    #[serde(untagged)]
+    Event(&'a Event),
+}
+
+impl Trace {
+    /// Reads a trace; `file` only names it in errors.
+    ///
+    /// # Errors
+    /// [`InputError`] with the line and the field, for anything that is not exactly the format.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
+        let mut head = None;
+        let mut files = Vec::new();
+        let mut events = Vec::new();
+        let mut end: Option<End> = None;
+        let mut last_line = 0;
+        for (number, line) in (1..).zip(text.lines()) {
+            last_line = number;
+            let wrong = |message: String| InputError::at(file, number, message);
+            if end.is_some() {
+                return Err(wrong("a record after the `end` record".to_owned()));
+            }
+            let (kind, value) = record(file, number, line)?;
+            if head.is_none() != (kind == "head") {
+                let message = "the first record, and only that, must be `head`";
+                return Err(wrong(message.to_owned()));
+            }
+            match kind.as_str() {
+                "head" => head = Some(parse_head(file, number, value)?),
+                "file" if events.is_empty() => files.push(parse_json(file, number, value)?),
+                "file" => {
+                    let message = "a `file` record after the first event; use `ext` for changes";
+                    return Err(wrong(message.to_owned()));
+                }
+                "user" => events.push(Event::User(parse_json(file, number, value)?)),
+                "api" => events.push(Event::Api(parse_json(file, number, value)?)),
+                "call" => events.push(Event::Call(parse_json(file, number, value)?)),
+                "result" => events.push(Event::Result(parse_json(file, number, value)?)),
+                "ext" => events.push(Event::Ext(parse_json(file, number, value)?)),
+                "compact" => events.push(Event::Compact(parse_json(file, number, value)?)),
+                "end" => end = Some(parse_json(file, number, value)?),
+                other => {
+                    return Err(wrong(format!(
+                        "field `t`: unknown record {other:?}, expected one of `head`, `file`, `user`, `api`, `call`, `result`, `ext`, `compact`, `end`"
+                    )));
+                }
+            }
+        }
+        let head = head.ok_or_else(|| InputError::whole(file, "is empty"))?;
+        let end = end.ok_or_else(|| {
+            InputError::at(file, last_line, "the trace is cut off: no `end` record")
+        })?;
+        Ok(Self {
+            head,
+            files,
+            events,
+            end,
+        })
+    }
+
+    /// The trace as JSON lines.
+    ///
+    /// # Errors
+    /// None that a trace built from these types can have; JSON's own.
+    pub fn to_jsonl(&self) -> serde_json::Result<String> {
+        let mut text = String::new();
+        let head = std::iter::once(Line::Head(&self.head));
+        let files = self.files.iter().map(Line::File);
+        let events = self.events.iter().map(Line::Event);
+        let end = std::iter::once(Line::End(&self.end));
+        for line in head.chain(files).chain(events).chain(end) {
+            text.push_str(&serde_json::to_string(&line)?);
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    /// Number of calls by what they do.
+    pub fn calls_by_op(&self) -> BTreeMap<Op, u64> {
+        let mut counts = BTreeMap::new();
+        for event in &self.events {
+            if let Event::Call(call) = event {
+                *counts.entry(call.op).or_insert(0) += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// Splits a line into its kind and the rest.
+fn record(file: &Path, number: usize, line: &str) -> Result<(String, Value), InputError> {
+    let wrong = |message: String| InputError::at(file, number, message);
+    let mut value: Value =
+        serde_json::from_str(line).map_err(|error| wrong(format!("is not JSON: {error}")))?;
+    let fields = value
+        .as_object_mut()
+        .ok_or_else(|| wrong("a record is a JSON object".to_owned()))?;
+    match fields.remove("t") {
+        Some(Value::String(kind)) => Ok((kind, value)),
+        Some(_) => Err(wrong("field `t` must be a string".to_owned())),
+        None => Err(wrong("missing field `t`".to_owned())),
+    }
+}
+
+fn parse_head(file: &Path, number: usize, value: Value) -> Result<Head, InputError> {
+    // The version first: a later format may have other fields.
+    let version = value.get("v").cloned();
+    if let Some(found) = version.as_ref().and_then(Value::as_u64)
+        && found != u64::from(VERSION)
+    {
+        let message = format!("trace version {found}; this ctxbench reads version {VERSION}");
+        return Err(InputError::at(file, number, message));
+    }
+    parse_json(file, number, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Trace {
+        let content = Content {
+            bytes: 10,
+            lines: 1,
+            sha256: "ab".to_owned(),
+            blob: None,
+            fill: Some(Fill { seed: 7 }),
+        };
+        Trace {
+            head: Head {
+                v: VERSION,
+                id: "t".to_owned(),
+                source: Source {
+                    format: "claude-code".to_owned(),
+                    repo: None,
+                    commit: None,
+                    path: "t.jsonl".to_owned(),
+                    sha256: "cd".to_owned(),
+                    licence: Some("MIT".to_owned()),
+                },
+                agent: "claude-code 2.1".to_owned(),
+                model: "m".to_owned(),
+                cwd: "/ws".to_owned(),
+                fidelity: Fidelity::Shape,
+                tokenizer: "o200k".to_owned(),
+                x: Extra::new(),
+            },
+            files: vec![InitialFile {
+                path: WorkspacePath::new("a.md").unwrap(),
+                known: Known::Full,
+                content: content.clone(),
+            }],
+            events: vec![
+                Event::Call(Call {
+                    i: 0,
+                    k: 0,
+                    lane: "main".to_owned(),
+                    tool: "Edit".to_owned(),
+                    op: Op::Edit,
+                    path: Some(WorkspacePath::new("a.md").unwrap()),
+                    range: None,
+                    args: Extra::new(),
+                    effect: Some(Effect::Edit(vec![Span {
+                        at: 1,
+                        old: 2,
+                        new: content,
+                    }])),
+                    at: 5,
+                    x: Extra::new(),
+                }),
+                Event::Result(CallResult {
+                    i: 0,
+                    ok: false,
+                    err: Some(CallError::NoMatch),
+                    bytes: 3,
+                    tok: 1,
+                    sha256: None,
+                    post_sha256: None,
+                    x: Extra::new(),
+                }),
+            ],
+            end: End {
+                exit: "unknown".to_owned(),
+            },
+        }
+    }
+
+    fn error(text: &str) -> String {
+        Trace::parse(Path::new("t.jsonl"), text)
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn a_trace_survives_writing_and_reading() {
+        let text = sample().to_jsonl().unwrap();
+        insta::assert_snapshot!(text);
+        assert_eq!(Trace::parse(Path::new("t.jsonl"), &text).unwrap(), sample());
+    }
+
+    #[test]
+    fn errors_name_file_line_field_and_what_is_allowed() {
+        let text = sample().to_jsonl().unwrap();
+        let changed = |from: &str, to: &str| {
+            assert!(text.contains(from));
+            error(&text.replacen(from, to, 1))
+        };
+        insta::assert_snapshot!(changed("\"lane\"", "\"lain\""), @"t.jsonl:3: unknown field `lain`, expected one of `i`, `k`, `lane`, `tool`, `op`, `path`, `range`, `args`, `effect`, `at`, `x`");
+        insta::assert_snapshot!(changed("\"path\":\"a.md\"", "\"path\":\"../a.md\""), @r#"t.jsonl:2: field `path`: path "../a.md" leaves the workspace; a path in a workload is relative to its workspace and stays inside it"#);
+        insta::assert_snapshot!(changed("\"v\":1", "\"v\":2"), @"t.jsonl:1: trace version 2; this ctxbench reads version 1");
+        insta::assert_snapshot!(changed("\"t\":\"end\"", "\"t\":\"fin\""), @r#"t.jsonl:5: field `t`: unknown record "fin", expected one of `head`, `file`, `user`, `api`, `call`, `result`, `ext`, `compact`, `end`"#);
+        insta::assert_snapshot!(changed("\"t\":\"head\"", "\"t\":\"user\""), @"t.jsonl:1: the first record, and only that, must be `head`");
+        insta::assert_snapshot!(changed("\"ok\":false", "\"ok\":0"), @"t.jsonl:4: field `ok`: invalid type: integer `0`, expected a boolean");
+        insta::assert_snapshot!(changed("\"seed\":7", "\"sead\":7"), @"t.jsonl:2: field `content.fill.sead`: unknown field `sead`, expected `seed`");
+        let cut = text.lines().take(3).collect::<Vec<_>>().join("\n");
+        insta::assert_snapshot!(error(&cut), @"t.jsonl:3: the trace is cut off: no `end` record");
+        insta::assert_snapshot!(error("{\"t\":1}\n"), @"t.jsonl:1: field `t` must be a string");
+        insta::assert_snapshot!(error("nonsense\n"), @"t.jsonl:1: is not JSON: expected ident at line 1 column 2");
+        insta::assert_snapshot!(error(""), @"t.jsonl: is empty");
+    }
+}
