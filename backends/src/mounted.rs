@@ -74,7 +74,7 @@ impl Backend for Mounted {
             durability: durability.to_owned(),
             capabilities: Capabilities {
                 holds_data: *self != Mounted::Null,
-                persistent: *self == Mounted::Sqlite,
+                persistent: *self != Mounted::Memory,
                 counts_requests: true,
             },
             daemons: 1,

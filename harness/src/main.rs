@@ -1,6 +1,19 @@
 //! `ctxbench`: decides, with evidence, how an LLM agent should hold its context as files.
 
+mod block;
+mod clock;
 mod cmd;
+mod environment;
+mod interrupt;
+mod lab;
+mod plan;
+mod progress;
+mod proof;
+mod replay;
+mod run;
+mod scratch;
+mod supervise;
+mod system;
 
 use std::process::ExitCode;
 

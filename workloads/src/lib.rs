@@ -12,6 +12,7 @@ pub mod import;
 pub mod input;
 pub mod model;
 pub mod path;
+pub mod render;
 pub mod script;
 pub mod suite;
 pub mod tokens;

@@ -176,6 +176,9 @@ pub struct Script {
     pub warm_up: Vec<FileOp>,
     /// The calls, in order.
     pub calls: Vec<Call>,
+    /// How many calls touch something for the first time, where later ones only repeat them: with
+    /// empty caches, only these say anything. `None` if all calls belong together.
+    pub first_touches: Option<usize>,
     /// Recorded calls that no file operation stands for, by the trace's `op`: shell, network, planning.
     pub not_replayed: BTreeMap<String, u64>,
     /// Where the agent's model thought in between, in milliseconds; empty for generated workloads.
@@ -183,7 +186,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// A script that starts from `files`, with the directories they need, and warms up by reading them.
+    /// A script that starts from `files`, with the directories they need, and warms up by reading them
+    /// all and asking for all attributes.
     pub fn new(files: Vec<(WorkspacePath, Bytes)>) -> Self {
         let mut dirs: Vec<WorkspacePath> = files
             .iter()
@@ -191,10 +195,18 @@ impl Script {
             .collect();
         dirs.sort();
         dirs.dedup();
+        // Content first: reading it makes a file system forget the access time, and so the attributes.
+        let list = |path: WorkspacePath| FileOp::List {
+            path,
+            attributes: true,
+        };
+        let mut warm_up = vec![FileOp::Search(WorkspacePath::root())];
+        warm_up.push(list(WorkspacePath::root()));
+        warm_up.extend(dirs.iter().cloned().map(list));
         Self {
             dirs,
             files,
-            warm_up: vec![FileOp::Search(WorkspacePath::root())],
+            warm_up,
             ..Self::default()
         }
     }
@@ -210,6 +222,14 @@ impl Script {
     /// Appends something that happens untimed between calls.
     pub fn meanwhile(&mut self, ops: Vec<FileOp>) {
         self.calls.push(Call { kind: None, ops });
+    }
+
+    /// The calls to replay with caches that are hot or not.
+    pub fn calls_when(&self, hot: bool) -> &[Call] {
+        match self.first_touches {
+            Some(count) if !hot => &self.calls[..count.min(self.calls.len())],
+            _ => &self.calls,
+        }
     }
 
     /// Number of timed calls by kind.

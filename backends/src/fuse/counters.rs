@@ -1,7 +1,8 @@
 //! What reached the daemon: per FUSE opcode a count, errors, times and a histogram.
 //!
-//! Times start when a request has been read and parsed and end when its reply has been written;
-//! waiting in the kernel's queue is not in them.
+//! Times start when a request has been read and parsed and end when its reply is about to be written.
+//! Waiting in the kernel's queue is not in them, nor is writing the reply: that system call wakes the
+//! caller, who may well run, and ask again, before it returns.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,7 +49,7 @@ pub struct OpcodeCount {
     pub count: u64,
     /// Of those, answered with an error number; a lookup that finds nothing is one.
     pub errors: u64,
-    /// Nanoseconds from parsed request to written reply, summed.
+    /// Nanoseconds from parsed request to ready reply, summed.
     pub handling_ns: u64,
     /// Of those, nanoseconds inside the store.
     pub store_ns: u64,
@@ -128,6 +129,7 @@ impl Recorder {
             recorder: self,
             opcode,
             started: Instant::now(),
+            handled: None,
             in_store: Duration::ZERO,
             failed: false,
         }
@@ -163,6 +165,7 @@ pub(crate) struct Span<'a> {
     recorder: &'a Recorder,
     opcode: Opcode,
     started: Instant,
+    handled: Option<Duration>,
     in_store: Duration,
     failed: bool,
 }
@@ -176,8 +179,14 @@ impl Span<'_> {
         result
     }
 
-    /// Counts the request as answered with an error number.
+    /// The reply is ready: what follows is not handling time.
+    pub(crate) fn handled(&mut self) {
+        self.handled = Some(self.started.elapsed());
+    }
+
+    /// As [`Span::handled`], with an error number.
     pub(crate) fn failed(&mut self) {
+        self.handled();
         self.failed = true;
     }
 }
@@ -185,7 +194,7 @@ impl Span<'_> {
 impl Drop for Span<'_> {
     fn drop(&mut self) {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let handling = nanos(self.started.elapsed());
+        let handling = nanos(self.handled.unwrap_or_else(|| self.started.elapsed()));
         let mut slot = self.recorder.slot(self.opcode);
         slot.count.count += 1;
         slot.count.errors += u64::from(self.failed);
@@ -205,6 +214,8 @@ mod tests {
         recorder.start(Opcode::Lookup).failed();
         let mut span = recorder.start(Opcode::Lookup);
         span.store(|| std::thread::sleep(Duration::from_millis(2)));
+        span.handled();
+        std::thread::sleep(Duration::from_millis(20));
         drop(span);
         drop(recorder.start(Opcode::Forget));
 
@@ -215,6 +226,8 @@ mod tests {
         let lookup = &counters.fuse["lookup"];
         assert_eq!((lookup.count, lookup.errors), (2, 1));
         assert!(lookup.store_ns >= 2_000_000 && lookup.handling_ns >= lookup.store_ns);
+        let after = lookup.handling_ns - lookup.store_ns;
+        assert!(after < 20_000_000, "what follows the reply is not counted");
         assert_eq!(counters.requests(), 2, "forget is not waited for");
         assert_eq!(counters.count(Opcode::Read), 0);
 

@@ -86,6 +86,7 @@ impl FrontEnd {
         match result {
             Ok(attr) => {
                 self.mounted.inodes.looked_up(attr.ino);
+                span.handled();
                 reply.entry(&self.policy.ttl, &file_attr(&attr), GENERATION);
             }
             Err(error) => reply.error(failed(span, error)),
@@ -94,7 +95,10 @@ impl FrontEnd {
 
     fn reply_attr(&self, span: &mut Span<'_>, result: Result<Attr>, reply: ReplyAttr) {
         match result {
-            Ok(attr) => reply.attr(&self.policy.ttl, &file_attr(&attr)),
+            Ok(attr) => {
+                span.handled();
+                reply.attr(&self.policy.ttl, &file_attr(&attr));
+            }
             Err(error) => reply.error(failed(span, error)),
         }
     }
@@ -103,11 +107,12 @@ impl FrontEnd {
     fn reply_removed(&self, mut span: Span<'_>, result: Result<Option<Ino>>, reply: ReplyEmpty) {
         match result {
             Ok(orphan) => {
+                span.handled();
                 reply.ok();
                 if let Some(ino) = orphan
                     && self.mounted.inodes.orphaned(ino)
                 {
-                    span.store(|| self.mounted.reclaim(ino));
+                    self.mounted.reclaim(ino);
                 }
             }
             Err(error) => reply.error(failed(&mut span, error)),
@@ -139,6 +144,7 @@ impl FrontEnd {
             } else {
                 FopenFlags::empty()
             };
+            span.handled();
             reply.opened(FileHandle(0), flags);
         }
     }
@@ -287,7 +293,10 @@ impl Filesystem for FrontEnd {
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
         let mut span = self.start(Opcode::Readlink);
         match span.store(|| self.store().readlink(ino.0)) {
-            Ok(target) => reply.data(&target),
+            Ok(target) => {
+                span.handled();
+                reply.data(&target);
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -437,7 +446,10 @@ impl Filesystem for FrontEnd {
         BUFFER.with_borrow_mut(|buffer| {
             buffer.clear();
             match span.store(|| self.store().read(ino.0, offset, size as usize, buffer)) {
-                Ok(()) => reply.data(buffer),
+                Ok(()) => {
+                    span.handled();
+                    reply.data(buffer);
+                }
                 Err(error) => reply.error(failed(&mut span, error)),
             }
         });
@@ -469,7 +481,10 @@ impl Filesystem for FrontEnd {
             Ok(())
         });
         match result {
-            Ok(()) => reply.written(data.len() as u32),
+            Ok(()) => {
+                span.handled();
+                reply.written(data.len() as u32);
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -512,7 +527,10 @@ impl Filesystem for FrontEnd {
     ) {
         let mut span = self.start(Opcode::Fsync);
         match span.store(|| self.store().fsync(ino.0, datasync)) {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                span.handled();
+                reply.ok();
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -540,7 +558,10 @@ impl Filesystem for FrontEnd {
             )
         });
         match result {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                span.handled();
+                reply.ok();
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -572,6 +593,7 @@ impl Filesystem for FrontEnd {
         match result {
             Ok(()) => {
                 self.mounted.inodes.looked_up_all(&listed);
+                span.handled();
                 reply.ok();
             }
             Err(error) => reply.error(failed(&mut span, error)),
@@ -600,7 +622,10 @@ impl Filesystem for FrontEnd {
     ) {
         let mut span = self.start(Opcode::Fsyncdir);
         match span.store(|| self.store().fsync(ino.0, datasync)) {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                span.handled();
+                reply.ok();
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -608,16 +633,19 @@ impl Filesystem for FrontEnd {
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         let mut span = self.start(Opcode::Statfs);
         match span.store(|| self.store().statfs()) {
-            Ok(fs) => reply.statfs(
-                fs.blocks,
-                fs.blocks_free,
-                fs.blocks_available,
-                fs.inodes,
-                fs.inodes_free,
-                fs.block_bytes,
-                NAME_MAX as u32,
-                fs.block_bytes,
-            ),
+            Ok(fs) => {
+                span.handled();
+                reply.statfs(
+                    fs.blocks,
+                    fs.blocks_free,
+                    fs.blocks_available,
+                    fs.inodes,
+                    fs.inodes_free,
+                    fs.block_bytes,
+                    NAME_MAX as u32,
+                    fs.block_bytes,
+                );
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -652,7 +680,10 @@ impl Filesystem for FrontEnd {
             })
         });
         match result {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                span.handled();
+                reply.ok();
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -686,7 +717,10 @@ impl Filesystem for FrontEnd {
             })
         });
         match result {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                span.handled();
+                reply.ok();
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -712,6 +746,7 @@ impl Filesystem for FrontEnd {
                     FopenFlags::FOPEN_KEEP_CACHE
                 };
                 let attr = file_attr(&attr);
+                span.handled();
                 reply.created(&self.policy.ttl, &attr, GENERATION, FileHandle(0), flags);
             }
             Err(error) => reply.error(failed(&mut span, error)),
@@ -736,7 +771,10 @@ impl Filesystem for FrontEnd {
             })
         });
         match result {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                span.handled();
+                reply.ok();
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -763,7 +801,10 @@ impl Filesystem for FrontEnd {
             span.store(|| self.store().seek(ino.0, offset, what))
         });
         match result {
-            Ok(offset) => reply.offset(offset as i64),
+            Ok(offset) => {
+                span.handled();
+                reply.offset(offset as i64);
+            }
             Err(error) => reply.error(failed(&mut span, error)),
         }
     }
@@ -831,8 +872,14 @@ fn allocate(mode: i32) -> Result<Allocate> {
 
 fn reply_xattr(span: &mut Span<'_>, result: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match result {
-        Ok(data) if size == 0 => reply.size(data.len() as u32),
-        Ok(data) if data.len() <= size as usize => reply.data(&data),
+        Ok(data) if size == 0 => {
+            span.handled();
+            reply.size(data.len() as u32);
+        }
+        Ok(data) if data.len() <= size as usize => {
+            span.handled();
+            reply.data(&data);
+        }
         Ok(_) => reply.error(failed(span, Errno::RANGE.into())),
         Err(error) => reply.error(failed(span, error)),
     }

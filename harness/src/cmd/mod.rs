@@ -1,6 +1,7 @@
 //! The command line: one file a verb.
 
 mod mount;
+mod run;
 mod trace;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Run(run::Run),
     Mount(mount::Mount),
     Trace(trace::TraceVerb),
 }
@@ -26,6 +28,7 @@ impl Arguments {
     /// Runs the verb; the exit code is its own where it has one.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.verb {
+            Verb::Run(run) => run.run(),
             Verb::Mount(mount) => mount.run(),
             Verb::Trace(trace) => trace.run(),
         }

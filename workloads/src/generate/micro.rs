@@ -86,12 +86,22 @@ impl Micro {
         let mut script = Script::new(files.collect());
         let dir = WorkspacePath::new("files").unwrap_or_else(|_| unreachable!("a plain name"));
         script.dirs = vec![dir.clone()];
-        if self.operation == Operation::ListAttributes || self.operation == Operation::List {
-            script.warm_up = vec![FileOp::List {
-                path: dir.clone(),
-                attributes: true,
-            }];
+        match self.operation {
+            // Nobody who lists names has read the files before.
+            Operation::ListAttributes | Operation::List => {
+                script.warm_up = vec![FileOp::List {
+                    path: dir.clone(),
+                    attributes: true,
+                }];
+            }
+            _ => script
+                .warm_up
+                .extend(names.iter().cloned().map(FileOp::Stat)),
         }
+        script.first_touches = Some(match self.operation {
+            Operation::List | Operation::ListAttributes => 1,
+            _ => self.files as usize,
+        });
         // Every file once in random order, then again in another: no order for read-ahead to learn.
         let mut order = Vec::new();
         while order.len() < self.calls as usize && !names.is_empty() {

@@ -1,0 +1,25 @@
+//! Notes which commit and which compiler made this binary, for the environment receipt.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=../.git/HEAD");
+    println!("cargo:rerun-if-changed=../.git/index");
+    let commit = output("git", &["rev-parse", "--short=12", "HEAD"]);
+    let changed = output("git", &["status", "--porcelain", "--untracked-files=no"]);
+    let commit = match (commit, changed) {
+        (Some(commit), Some(changed)) if changed.is_empty() => commit,
+        (Some(commit), _) => format!("{commit} with changes"),
+        (None, _) => "no commit".to_owned(),
+    };
+    println!("cargo:rustc-env=CTXBENCH_COMMIT={commit}");
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let version = output(&rustc, &["--version"]).unwrap_or_else(|| "unknown rustc".to_owned());
+    println!("cargo:rustc-env=CTXBENCH_RUSTC={version}");
+}
+
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.status.success().then_some(text)
+}

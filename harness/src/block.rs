@@ -1,0 +1,414 @@
+//! One block: a workspace is opened, filled, brought into its cache state, measured and closed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backends::backend::{Backend, Site, Workspace};
+use backends::fuse::Counters;
+use backends::null::FILE_BYTES;
+use hdrhistogram::Histogram;
+use reports::run::{Calls, Cpu, DaemonCounters, Memory, OpcodeCount, Outcome, Pressure, histogram};
+use rustix::io::Errno;
+use workloads::definition::{CacheState, Workload};
+use workloads::model::{Expected, Model};
+use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
+
+use crate::clock::Clock;
+use crate::interrupt::Interrupt;
+use crate::proof;
+use crate::replay::{Observed, Prepared, Scratch, perform, prepare, verify};
+use crate::supervise::Pulse;
+use crate::system;
+
+/// What bringing a workspace up and filling it may take.
+const SETUP_LIMIT: Duration = Duration::from_secs(120);
+
+/// What a block is to do.
+pub struct Task {
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// The workload.
+    pub workload: Arc<Workload>,
+    /// The cache state.
+    pub state: CacheState,
+    /// Where the workspace may live.
+    pub site: Site,
+    /// Keep client and daemon on one processor.
+    pub shared_cpu: bool,
+    /// A call that takes longer is a timeout; one that takes twice as long is cut off.
+    pub call_timeout: Duration,
+    /// Ends the block between calls.
+    pub interrupt: Interrupt,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// The worst that happened, and the first reason for it.
+    pub verdict: Option<(Outcome, String)>,
+    /// Timed calls by how they ended.
+    pub outcomes: BTreeMap<Outcome, u64>,
+    /// Service times by kind.
+    pub calls: BTreeMap<String, Calls>,
+    /// Service times summed, in nanoseconds.
+    pub makespan_ns: u64,
+    /// Bytes that reads returned.
+    pub bytes_read: u64,
+    /// Bytes the calling thread fetched from disk.
+    pub disk_read_bytes: u64,
+    /// From the daemon's start to a usable mount.
+    pub ready: Duration,
+    /// What reached the daemon.
+    pub daemon: Option<DaemonCounters>,
+    /// Processor time.
+    pub cpu: Cpu,
+    /// The daemon's memory.
+    pub memory: Memory,
+    /// Pressure while it was measured.
+    pub pressure: Pressure,
+    /// The run was interrupted: what was measured is not whole.
+    pub interrupted: bool,
+}
+
+impl Measured {
+    fn ended(outcome: Outcome, reason: impl ToString) -> Self {
+        Self {
+            verdict: Some((outcome, reason.to_string())),
+            ..Self::default()
+        }
+    }
+
+    /// Notes how something ended; the worst stays, and of equals the first.
+    fn note(&mut self, outcome: Outcome, reason: String) {
+        if self
+            .verdict
+            .as_ref()
+            .is_none_or(|(worst, _)| outcome > *worst)
+        {
+            self.verdict = Some((outcome, reason));
+        }
+    }
+}
+
+impl Task {
+    /// Does it.
+    pub fn run(&self, pulse: &Pulse, clock: &impl Clock) -> Measured {
+        if self.shared_cpu
+            && let Err(error) = system::stay_on_one_cpu()
+        {
+            return Measured::ended(Outcome::Infra, format!("staying on one processor: {error}"));
+        }
+        pulse.enter(SETUP_LIMIT);
+        let mut workspace = match self.backend.open(&self.site) {
+            Ok(workspace) => workspace,
+            Err(error) => return Measured::ended(Outcome::Setup, error),
+        };
+        pulse.depend_on(workspace.lifeline());
+        let mut measured = match self.bring_into_state(&mut *workspace, pulse) {
+            Ok(()) => {
+                pulse.leave();
+                self.measure(&mut *workspace, pulse, clock)
+            }
+            Err(error) => {
+                let outcome = match (pulse.severed(), workspace.obituary()) {
+                    (Some(_), _) => Outcome::Hang,
+                    (None, Some(_)) => Outcome::Crash,
+                    (None, None) => Outcome::Setup,
+                };
+                Measured::ended(outcome, format!("preparing the workspace: {error}"))
+            }
+        };
+        pulse.enter(SETUP_LIMIT);
+        if let Err(error) = workspace.close()
+            && measured.verdict.is_none()
+        {
+            measured.note(Outcome::Infra, format!("closing the workspace: {error}"));
+        }
+        pulse.leave();
+        measured
+    }
+
+    fn script(&self) -> &Script {
+        &self.workload.script
+    }
+
+    /// The reference model at the start of the calls.
+    fn model(&self) -> Model {
+        if self.holds_data() {
+            Model::of(self.script())
+        } else {
+            let zeros = vec![0; FILE_BYTES as usize];
+            Model::fixed(self.script(), &Bytes::from(zeros))
+        }
+    }
+
+    fn holds_data(&self) -> bool {
+        self.backend.describe().capabilities.holds_data
+    }
+
+    fn bring_into_state(&self, workspace: &mut dyn Workspace, pulse: &Pulse) -> io::Result<()> {
+        let root = workspace.root().to_owned();
+        // What holds nothing can neither be filled nor warmed up.
+        if self.holds_data() {
+            let mut scratch = Scratch::new();
+            fill(&root, self.script(), &mut scratch)?;
+            let mut model = self.model();
+            for op in &self.script().warm_up {
+                let prepared = prepare(&root, op)?;
+                scratch.clear();
+                let observed = perform(&prepared, &mut scratch);
+                verify(op, &model.apply(op), &observed, &scratch).map_err(io::Error::other)?;
+            }
+        }
+        // Nothing that was written to get here may still be on its way to the disk.
+        workspace.sync()?;
+        match self.state {
+            CacheState::Hot => {}
+            CacheState::Lukewarm => workspace.drop_caches()?,
+            CacheState::Cold => {
+                workspace.restart()?;
+                pulse.depend_on(workspace.lifeline());
+            }
+        }
+        workspace.reset_counters()
+    }
+
+    fn measure(
+        &self,
+        workspace: &mut dyn Workspace,
+        pulse: &Pulse,
+        clock: &impl Clock,
+    ) -> Measured {
+        let mut measured = Measured {
+            ready: workspace.time_to_ready(),
+            ..Measured::default()
+        };
+        let root = workspace.root().to_owned();
+        let calls = self.script().calls_when(self.state == CacheState::Hot);
+        let prepared: io::Result<Vec<Vec<Prepared<'_>>>> = calls
+            .iter()
+            .map(|call| call.ops.iter().map(|op| prepare(&root, op)).collect())
+            .collect();
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return Measured::ended(Outcome::Infra, error),
+        };
+        let daemon = workspace.daemon();
+        let daemon_cpu = || daemon.map_or(0, system::process_cpu_ns);
+        let cpu_before = (system::thread_cpu(), daemon_cpu());
+        let disk_before = system::thread_disk_read();
+        let pressure_before = system::pressure();
+
+        let mut replay = Replay {
+            task: self,
+            clock,
+            pulse,
+            model: self.model(),
+            scratch: Scratch::new(),
+            observed: Vec::with_capacity(1024),
+            times: BTreeMap::new(),
+        };
+        for (call, ops) in calls.iter().zip(&prepared) {
+            if self.interrupt.is_set() {
+                measured.interrupted = true;
+                break;
+            }
+            if !replay.call(call, ops, workspace, &mut measured) {
+                break;
+            }
+        }
+
+        measured.pressure = system::pressure_since(&pressure_before, &system::pressure());
+        measured.disk_read_bytes = system::thread_disk_read().saturating_sub(disk_before);
+        measured.cpu = Cpu {
+            client_ns: system::thread_cpu().saturating_sub(cpu_before.0).as_nanos() as u64,
+            daemon_ns: daemon_cpu().saturating_sub(cpu_before.1),
+        };
+        measured.memory = daemon.map(system::process_memory).unwrap_or_default();
+        for (kind, (times, total_ns)) in replay.times {
+            match Calls::new(&times, total_ns) {
+                Ok(calls) => {
+                    measured.calls.insert(kind.to_string(), calls);
+                }
+                Err(error) => measured.note(Outcome::Infra, error),
+            }
+        }
+        match workspace.counters() {
+            Ok(counters) => measured.daemon = counters.map(|counters| daemon_counters(&counters)),
+            Err(error) if measured.verdict.is_none() => {
+                measured.note(
+                    Outcome::Infra,
+                    format!("reading the daemon's counters: {error}"),
+                );
+            }
+            Err(_) => {}
+        }
+        if measured.verdict.is_none() && !measured.interrupted {
+            let touched = proof::touched(self.script(), calls);
+            let proof = proof::check(
+                self.state,
+                &touched,
+                measured.daemon.as_ref(),
+                measured.disk_read_bytes,
+            );
+            if let Err(reason) = proof {
+                measured.note(Outcome::Infra, reason);
+            }
+        }
+        measured
+    }
+}
+
+struct Replay<'a, C> {
+    task: &'a Task,
+    clock: &'a C,
+    pulse: &'a Pulse,
+    model: Model,
+    scratch: Scratch,
+    observed: Vec<Result<Observed, Errno>>,
+    times: BTreeMap<CallKind, (Histogram<u64>, u64)>,
+}
+
+impl<C: Clock> Replay<'_, C> {
+    /// Makes one call, times it and checks it. False if there is no point in going on.
+    fn call(
+        &mut self,
+        call: &Call,
+        ops: &[Prepared<'_>],
+        workspace: &mut dyn Workspace,
+        measured: &mut Measured,
+    ) -> bool {
+        let expected: Vec<Expected> = call.ops.iter().map(|op| self.model.apply(op)).collect();
+        self.scratch.clear();
+        self.scratch
+            .reserve(expected.iter().map(content_bytes).sum());
+        self.observed.clear();
+        self.observed.reserve(ops.len());
+
+        self.pulse.enter(2 * self.task.call_timeout);
+        let started = self.clock.now_ns();
+        for op in ops {
+            let observed = perform(op, &mut self.scratch);
+            self.observed.push(observed);
+        }
+        let took = self.clock.now_ns().saturating_sub(started);
+        self.pulse.leave();
+
+        let (outcome, reason) = self.judge(call, &expected, took, workspace);
+        if let Some(kind) = call.kind {
+            *measured.outcomes.entry(outcome).or_default() += 1;
+            if outcome == Outcome::Ok {
+                let (times, total) = self.times.entry(kind).or_insert_with(|| (histogram(), 0));
+                times.saturating_record(took.max(1));
+                *total += took;
+                measured.makespan_ns += took;
+                let returned = self.observed.iter().flatten().map(returned_bytes);
+                measured.bytes_read += returned.sum::<u64>()
+                    + self
+                        .scratch
+                        .entries
+                        .iter()
+                        .map(|e| e.content.len() as u64)
+                        .sum::<u64>();
+            }
+        }
+        if outcome != Outcome::Ok {
+            measured.note(outcome, reason);
+        }
+        !matches!(outcome, Outcome::Hang | Outcome::Crash)
+    }
+
+    fn judge(
+        &self,
+        call: &Call,
+        expected: &[Expected],
+        took: u64,
+        workspace: &mut dyn Workspace,
+    ) -> (Outcome, String) {
+        let seconds = Duration::from_nanos(took).as_secs_f64();
+        if let Some(how) = self.pulse.severed() {
+            let how = match (how.aborted, how.killed) {
+                (true, _) => "its connection was aborted",
+                (false, true) => "its daemon was killed",
+                (false, false) => "nothing could be done about it",
+            };
+            let what = call.ops.first().map(FileOp::describe).unwrap_or_default();
+            return (
+                Outcome::Hang,
+                format!("{what}: no answer after {seconds:.1} s; {how}"),
+            );
+        }
+        for ((op, expected), observed) in call.ops.iter().zip(expected).zip(&self.observed) {
+            if let Err(reason) = verify(op, expected, observed, &self.scratch) {
+                if let Some(obituary) = workspace.obituary() {
+                    return (Outcome::Crash, format!("{reason}; {obituary}"));
+                }
+                let outcome = match observed {
+                    Err(_) => Outcome::Errno,
+                    Ok(_) => Outcome::WrongData,
+                };
+                return (outcome, reason);
+            }
+        }
+        if Duration::from_nanos(took) > self.task.call_timeout {
+            let what = call.ops.first().map(FileOp::describe).unwrap_or_default();
+            return (Outcome::Timeout, format!("{what}: took {seconds:.1} s"));
+        }
+        (Outcome::Ok, String::new())
+    }
+}
+
+/// Creates a script's first files.
+fn fill(root: &Path, script: &Script, scratch: &mut Scratch) -> io::Result<()> {
+    let dirs = script.dirs.iter().map(|dir| FileOp::MakeDir(dir.clone()));
+    let files = script.files.iter().map(|(path, content)| FileOp::Write {
+        path: path.clone(),
+        content: Bytes::clone(content),
+        sync: false,
+    });
+    for op in dirs.chain(files) {
+        perform(&prepare(root, &op)?, scratch).map_err(|errno| {
+            io::Error::new(
+                io::Error::from(errno).kind(),
+                format!("{}: {errno}", op.describe()),
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Content that an operation is expected to return, in bytes.
+fn content_bytes(expected: &Expected) -> usize {
+    match expected {
+        Expected::Bytes(bytes) => bytes.len(),
+        Expected::Part { start, end, .. } => end - start,
+        Expected::Tree(tree) => tree.values().map(|bytes| bytes.len()).sum(),
+        _ => 0,
+    }
+}
+
+fn returned_bytes(observed: &Observed) -> u64 {
+    match observed {
+        Observed::Bytes(place) => place.len() as u64,
+        _ => 0,
+    }
+}
+
+fn daemon_counters(counters: &Counters) -> DaemonCounters {
+    let fuse = counters.fuse.iter().map(|(opcode, count)| {
+        let count = OpcodeCount {
+            count: count.count,
+            errors: count.errors,
+            handling_ns: count.handling_ns,
+            store_ns: count.store_ns,
+        };
+        (opcode.clone(), count)
+    });
+    DaemonCounters {
+        fuse: fuse.collect(),
+        store: counters.store.clone(),
+    }
+}

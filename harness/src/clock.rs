@@ -1,0 +1,58 @@
+//! The clock that times calls, and one for tests that says what it is told to.
+
+use std::time::Instant;
+
+/// Nanoseconds since some moment.
+pub trait Clock {
+    /// Now.
+    fn now_ns(&self) -> u64;
+}
+
+/// The machine's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Monotonic {
+    start: Instant,
+}
+
+impl Monotonic {
+    /// A clock that starts now.
+    pub fn start() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Clock for Monotonic {
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// A clock that advances by a scripted step at each reading.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub struct Scripted {
+    now: std::cell::Cell<u64>,
+    steps: std::cell::RefCell<std::collections::VecDeque<u64>>,
+}
+
+#[cfg(test)]
+impl Scripted {
+    /// A clock that stands still once the steps are used up.
+    pub fn new(steps: impl IntoIterator<Item = u64>) -> Self {
+        Self {
+            now: std::cell::Cell::new(0),
+            steps: std::cell::RefCell::new(steps.into_iter().collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Clock for Scripted {
+    fn now_ns(&self) -> u64 {
+        let step = self.steps.borrow_mut().pop_front().unwrap_or(0);
+        self.now.set(self.now.get() + step);
+        self.now.get()
+    }
+}

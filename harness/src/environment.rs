@@ -1,0 +1,124 @@
+//! The environment receipt: what the figures of a run depend on, beside the backends.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use backends::fuse::connection::{fusectl_is_mounted, mount_of};
+use reports::run::{Environment, SCHEMA_VERSION};
+
+/// Version and commit of this binary.
+pub fn ctxbench() -> String {
+    format!(
+        "{} ({})",
+        env!("CARGO_PKG_VERSION"),
+        env!("CTXBENCH_COMMIT")
+    )
+}
+
+/// Looks at the machine.
+///
+/// # Errors
+/// If the mount table cannot be read or `scratch` is not there.
+pub fn environment(scratch: &Path) -> io::Result<Environment> {
+    let kernel = rustix::system::uname();
+    let cpuinfo = read("/proc/cpuinfo");
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.split_once(':'));
+        value.map(|(_, value)| value.trim().to_owned())
+    };
+    let memory_kib = field(&read("/proc/meminfo"), "MemTotal")
+        .and_then(|total| total.split(' ').next()?.parse::<u64>().ok());
+    let has_hypervisor_flag =
+        field(&cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor"));
+    let product = read("/sys/class/dmi/id/product_name").trim().to_owned();
+    let mount = mount_of(scratch)?;
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    Ok(Environment {
+        schema: SCHEMA_VERSION,
+        kernel: format!(
+            "{} {}",
+            kernel.release().to_string_lossy(),
+            kernel.version().to_string_lossy()
+        ),
+        cpu: field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_owned()),
+        cpus,
+        memory_bytes: memory_kib.unwrap_or(0) * 1024,
+        clock: read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            .trim()
+            .to_owned(),
+        hypervisor: (has_hypervisor_flag || !product.is_empty()).then(|| {
+            if product.is_empty() {
+                "yes".to_owned()
+            } else {
+                product
+            }
+        }),
+        scratch: match mount {
+            Some(mount) => format!("{} on {} ({})", mount.kind, mount.source, mount.options),
+            None => "unknown".to_owned(),
+        },
+        user: if rustix::process::geteuid().is_root() {
+            "root".to_owned()
+        } else {
+            "non-root".to_owned()
+        },
+        build: format!(
+            "{}, {}",
+            if cfg!(debug_assertions) {
+                "debug"
+            } else {
+                "release"
+            },
+            env!("CTXBENCH_RUSTC")
+        ),
+        load: read("/proc/loadavg")
+            .split(' ')
+            .take(3)
+            .collect::<Vec<_>>()
+            .join(" "),
+        cpu_pressure_avg10: pressure_avg10(),
+        fusectl: fusectl_is_mounted(),
+    })
+}
+
+/// What about this environment makes figures less worth, with advice.
+pub fn warnings(environment: &Environment) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if environment.build.starts_with("debug") {
+        warnings.push(
+            "this is a debug build: figures mean nothing (build with `cargo build --release`)"
+                .to_owned(),
+        );
+    }
+    if environment.scratch.starts_with("tmpfs") || environment.scratch.starts_with("ramfs") {
+        warnings.push("the scratch directory is in memory: fsync and cold figures mean nothing (give --scratch a directory on a disk)".to_owned());
+    }
+    if environment
+        .cpu_pressure_avg10
+        .is_some_and(|share| share > 20.0)
+    {
+        warnings.push("something else is using this machine's processors: expect a high noise floor (stop it, or raise --rounds)".to_owned());
+    }
+    if environment.user == "non-root" {
+        warnings.push(
+            "only root can drop the kernel's caches: lukewarm and cold cells are skipped"
+                .to_owned(),
+        );
+    }
+    if !environment.fusectl {
+        warnings.push("fusectl is not mounted: a hung mount can only be ended by killing its daemon (mount -t fusectl none /sys/fs/fuse/connections)".to_owned());
+    }
+    warnings
+}
+
+fn pressure_avg10() -> Option<f64> {
+    let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
+    let some = text.lines().find(|line| line.starts_with("some"))?;
+    some.split("avg10=").nth(1)?.split(' ').next()?.parse().ok()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}

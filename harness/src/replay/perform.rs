@@ -1,0 +1,313 @@
+//! Operations as system calls. This is what is timed: nothing here allocates more than it must.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, fstat, fsync, mkdirat, openat, renameat, statat,
+    unlinkat,
+};
+use rustix::io::{Errno, pread, pwrite, read, write};
+use workloads::script::FileOp;
+
+use super::Prepared;
+
+/// Bytes of directory entries asked for at once, as glibc's `readdir` does.
+const DIRENT_BUFFER: usize = 32 * 1024;
+
+/// Permissions of what is created: readable by all, as editors and agents do.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
+const DIR_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// Memory for what operations return, kept from one call to the next.
+#[derive(Debug)]
+pub struct Scratch {
+    /// Content that was read, up to `used`; what follows is room.
+    pub data: Vec<u8>,
+    used: usize,
+    /// Names and paths that were listed, one after the other.
+    pub names: Vec<u8>,
+    /// What was listed, by its place in `names` and `data`.
+    pub entries: Vec<Entry>,
+    dirents: Vec<MaybeUninit<u8>>,
+}
+
+/// Something that was listed or found.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its name or path in [`Scratch::names`].
+    pub name: Range<usize>,
+    /// Its content in [`Scratch::data`], if it was read.
+    pub content: Range<usize>,
+    /// Its size in bytes, if attributes were asked for.
+    pub size: Option<u64>,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+}
+
+impl Scratch {
+    /// Memory for listings; room for content comes with [`Scratch::reserve`].
+    pub fn new() -> Self {
+        Self {
+            data: Vec::new(),
+            used: 0,
+            names: Vec::with_capacity(64 * 1024),
+            entries: Vec::with_capacity(2048),
+            dirents: vec![MaybeUninit::uninit(); DIRENT_BUFFER],
+        }
+    }
+
+    /// Forgets what the last call returned; keeps the memory.
+    pub fn clear(&mut self) {
+        self.used = 0;
+        self.names.clear();
+        self.entries.clear();
+    }
+
+    /// Makes room for `bytes` of content, so that no call under the clock has to.
+    pub fn reserve(&mut self, bytes: usize) {
+        if self.data.len() < self.used + bytes {
+            self.data.resize(self.used + bytes, 0);
+        }
+    }
+
+    /// Fills up to `size` bytes of room by `read`, called until it returns 0.
+    fn fill(
+        &mut self,
+        size: usize,
+        mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<Range<usize>, Errno> {
+        // Only a file that is larger than the model says gets here without room.
+        self.reserve(size);
+        let start = self.used;
+        while self.used < start + size {
+            match read(&mut self.data[self.used..start + size])? {
+                0 => break,
+                read => self.used += read,
+            }
+        }
+        Ok(start..self.used)
+    }
+}
+
+/// What an operation returned; contents and names are in the [`Scratch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// Success.
+    Done,
+    /// Bytes, at this place in the scratch's data.
+    Bytes(Range<usize>),
+    /// Attributes.
+    Attributes {
+        /// Size in bytes.
+        size: u64,
+        /// Whether it is a directory.
+        is_dir: bool,
+    },
+    /// Entries, at these places in the scratch's entries.
+    Entries(Range<usize>),
+}
+
+/// Executes an operation.
+///
+/// # Errors
+/// The error number of the first system call that failed.
+pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observed, Errno> {
+    let path = prepared.path.as_c_str();
+    match prepared.op {
+        FileOp::Read(_) => {
+            let file = open(path, OFlags::RDONLY)?;
+            let size = fstat(&file)?.st_size as usize;
+            let bytes = scratch.fill(size, |room| read(&file, room))?;
+            Ok(Observed::Bytes(bytes))
+        }
+        FileOp::ReadAt { offset, length, .. } => {
+            let file = open(path, OFlags::RDONLY)?;
+            let mut done = false;
+            let bytes = scratch.fill(*length, |room| {
+                // One call: a short answer is an answer.
+                if std::mem::replace(&mut done, true) {
+                    return Ok(0);
+                }
+                pread(&file, room, *offset)
+            })?;
+            Ok(Observed::Bytes(bytes))
+        }
+        FileOp::Write { content, sync, .. } => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+            let file = open(path, flags)?;
+            write_all(content, |rest| write(&file, rest))?;
+            if *sync {
+                fsync(&file)?;
+            }
+            Ok(Observed::Done)
+        }
+        FileOp::WriteAt {
+            offset,
+            content,
+            sync,
+            ..
+        } => {
+            let file = open(path, OFlags::WRONLY)?;
+            let mut at = *offset;
+            write_all(content, |rest| {
+                let written = pwrite(&file, rest, at)?;
+                at += written as u64;
+                Ok(written)
+            })?;
+            if *sync {
+                fsync(&file)?;
+            }
+            Ok(Observed::Done)
+        }
+        FileOp::Append { content, .. } => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+            let file = open(path, flags)?;
+            write_all(content, |rest| write(&file, rest))?;
+            Ok(Observed::Done)
+        }
+        FileOp::Create(_) => {
+            open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+            Ok(Observed::Done)
+        }
+        FileOp::Stat(_) => {
+            let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(Observed::Attributes {
+                size: stat.st_size as u64,
+                is_dir: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+            })
+        }
+        FileOp::List { attributes, .. } => {
+            let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+            let start = scratch.entries.len();
+            list(&dir, b"", scratch)?;
+            if *attributes {
+                for at in start..scratch.entries.len() {
+                    let name = c_name(&scratch.names, &scratch.entries[at].name)?;
+                    let stat = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    scratch.entries[at].size = Some(stat.st_size as u64);
+                }
+            }
+            Ok(Observed::Entries(start..scratch.entries.len()))
+        }
+        FileOp::Search(_) => walk(path, true, scratch),
+        FileOp::Walk(_) => walk(path, false, scratch),
+        FileOp::Rename { .. } => {
+            let to = prepared.to.as_deref().unwrap_or(path);
+            renameat(CWD, path, CWD, to)?;
+            Ok(Observed::Done)
+        }
+        FileOp::Remove(_) => {
+            unlinkat(CWD, path, AtFlags::empty())?;
+            Ok(Observed::Done)
+        }
+        FileOp::MakeDir(_) => make_dirs(path),
+        FileOp::Sync(_) => {
+            let file = open(path, OFlags::RDONLY)?;
+            fsync(&file)?;
+            Ok(Observed::Done)
+        }
+    }
+}
+
+fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    openat(CWD, path, flags | OFlags::CLOEXEC, FILE_MODE)
+}
+
+fn write_all(
+    content: &[u8],
+    mut write: impl FnMut(&[u8]) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    let mut rest = content;
+    while !rest.is_empty() {
+        let written = write(rest)?;
+        if written == 0 {
+            return Err(Errno::IO);
+        }
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+/// Appends the entries of a directory, each name after `prefix`.
+fn list(dir: &OwnedFd, prefix: &[u8], scratch: &mut Scratch) -> Result<(), Errno> {
+    let mut dirents = RawDir::new(dir, &mut scratch.dirents);
+    while let Some(dirent) = dirents.next() {
+        let dirent = dirent?;
+        let name = dirent.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let start = scratch.names.len();
+        scratch.names.extend_from_slice(prefix);
+        scratch.names.extend_from_slice(name);
+        let end = scratch.names.len();
+        // Each name ends in a NUL, so that it can go into the next system call as it is.
+        scratch.names.push(0);
+        let is_dir = match dirent.file_type() {
+            FileType::Unknown => {
+                let stat = statat(dir, dirent.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+                FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+            }
+            known => known == FileType::Directory,
+        };
+        scratch.entries.push(Entry {
+            name: start..end,
+            content: 0..0,
+            size: None,
+            is_dir,
+        });
+    }
+    Ok(())
+}
+
+fn c_name<'a>(names: &'a [u8], name: &Range<usize>) -> Result<&'a CStr, Errno> {
+    CStr::from_bytes_with_nul(&names[name.start..=name.end]).map_err(|_| Errno::ILSEQ)
+}
+
+/// Lists a tree from its root down, and reads the files if `contents`. Entries are paths below `top`.
+fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, Errno> {
+    let start = scratch.entries.len();
+    let top = open(top, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    list(&top, b"", scratch)?;
+    let mut at = start;
+    while at < scratch.entries.len() {
+        let entry = scratch.entries[at].clone();
+        let path = c_name(&scratch.names, &entry.name)?;
+        if entry.is_dir {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = openat(top.as_fd(), path, flags, Mode::empty())?;
+            let mut prefix = path.to_bytes().to_vec();
+            prefix.push(b'/');
+            list(&dir, &prefix, scratch)?;
+        } else if contents {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let file = openat(top.as_fd(), path, flags, Mode::empty())?;
+            let size = fstat(&file)?.st_size as usize;
+            scratch.entries[at].content = scratch.fill(size, |room| read(&file, room))?;
+        }
+        at += 1;
+    }
+    Ok(Observed::Entries(start..scratch.entries.len()))
+}
+
+/// Creates a directory and those above it, as far as they are missing.
+fn make_dirs(path: &CStr) -> Result<Observed, Errno> {
+    match mkdirat(CWD, path, DIR_MODE) {
+        Ok(()) | Err(Errno::EXIST) => Ok(Observed::Done),
+        Err(Errno::NOENT) => {
+            let bytes = path.to_bytes();
+            let parent = bytes.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            if parent == 0 {
+                return Err(Errno::NOENT);
+            }
+            let parent = std::ffi::CString::new(&bytes[..parent]).map_err(|_| Errno::ILSEQ)?;
+            make_dirs(&parent)?;
+            mkdirat(CWD, path, DIR_MODE)?;
+            Ok(Observed::Done)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,167 @@
+//! Running work that may hang: in a thread of its own, with a deadline for every step, and a way to end it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use backends::backend::{Lifeline, Severed};
+
+use crate::interrupt::Interrupt;
+
+/// How often the deadlines are looked at.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How long the work may take to come back after its lifeline has been cut.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What the work and its supervisor share.
+#[derive(Debug)]
+pub struct Pulse {
+    epoch: Instant,
+    /// When the current step must have ended, in nanoseconds since `epoch`; 0 while there is none.
+    deadline: AtomicU64,
+    severed: AtomicBool,
+    lifeline: Mutex<Option<Lifeline>>,
+    how: Mutex<Option<Severed>>,
+}
+
+impl Pulse {
+    fn new() -> Self {
+        Self {
+            epoch: Instant::now(),
+            deadline: AtomicU64::new(0),
+            severed: AtomicBool::new(false),
+            lifeline: Mutex::new(None),
+            how: Mutex::new(None),
+        }
+    }
+
+    /// A step begins that must end within `limit`.
+    pub fn enter(&self, limit: Duration) {
+        let deadline = (self.epoch.elapsed() + limit).as_nanos() as u64;
+        self.deadline.store(deadline, Ordering::Release);
+    }
+
+    /// The step has ended.
+    pub fn leave(&self) {
+        self.deadline.store(0, Ordering::Release);
+    }
+
+    /// What it takes to end a call that hangs, from now on.
+    pub fn depend_on(&self, lifeline: Lifeline) {
+        *self.lifeline.lock().unwrap_or_else(PoisonError::into_inner) = Some(lifeline);
+    }
+
+    /// How the work was cut off, if it was.
+    pub fn severed(&self) -> Option<Severed> {
+        if !self.severed.load(Ordering::Acquire) {
+            return None;
+        }
+        // The flag is set before the cutting is done: wait for the answer.
+        *self.how.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_overdue(&self) -> bool {
+        let deadline = self.deadline.load(Ordering::Acquire);
+        deadline != 0 && self.epoch.elapsed().as_nanos() as u64 > deadline
+    }
+
+    fn sever(&self) {
+        let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
+        self.severed.store(true, Ordering::Release);
+        let lifeline = self.lifeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let severed = lifeline.as_ref().map(Lifeline::sever);
+        *how = Some(severed.unwrap_or(Severed {
+            aborted: false,
+            killed: false,
+        }));
+    }
+}
+
+/// Why work did not come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It did not come back although its lifeline was cut; its thread is left behind.
+    Stuck,
+    /// It panicked.
+    Panicked,
+}
+
+/// Runs `work` in a thread of its own and cuts its lifeline if a step takes too long, or if the run
+/// is interrupted while a step is under way.
+///
+/// # Errors
+/// If it does not come back.
+pub fn supervise<T: Send + 'static>(
+    interrupt: &Interrupt,
+    work: impl FnOnce(&Pulse) -> T + Send + 'static,
+) -> Result<T, Lost> {
+    let pulse = Arc::new(Pulse::new());
+    let (sender, done) = channel();
+    let worker_pulse = Arc::clone(&pulse);
+    std::thread::spawn(move || {
+        let result = work(&worker_pulse);
+        // The supervisor may have given up on this thread.
+        let _ = sender.send(result);
+    });
+    let mut severed_at: Option<Instant> = None;
+    let mut interrupted_at: Option<Instant> = None;
+    loop {
+        match done.recv_timeout(TICK) {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Disconnected) => return Err(Lost::Panicked),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(at) = severed_at {
+            if at.elapsed() > GRACE {
+                return Err(Lost::Stuck);
+            }
+            continue;
+        }
+        if interrupt.is_set() && interrupted_at.is_none() {
+            interrupted_at = Some(Instant::now());
+        }
+        // An interrupted worker stops by itself after the current call; it gets two seconds for that.
+        let is_impatient = interrupted_at.is_some_and(|at| at.elapsed() > Duration::from_secs(2));
+        if pulse.is_overdue() || is_impatient {
+            pulse.sever();
+            severed_at = Some(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_keeps_its_deadlines_comes_back_whole() {
+        let result = supervise(&Interrupt::never(), |pulse| {
+            pulse.enter(Duration::from_secs(5));
+            std::thread::sleep(Duration::from_millis(50));
+            pulse.leave();
+            (7, pulse.severed())
+        });
+        assert_eq!(result, Ok((7, None)));
+    }
+
+    #[test]
+    fn a_step_that_takes_too_long_is_cut_off() {
+        let result = supervise(&Interrupt::never(), |pulse| {
+            pulse.enter(Duration::from_millis(30));
+            // A call that only ends because its lifeline is cut.
+            while pulse.severed().is_none() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            pulse.severed().is_some()
+        });
+        assert_eq!(result, Ok(true));
+    }
+
+    #[test]
+    fn a_panic_is_reported() {
+        let result: Result<(), Lost> = supervise(&Interrupt::never(), |_| panic!("on purpose"));
+        assert_eq!(result, Err(Lost::Panicked));
+    }
+}

@@ -1,0 +1,279 @@
+//! Writing and reading the files of a run directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Environment, Fault, Plan, Probe, SCHEMA_VERSION, Sample};
+
+/// The plan's file.
+pub const PLAN: &str = "plan.toml";
+/// The environment's file.
+pub const ENVIRONMENT: &str = "env.json";
+/// The policy's file.
+pub const POLICY: &str = "policy.toml";
+/// One line a block.
+pub const SAMPLES: &str = "samples.jsonl";
+/// One line a probe.
+pub const PROBES: &str = "probes.jsonl";
+/// One line a fault.
+pub const FAULTS: &str = "faults.jsonl";
+
+/// Why a run directory cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A file is missing or cannot be read or written.
+    #[error("{}: {error}", .file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The run was made by a ctxbench whose files look different.
+    #[error("{}: schema version {found}; this ctxbench reads version {SCHEMA_VERSION}\n  fix: report it with the ctxbench that made it", .file.display())]
+    Schema {
+        /// The file.
+        file: PathBuf,
+        /// Its version.
+        found: u64,
+    },
+    /// A file is not what it should be.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// What is wrong in a file, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}: {message}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+pub struct Broken {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1, where there are lines.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// A run, read back.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Where it lies.
+    pub dir: PathBuf,
+    /// What was to be measured.
+    pub plan: Plan,
+    /// The machine.
+    pub environment: Environment,
+    /// The policy's text, where the run was made for one.
+    pub policy: Option<String>,
+    /// What was measured.
+    pub samples: Vec<Sample>,
+    /// What was probed.
+    pub probes: Vec<Probe>,
+    /// What was broken.
+    pub faults: Vec<Fault>,
+}
+
+impl Run {
+    /// Reads a run directory, a complete or an interrupted one: a last line without its end, as a
+    /// full disk or a killed run leaves it, is ignored.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    pub fn read(dir: &Path) -> Result<Self, RunError> {
+        let plan = read_plan(dir)?;
+        let env_file = dir.join(ENVIRONMENT);
+        let text = read_text(&env_file)?;
+        let value: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| broken(&env_file, None, &error))?;
+        let found = value.get("schema").and_then(serde_json::Value::as_u64);
+        check_schema(&env_file, found)?;
+        let environment = serde_path_to_error::deserialize(value)
+            .map_err(|error| broken(&env_file, None, &error))?;
+        let policy = match fs::read_to_string(dir.join(POLICY)) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io_error(&dir.join(POLICY), error)),
+        };
+        Ok(Self {
+            dir: dir.to_owned(),
+            plan,
+            environment,
+            policy,
+            samples: read_lines(&dir.join(SAMPLES))?,
+            probes: read_lines(&dir.join(PROBES))?,
+            faults: read_lines(&dir.join(FAULTS))?,
+        })
+    }
+}
+
+fn read_plan(dir: &Path) -> Result<Plan, RunError> {
+    let file = dir.join(PLAN);
+    let text = read_text(&file)?;
+    let table: toml::Table = text.parse().map_err(|error| broken(&file, None, &error))?;
+    let found = table.get("schema").and_then(toml::Value::as_integer);
+    check_schema(&file, found.and_then(|found| u64::try_from(found).ok()))?;
+    let plan =
+        serde_path_to_error::deserialize(table).map_err(|error| broken(&file, None, &error))?;
+    Ok(plan)
+}
+
+fn check_schema(file: &Path, found: Option<u64>) -> Result<(), RunError> {
+    match found {
+        Some(found) if found == u64::from(SCHEMA_VERSION) => Ok(()),
+        Some(found) => Err(RunError::Schema {
+            file: file.to_owned(),
+            found,
+        }),
+        None => Err(broken(file, None, &"missing field `schema`")),
+    }
+}
+
+fn read_text(file: &Path) -> Result<String, RunError> {
+    fs::read_to_string(file).map_err(|error| io_error(file, error))
+}
+
+fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        // A run that was interrupted early has not come to all of them.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io_error(file, error)),
+    };
+    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+    let mut items = Vec::new();
+    for (number, line) in (1..).zip(whole.lines()) {
+        let value: serde_json::Value =
+            serde_json::from_str(line).map_err(|error| broken(file, Some(number), &error))?;
+        let found = value.get("v").and_then(serde_json::Value::as_u64);
+        check_schema(file, found)?;
+        let item = serde_path_to_error::deserialize(value)
+            .map_err(|error| broken(file, Some(number), &error))?;
+        items.push(item);
+    }
+    Ok(items)
+}
+
+fn io_error(file: &Path, error: io::Error) -> RunError {
+    RunError::Io {
+        file: file.to_owned(),
+        error,
+    }
+}
+
+fn broken(file: &Path, line: Option<usize>, message: &impl ToString) -> RunError {
+    RunError::Broken(Broken {
+        file: file.to_owned(),
+        line,
+        message: message.to_string(),
+    })
+}
+
+/// Writes a run directory, line by line.
+#[derive(Debug)]
+pub struct Writer {
+    dir: PathBuf,
+}
+
+impl Writer {
+    /// Starts a run in `dir`, which must not hold one yet.
+    ///
+    /// # Errors
+    /// If `dir` holds a plan, or cannot be written.
+    pub fn create(
+        dir: &Path,
+        plan: &Plan,
+        environment: &Environment,
+        policy: Option<&str>,
+    ) -> Result<Self, RunError> {
+        fs::create_dir_all(dir).map_err(|error| io_error(dir, error))?;
+        if let Some(policy) = policy {
+            write_new(&dir.join(POLICY), policy)?;
+        }
+        let environment = serde_json::to_string_pretty(environment)
+            .map_err(|error| broken(&dir.join(ENVIRONMENT), None, &error))?;
+        write_new(&dir.join(ENVIRONMENT), &environment)?;
+        let text =
+            toml::to_string_pretty(plan).map_err(|error| broken(&dir.join(PLAN), None, &error))?;
+        // The plan last: a directory with a plan is a run.
+        write_new(&dir.join(PLAN), &text)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// Goes on with the run in `dir`; what a killed run left of a line is cut off.
+    ///
+    /// # Errors
+    /// If `dir` cannot be read and written.
+    pub fn resume(dir: &Path) -> Result<(Self, Run), RunError> {
+        let run = Run::read(dir)?;
+        for name in [SAMPLES, PROBES, FAULTS] {
+            let file = dir.join(name);
+            cut_off_half_line(&file).map_err(|error| io_error(&file, error))?;
+        }
+        let writer = Self {
+            dir: dir.to_owned(),
+        };
+        Ok((writer, run))
+    }
+
+    /// Appends a sample.
+    ///
+    /// # Errors
+    /// If it cannot be written; what was written before stays readable.
+    pub fn sample(&self, sample: &Sample) -> Result<(), RunError> {
+        self.append(SAMPLES, sample)
+    }
+
+    /// Appends a probe; errors as [`Writer::sample`].
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn probe(&self, probe: &Probe) -> Result<(), RunError> {
+        self.append(PROBES, probe)
+    }
+
+    /// Appends a fault; errors as [`Writer::sample`].
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn fault(&self, fault: &Fault) -> Result<(), RunError> {
+        self.append(FAULTS, fault)
+    }
+
+    fn append(&self, name: &str, item: &impl Serialize) -> Result<(), RunError> {
+        let file = self.dir.join(name);
+        let mut line = serde_json::to_vec(item).map_err(|error| broken(&file, None, &error))?;
+        line.push(b'\n');
+        let open = OpenOptions::new().create(true).append(true).open(&file);
+        open.and_then(|mut open| open.write_all(&line))
+            .map_err(|error| io_error(&file, error))
+    }
+}
+
+fn write_new(file: &Path, text: &str) -> Result<(), RunError> {
+    let mut open = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(file)
+        .map_err(|error| io_error(file, error))?;
+    open.write_all(text.as_bytes())
+        .map_err(|error| io_error(file, error))
+}
+
+fn cut_off_half_line(file: &Path) -> io::Result<()> {
+    let mut open = match File::options().read(true).write(true).open(file) {
+        Ok(open) => open,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    open.seek(SeekFrom::Start(0))?;
+    open.read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n');
+    open.set_len(whole.map_or(0, |end| end as u64 + 1))
+}

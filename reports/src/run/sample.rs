@@ -1,0 +1,236 @@
+//! What came of one block, one probe, one fault.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Calls;
+
+/// How a call or a block ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// As the model says.
+    Ok,
+    /// It cannot be measured here.
+    Skipped,
+    /// It ended well, but too late.
+    Timeout,
+    /// With an error number that the model does not expect.
+    Errno,
+    /// Successfully, with bytes, names or sizes that are not what they should be.
+    WrongData,
+    /// It had to be ended by force.
+    Hang,
+    /// The daemon died under it.
+    Crash,
+    /// The workspace could not be brought up or filled.
+    Setup,
+    /// The harness could not do its work, or could not prove what it measured.
+    Infra,
+}
+
+impl Outcome {
+    /// The name in samples and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::Skipped => "skipped",
+            Outcome::Timeout => "timeout",
+            Outcome::Errno => "errno",
+            Outcome::WrongData => "wrong-data",
+            Outcome::Hang => "hang",
+            Outcome::Crash => "crash",
+            Outcome::Setup => "setup",
+            Outcome::Infra => "infra",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A line of `samples.jsonl`: one block.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// [`super::SCHEMA_VERSION`].
+    pub v: u32,
+    /// The round, from 0; blocks of one round are paired.
+    pub round: u32,
+    /// Its place in the order of all blocks, from 0.
+    pub order: u32,
+    /// The arm.
+    pub arm: String,
+    /// The backend.
+    pub backend: String,
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// How it ended: the worst of its calls, or why there were none.
+    pub outcome: Outcome,
+    /// The first thing that went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Timed calls by how they ended.
+    pub outcomes: BTreeMap<Outcome, u64>,
+    /// Service times by call kind, of calls that ended well.
+    pub calls: BTreeMap<String, Calls>,
+    /// Service times of all calls that ended well, summed: what the agent waited for files, in nanoseconds.
+    pub makespan_ns: u64,
+    /// Bytes that reads and searches returned.
+    pub bytes_read: u64,
+    /// Bytes the calling thread fetched from disk while it was timed.
+    pub disk_read_bytes: u64,
+    /// From the daemon's start to a usable mount, in nanoseconds; 0 without a daemon.
+    pub ready_ns: u64,
+    /// What reached the daemon during the timed calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemon: Option<DaemonCounters>,
+    /// Processor time during the timed calls.
+    pub cpu: Cpu,
+    /// The daemon's memory at the end of the timed calls.
+    pub memory: Memory,
+    /// How long something waited for a resource during the block, machine-wide.
+    pub pressure: Pressure,
+    /// From the start of the run to the start of the block, in milliseconds.
+    pub started_ms: u64,
+    /// How long the block took with everything around it, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// What a daemon counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DaemonCounters {
+    /// Requests by FUSE opcode.
+    pub fuse: BTreeMap<String, OpcodeCount>,
+    /// The store's own counts.
+    pub store: BTreeMap<String, u64>,
+}
+
+impl DaemonCounters {
+    /// All requests that somebody waited for.
+    pub fn requests(&self) -> u64 {
+        self.waited().map(|count| count.count).sum()
+    }
+
+    /// Time from parsed request to written reply, in nanoseconds, summed.
+    pub fn handling_ns(&self) -> u64 {
+        self.waited().map(|count| count.handling_ns).sum()
+    }
+
+    /// Of that, time inside the store.
+    pub fn store_ns(&self) -> u64 {
+        self.waited().map(|count| count.store_ns).sum()
+    }
+
+    /// Requests of one opcode.
+    pub fn count(&self, opcode: &str) -> u64 {
+        self.fuse.get(opcode).map_or(0, |count| count.count)
+    }
+
+    // Nobody waits for a forget, and release is answered after close has returned.
+    fn waited(&self) -> impl Iterator<Item = &OpcodeCount> {
+        let unwaited = ["forget", "release", "releasedir"];
+        let counts = self.fuse.iter();
+        counts
+            .filter(move |(name, _)| !unwaited.contains(&name.as_str()))
+            .map(|(_, count)| count)
+    }
+}
+
+/// Requests of one FUSE opcode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpcodeCount {
+    /// How many.
+    pub count: u64,
+    /// Of those, answered with an error number.
+    pub errors: u64,
+    /// Nanoseconds from parsed request to written reply, summed.
+    pub handling_ns: u64,
+    /// Of those, inside the store.
+    pub store_ns: u64,
+}
+
+/// Processor time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cpu {
+    /// Of the thread that calls, kernel time included.
+    pub client_ns: u64,
+    /// Of the daemon, all threads.
+    pub daemon_ns: u64,
+}
+
+/// The daemon's memory in bytes; 0 without a daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Resident now.
+    pub resident: u64,
+    /// The most that was resident.
+    pub peak: u64,
+}
+
+/// Time that at least one task of the machine stalled, in microseconds; `None` where the kernel does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pressure {
+    /// For a processor.
+    pub cpu_us: Option<u64>,
+    /// For input or output.
+    pub io_us: Option<u64>,
+    /// For memory.
+    pub memory_us: Option<u64>,
+}
+
+/// A line of `probes.jsonl`: something that works or does not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// [`super::SCHEMA_VERSION`].
+    pub v: u32,
+    /// What is probed: `tool`, `visible`.
+    pub aspect: String,
+    /// Which one, such as `grep`.
+    pub name: String,
+    /// The arm.
+    pub arm: String,
+    /// Whether it works.
+    pub outcome: Outcome,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// A line of `faults.jsonl`: something was broken on purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// [`super::SCHEMA_VERSION`].
+    pub v: u32,
+    /// The scenario.
+    pub scenario: String,
+    /// The arm.
+    pub arm: String,
+    /// Whether it could be run.
+    pub outcome: Outcome,
+    /// What was seen, in a sentence.
+    pub detail: String,
+    /// Whether the backend came back by the caller's next try, without anyone's help.
+    pub recovered: bool,
+    /// From the caller's next try to usable files, in milliseconds.
+    pub recovery_ms: u64,
+    /// Records that were acknowledged before the fault.
+    pub acknowledged: u64,
+    /// Of those, the ones that were gone afterwards.
+    pub lost: u64,
+    /// Calls that failed between the fault and the recovery.
+    pub failed_calls: u64,
+}
