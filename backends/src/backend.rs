@@ -1,6 +1,7 @@
 //! What every way to hold an agent's context as files has in common, and the list of those there are.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,6 +98,10 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// If it cannot be brought up; nothing of it stays behind but files in `site.dir`.
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>>;
+
+    /// How to print a file of a workspace at `site` with a tool that everybody has, while nothing of
+    /// the backend runs: program and arguments. `None` where that is not possible.
+    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)>;
 }
 
 /// A backend opened for one block. Dropping it takes everything down, whatever state it is in.
@@ -131,13 +136,7 @@ pub trait Workspace: Send {
     /// As [`Workspace::drop_caches`] and [`Backend::open`].
     fn restart(&mut self) -> io::Result<()>;
 
-    /// Sets the daemon's counters to zero, where there are any.
-    ///
-    /// # Errors
-    /// If the daemon does not answer.
-    fn reset_counters(&mut self) -> io::Result<()>;
-
-    /// What reached the daemon since the last reset; `None` where nothing counts.
+    /// What reached the daemon since it started; `None` where nothing counts.
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -145,6 +144,13 @@ pub trait Workspace: Send {
 
     /// How the daemon ended, if it has although nobody told it to.
     fn obituary(&mut self) -> Option<String>;
+
+    /// Kills the daemon and leaves its mount as it then is, as a crash does; false where there is no
+    /// daemon to kill. The workspace is of no use afterwards, but to be dropped.
+    ///
+    /// # Errors
+    /// If it cannot be killed.
+    fn kill(&mut self) -> io::Result<bool>;
 
     /// Takes everything down in order. Files in the site stay.
     ///

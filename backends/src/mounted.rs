@@ -3,6 +3,7 @@
 //! The daemon can be killed, stopped, measured and restarted, and a mount that waits for the process
 //! it serves cannot happen. It unmounts when its standard input ends, so it does not outlive us.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -119,7 +120,10 @@ impl Backend for Mounted {
 
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
         let root = site.dir.join("mnt");
-        std::fs::create_dir_all(&root)?;
+        // A dead mount is there, but cannot be looked at; the daemon knows what to do about it.
+        if mount_at(&root)?.is_none() {
+            std::fs::create_dir_all(&root)?;
+        }
         let mut workspace = MountedWorkspace {
             backend: *self,
             site: site.clone(),
@@ -130,6 +134,19 @@ impl Backend for Mounted {
         };
         workspace.start()?;
         Ok(Box::new(workspace))
+    }
+
+    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
+        match self {
+            Mounted::Null | Mounted::Memory => None,
+            Mounted::Sqlite => {
+                let query = format!(
+                    "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
+                );
+                let db = site.dir.join("store.db");
+                Some(("sqlite3".to_owned(), vec![db.into(), query.into()]))
+            }
+        }
     }
 }
 
@@ -296,11 +313,6 @@ impl Workspace for MountedWorkspace {
         self.start()
     }
 
-    fn reset_counters(&mut self) -> io::Result<()> {
-        fuse::ask(&self.control(), fuse::Command::Reset)?;
-        Ok(())
-    }
-
     fn counters(&mut self) -> io::Result<Option<Counters>> {
         fuse::ask(&self.control(), fuse::Command::Counters).map(Some)
     }
@@ -314,6 +326,15 @@ impl Workspace for MountedWorkspace {
             )),
             _ => None,
         }
+    }
+
+    fn kill(&mut self) -> io::Result<bool> {
+        let Some(mut daemon) = self.daemon.take() else {
+            return Ok(false);
+        };
+        daemon.process.kill()?;
+        daemon.process.wait()?;
+        Ok(true)
     }
 
     fn close(mut self: Box<Self>) -> io::Result<()> {

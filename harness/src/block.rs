@@ -19,7 +19,7 @@ use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::proof;
-use crate::replay::{Observed, Prepared, Scratch, perform, prepare, verify};
+use crate::replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
 use crate::supervise::Pulse;
 use crate::system;
 
@@ -157,7 +157,7 @@ impl Task {
             fill(&root, self.script(), &mut scratch)?;
             let mut model = self.model();
             for op in &self.script().warm_up {
-                let prepared = prepare(&root, op)?;
+                let prepared = prepare(&root, op, &mut OpenFiles::new())?;
                 scratch.clear();
                 let observed = perform(&prepared, &mut scratch);
                 verify(op, &model.apply(op), &observed, &scratch).map_err(io::Error::other)?;
@@ -173,7 +173,7 @@ impl Task {
                 pulse.depend_on(workspace.lifeline());
             }
         }
-        workspace.reset_counters()
+        Ok(())
     }
 
     fn measure(
@@ -188,12 +188,21 @@ impl Task {
         };
         let root = workspace.root().to_owned();
         let calls = self.script().calls_when(self.state == CacheState::Hot);
+        let mut open_files = OpenFiles::new();
         let prepared: io::Result<Vec<Vec<Prepared<'_>>>> = calls
             .iter()
-            .map(|call| call.ops.iter().map(|op| prepare(&root, op)).collect())
+            .map(|call| {
+                let ops = call.ops.iter();
+                ops.map(|op| prepare(&root, op, &mut open_files)).collect()
+            })
             .collect();
         let prepared = match prepared {
             Ok(prepared) => prepared,
+            Err(error) => return Measured::ended(Outcome::Infra, error),
+        };
+        // What was counted before the timed calls, and between them by what is not timed.
+        let mut uncounted = match counters(workspace) {
+            Ok(counters) => counters,
             Err(error) => return Measured::ended(Outcome::Infra, error),
         };
         let daemon = workspace.daemon();
@@ -216,8 +225,17 @@ impl Task {
                 measured.interrupted = true;
                 break;
             }
+            let before = match call.kind {
+                Some(_) => None,
+                None => counters(workspace).ok().flatten(),
+            };
             if !replay.call(call, ops, workspace, &mut measured) {
                 break;
+            }
+            if let (Some(before), Some(uncounted)) = (before, &mut uncounted)
+                && let Ok(Some(now)) = counters(workspace)
+            {
+                uncounted.add(&now.since(&before));
             }
         }
 
@@ -236,14 +254,10 @@ impl Task {
                 Err(error) => measured.note(Outcome::Infra, error),
             }
         }
-        match workspace.counters() {
-            Ok(counters) => measured.daemon = counters.map(|counters| daemon_counters(&counters)),
-            Err(error) if measured.verdict.is_none() => {
-                measured.note(
-                    Outcome::Infra,
-                    format!("reading the daemon's counters: {error}"),
-                );
-            }
+        match counters(workspace) {
+            Ok(Some(now)) => measured.daemon = uncounted.map(|before| now.since(&before)),
+            Ok(None) => {}
+            Err(error) if measured.verdict.is_none() => measured.note(Outcome::Infra, error),
             Err(_) => {}
         }
         if measured.verdict.is_none() && !measured.interrupted {
@@ -370,7 +384,8 @@ fn fill(root: &Path, script: &Script, scratch: &mut Scratch) -> io::Result<()> {
         sync: false,
     });
     for op in dirs.chain(files) {
-        perform(&prepare(root, &op)?, scratch).map_err(|errno| {
+        let prepared = prepare(root, &op, &mut OpenFiles::new())?;
+        perform(&prepared, scratch).map_err(|errno| {
             io::Error::new(
                 io::Error::from(errno).kind(),
                 format!("{}: {errno}", op.describe()),
@@ -394,6 +409,14 @@ fn returned_bytes(observed: &Observed) -> u64 {
     match observed {
         Observed::Bytes(place) => place.len() as u64,
         _ => 0,
+    }
+}
+
+/// What the daemon has counted so far.
+fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>, String> {
+    match workspace.counters() {
+        Ok(counters) => Ok(counters.map(|counters| daemon_counters(&counters))),
+        Err(error) => Err(format!("reading the daemon's counters: {error}")),
     }
 }
 

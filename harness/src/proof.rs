@@ -31,7 +31,7 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
     let mut asked = BTreeSet::new();
     for op in calls.iter().flat_map(|call| &call.ops) {
         match op {
-            FileOp::Read(path) | FileOp::ReadAt { path, .. } => {
+            FileOp::Read(path) | FileOp::ReadAt { path, .. } | FileOp::ReadOpen { path, .. } => {
                 touched.read += usize::from(untouched.remove(path));
             }
             FileOp::Search(top) => {

@@ -74,15 +74,22 @@ pub fn pressure_since(before: &Pressure, after: &Pressure) -> Pressure {
     }
 }
 
+/// The last processor that the calling thread may use.
+///
+/// # Errors
+/// If the kernel does not say.
+pub fn last_cpu() -> std::io::Result<Option<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).rev().find(|cpu| allowed.is_set(*cpu)))
+}
+
 /// Keeps the calling thread, and the processes that it starts from now on, on one processor: the last
 /// it may use, since the first often has the interrupts.
 ///
 /// # Errors
 /// If the kernel does not allow it.
 pub fn stay_on_one_cpu() -> std::io::Result<()> {
-    let allowed = sched_getaffinity(None)?;
-    let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| allowed.is_set(*cpu));
-    let Some(last) = last else {
+    let Some(last) = last_cpu()? else {
         return Ok(());
     };
     let mut one = CpuSet::new();

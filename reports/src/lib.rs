@@ -3,4 +3,14 @@
 //! Everything here is a function of files: nothing is mounted, timed or probed, and an old run can
 //! always be reported again.
 
+pub mod claims;
+pub mod decide;
+mod input;
+pub mod render;
 pub mod run;
+pub mod stats;
+pub mod summary;
+#[cfg(test)]
+mod testing;
+
+pub use input::InputError;

@@ -105,6 +105,11 @@ impl Model {
                 path,
                 offset,
                 length,
+            }
+            | FileOp::ReadOpen {
+                path,
+                offset,
+                length,
             } => {
                 let whole = Bytes::clone(self.existing(path)?);
                 let start = (*offset as usize).min(whole.len());

@@ -28,6 +28,15 @@ pub enum FileOp {
         /// How many bytes.
         length: usize,
     },
+    /// Read so many bytes at an offset by one call, from a file that is kept open.
+    ReadOpen {
+        /// The file.
+        path: WorkspacePath,
+        /// Where to start, in bytes.
+        offset: u64,
+        /// How many bytes.
+        length: usize,
+    },
     /// Open, creating or truncating, write all by one call, sync if `sync`, close.
     Write {
         /// The file.
@@ -98,6 +107,7 @@ impl FileOp {
             | FileOp::MakeDir(path)
             | FileOp::Sync(path)
             | FileOp::ReadAt { path, .. }
+            | FileOp::ReadOpen { path, .. }
             | FileOp::Write { path, .. }
             | FileOp::WriteAt { path, .. }
             | FileOp::Append { path, .. }
@@ -109,7 +119,7 @@ impl FileOp {
     /// A short description for messages.
     pub fn describe(&self) -> String {
         let verb = match self {
-            FileOp::Read(_) | FileOp::ReadAt { .. } => "read",
+            FileOp::Read(_) | FileOp::ReadAt { .. } | FileOp::ReadOpen { .. } => "read",
             FileOp::Write { .. } | FileOp::WriteAt { .. } => "write",
             FileOp::Append { .. } => "append to",
             FileOp::Create(_) => "create",
@@ -145,7 +155,7 @@ macro_rules! call_kinds {
 
 call_kinds! {
     Read => "read", Write => "write", Edit => "edit", List => "list",
-    ListAttributes => "list-attributes", Search => "search", Stat => "stat", Create => "create",
+    ListAttributes => "list-attributes", Pread => "pread", Search => "search", Stat => "stat", Create => "create",
     Append => "append", Rename => "rename", Delete => "delete", Fsync => "fsync", Sync => "sync",
 }
 

@@ -24,8 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Command {
     /// Answer the counters.
     Counters,
-    /// Set the counters to zero.
-    Reset,
     /// Make everything durable.
     Sync,
 }
@@ -90,10 +88,6 @@ fn answer(mut stream: UnixStream, mounted: &Mounted) -> io::Result<()> {
                 .collect(),
             inodes: mounted.inodes.len(),
         }),
-        Ok(Command::Reset) => {
-            mounted.recorder.reset();
-            Answer::Done
-        }
         Ok(Command::Sync) => match mounted.store.sync() {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Failed(error.to_string()),
@@ -126,9 +120,6 @@ mod tests {
         let counters = ask(&socket, Command::Counters).unwrap();
         assert_eq!(counters.count(super::super::Opcode::Read), 1);
         ask(&socket, Command::Sync).unwrap();
-        ask(&socket, Command::Reset).unwrap();
-        assert_eq!(ask(&socket, Command::Counters).unwrap().requests(), 0);
-
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(b"\"explode\"\n").unwrap();
         let mut line = String::new();

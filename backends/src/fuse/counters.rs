@@ -59,7 +59,7 @@ pub struct OpcodeCount {
     pub handling_max_ns: u64,
 }
 
-/// What a daemon has counted since it started or since the last reset.
+/// What a daemon has counted since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counters {
@@ -132,14 +132,6 @@ impl Recorder {
             handled: None,
             in_store: Duration::ZERO,
             failed: false,
-        }
-    }
-
-    pub(crate) fn reset(&self) {
-        for &opcode in Opcode::ALL {
-            let mut slot = self.slot(opcode);
-            slot.count = OpcodeCount::default();
-            slot.handling.reset();
         }
     }
 
@@ -230,8 +222,5 @@ mod tests {
         assert!(after < 20_000_000, "what follows the reply is not counted");
         assert_eq!(counters.requests(), 2, "forget is not waited for");
         assert_eq!(counters.count(Opcode::Read), 0);
-
-        recorder.reset();
-        assert!(recorder.snapshot().is_empty());
     }
 }

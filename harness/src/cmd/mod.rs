@@ -1,6 +1,12 @@
 //! The command line: one file a verb.
 
+mod calibrate;
+mod claims;
+mod decide;
+mod doctor;
+mod list;
 mod mount;
+mod report;
 mod run;
 mod trace;
 
@@ -20,6 +26,12 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(run::Run),
+    Report(report::Report),
+    Decide(decide::Decide),
+    Claims(claims::Claims),
+    List(list::List),
+    Doctor(doctor::Doctor),
+    Calibrate(calibrate::Calibrate),
     Mount(mount::Mount),
     Trace(trace::TraceVerb),
 }
@@ -29,6 +41,12 @@ impl Arguments {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.verb {
             Verb::Run(run) => run.run(),
+            Verb::Report(report) => report.run(),
+            Verb::Decide(decide) => decide.run(),
+            Verb::Claims(claims) => claims.run(),
+            Verb::List(list) => list.run(),
+            Verb::Doctor(doctor) => doctor.run(),
+            Verb::Calibrate(calibrate) => calibrate.run(),
             Verb::Mount(mount) => mount.run(),
             Verb::Trace(trace) => trace.run(),
         }

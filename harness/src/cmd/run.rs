@@ -9,7 +9,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use backends::backend::{self, Backend};
 use clap::{Args, ValueEnum};
-use reports::run::{Plan, Sample, Settings, Writer};
+use reports::decide::{Policy, find, identity};
+use reports::render::{decision_table, ratio, table, time};
+use reports::run::{Plan, PlannedPolicy, Sample, Settings, Writer};
+use reports::summary::{MAKESPAN, Summary};
 use workloads::catalogue;
 use workloads::definition::{CacheState, Workload};
 use workloads::render::result_tokens;
@@ -18,10 +21,12 @@ use workloads::suite::Suite;
 use crate::environment::{self, environment, warnings};
 use crate::interrupt::Interrupt;
 use crate::lab::Machine;
-use crate::plan::{self, BASELINE, Inputs, arms, blocks};
+use crate::plan::{self, BASELINE, Inputs, TWIN, arms, blocks};
+use crate::probe::Prober;
 use crate::progress::Progress;
+use crate::reporting::Judgement;
 use crate::run::{Ended, run};
-use crate::scratch;
+use crate::scratch::ScratchDir;
 
 /// Measure a suite of workloads over backends and record every block.
 ///
@@ -71,11 +76,15 @@ pub struct Run {
     /// Where the client and the daemon run.
     #[arg(long, value_enum, default_value_t = Placement::SharedCpu)]
     placement: Placement,
+    /// The policy that the run is made for: a built-in one, the path of a file, or `none`. Its text is
+    /// kept with the run.
+    #[arg(long, value_name = "NAME", default_value = "vsm")]
+    policy: String,
     /// Leave out the probes of tools, cron and visibility.
     #[arg(long)]
     no_probes: bool,
     /// Go on with an interrupted run; everything else is as it was planned.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "rounds", "seed", "out", "call_timeout", "placement", "no_probes"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "rounds", "seed", "out", "call_timeout", "placement", "policy", "no_probes"])]
     resume: Option<PathBuf>,
 }
 
@@ -118,7 +127,7 @@ fn positive(text: &str) -> Result<f64, String> {
 impl Run {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
-        let scratch = scratch::make(self.scratch.as_deref())?;
+        let scratch = ScratchDir::make(self.scratch.as_deref())?;
         let prepared = match &self.resume {
             Some(dir) => resumed(dir)?,
             None => self.planned(scratch.path())?,
@@ -128,6 +137,7 @@ impl Run {
             plan,
             writer,
             done,
+            probed,
             workloads,
             arms,
         } = prepared;
@@ -149,6 +159,7 @@ impl Run {
             plan.seed,
             dir.display()
         );
+        let probers = probers(&plan, &arms, scratch.path(), &interrupt)?;
         let mut machine = Machine {
             arms,
             workloads,
@@ -169,13 +180,7 @@ impl Run {
         progress.finish();
         match ended {
             Ended::Complete => {}
-            Ended::Interrupted => {
-                eprintln!(
-                    "interrupted; go on with `ctxbench run --resume {}`",
-                    dir.display()
-                );
-                return Ok(ExitCode::from(130));
-            }
+            Ended::Interrupted => return Ok(interrupted(&dir)),
             Ended::CannotRecord(error) => {
                 return Err(anyhow::Error::new(error).context(format!(
                     "results cannot be written any more; what was recorded is readable in {}",
@@ -186,6 +191,28 @@ impl Run {
         if progress.failures() > 0 {
             eprintln!("{} blocks did not end well; see above", progress.failures());
         }
+        let mut probers = probers;
+        probers.retain(|prober| !probed.contains(&prober.arm));
+        if !probers.is_empty() {
+            eprintln!("probing tools, visibility and cron safety (about 10 s)");
+            for prober in probers {
+                let probes = prober.probes();
+                let faults = prober.faults();
+                if interrupt.is_set() {
+                    return Ok(interrupted(&dir));
+                }
+                // All of an arm's or none, so that a resumed run does not probe it twice.
+                probes.iter().try_for_each(|probe| writer.probe(probe))?;
+                faults.iter().try_for_each(|fault| writer.fault(fault))?;
+            }
+        }
+        let judgement = Judgement::of(&dir, None)?;
+        let page = judgement.write()?;
+        print!("{}", summary_table(&judgement.summary));
+        if let Some(decision) = &judgement.decision {
+            print!("\n{}", decision_table(decision));
+        }
+        println!("\nreport: {}", page.display());
         Ok(ExitCode::SUCCESS)
     }
 
@@ -212,6 +239,7 @@ impl Run {
             };
             backends.push(found.into());
         }
+        let policy = self.policy()?;
         let arms = arms(backends);
         let tokens = agent_tokens(&workloads);
         let seed = self.seed.unwrap_or_else(time_seed);
@@ -230,7 +258,10 @@ impl Run {
                     Placement::Free => "free".to_owned(),
                 },
             },
-            policy: None,
+            policy: policy.as_ref().map(|(name, text)| PlannedPolicy {
+                name: name.clone(),
+                sha256: identity(text),
+            }),
             can_drop_caches: backend::can_drop_caches(),
             created: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             ctxbench: environment::ctxbench(),
@@ -245,15 +276,27 @@ impl Run {
             }
         };
         let environment = environment(scratch).context("looking at the machine")?;
-        let writer = Writer::create(&dir, &plan, &environment, None)?;
+        let policy = policy.as_ref().map(|(_, text)| text.as_str());
+        let writer = Writer::create(&dir, &plan, &environment, policy)?;
         Ok(Prepared {
             dir,
             plan,
             writer,
             done: Vec::new(),
+            probed: Vec::new(),
             workloads,
             arms,
         })
+    }
+
+    /// The policy's name and text, checked before anything is measured.
+    fn policy(&self) -> anyhow::Result<Option<(String, String)>> {
+        if self.policy == "none" {
+            return Ok(None);
+        }
+        let (file, text) = find(&self.policy)?;
+        let policy = Policy::parse(&file, &text)?;
+        Ok(Some((policy.name, text)))
     }
 
     /// The suite, narrowed to what was asked for.
@@ -302,6 +345,8 @@ struct Prepared {
     plan: Plan,
     writer: Writer,
     done: Vec<Sample>,
+    /// Arms whose probes are recorded.
+    probed: Vec<String>,
     workloads: Vec<Arc<Workload>>,
     arms: Vec<plan::LiveArm>,
 }
@@ -339,9 +384,42 @@ fn resumed(dir: &Path) -> anyhow::Result<Prepared> {
         plan: run.plan,
         writer,
         done: run.samples,
+        probed: run.probes.into_iter().map(|probe| probe.arm).collect(),
         workloads,
         arms: arms(backends),
     })
+}
+
+fn interrupted(dir: &Path) -> ExitCode {
+    eprintln!(
+        "interrupted; go on with `ctxbench run --resume {}`",
+        dir.display()
+    );
+    ExitCode::from(130)
+}
+
+/// A prober for every arm that can be measured, the twin left out; none if the plan wants no probes.
+fn probers(
+    plan: &Plan,
+    arms: &[plan::LiveArm],
+    scratch: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Vec<Prober>> {
+    if !plan.probes {
+        return Ok(Vec::new());
+    }
+    let program = std::env::current_exe().context("finding the ctxbench binary")?;
+    let arms = arms
+        .iter()
+        .filter(|arm| arm.receipt.is_ok() && arm.name != TWIN);
+    let prober = |arm: &plan::LiveArm| Prober {
+        arm: arm.name.clone(),
+        backend: Arc::clone(&arm.backend),
+        scratch: scratch.to_owned(),
+        program: program.clone(),
+        interrupt: interrupt.clone(),
+    };
+    Ok(arms.map(prober).collect())
 }
 
 fn load_workloads(suite: &Suite) -> anyhow::Result<Vec<Arc<Workload>>> {
@@ -361,4 +439,43 @@ fn agent_tokens(workloads: &[Arc<Workload>]) -> BTreeMap<String, u64> {
 fn time_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_micros() as u64 & (i64::MAX as u64))
+}
+
+/// The headline of a run: operations and sessions, each arm's ratio to the baseline.
+fn summary_table(summary: &Summary) -> String {
+    let mut arms: Vec<&str> = Vec::new();
+    for cell in &summary.cells {
+        let is_compared = cell.arm != summary.baseline && Some(&cell.arm) != summary.twin.as_ref();
+        if is_compared && !arms.contains(&cell.arm.as_str()) {
+            arms.push(&cell.arm);
+        }
+    }
+    let mut rows = Vec::new();
+    let baseline = summary
+        .cells
+        .iter()
+        .filter(|cell| cell.arm == summary.baseline);
+    for cell in baseline {
+        if cell.workload.starts_with("agent/") && cell.metric != MAKESPAN {
+            continue;
+        }
+        let mut row = vec![
+            format!("{} {}", cell.workload, cell.state),
+            time(cell.typical_ns),
+        ];
+        for arm in &arms {
+            let own = summary.cells.iter().find(|own| {
+                own.arm == *arm
+                    && own.workload == cell.workload
+                    && own.state == cell.state
+                    && own.metric == cell.metric
+            });
+            let comparison = own.and_then(|own| own.against_baseline.as_ref());
+            row.push(comparison.map_or("–".to_owned(), ratio));
+        }
+        rows.push(row);
+    }
+    let mut head = vec!["workload", &summary.baseline];
+    head.extend(&arms);
+    table(&head, &rows)
 }

@@ -5,5 +5,5 @@ mod prepare;
 mod verify;
 
 pub use perform::{Observed, Scratch, perform};
-pub use prepare::{Prepared, prepare};
+pub use prepare::{OpenFiles, Prepared, prepare};
 pub use verify::verify;

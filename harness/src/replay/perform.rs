@@ -17,6 +17,9 @@ use super::Prepared;
 /// Bytes of directory entries asked for at once, as glibc's `readdir` does.
 const DIRENT_BUFFER: usize = 32 * 1024;
 
+/// Bytes of a page, to which the buffer is aligned.
+const PAGE: usize = 4096;
+
 /// Permissions of what is created: readable by all, as editors and agents do.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIR_MODE: Mode = Mode::from_raw_mode(0o755);
@@ -24,8 +27,11 @@ const DIR_MODE: Mode = Mode::from_raw_mode(0o755);
 /// Memory for what operations return, kept from one call to the next.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Content that was read, up to `used`; what follows is room.
+    /// Content that was read, from `start` up to `used`; what follows is room.
     pub data: Vec<u8>,
+    /// Where the first page border in `data` is: content starts there, as in fio's buffers, because
+    /// copying to an unaligned place takes longer.
+    start: usize,
     used: usize,
     /// Names and paths that were listed, one after the other.
     pub names: Vec<u8>,
@@ -52,6 +58,7 @@ impl Scratch {
     pub fn new() -> Self {
         Self {
             data: Vec::new(),
+            start: 0,
             used: 0,
             names: Vec::with_capacity(64 * 1024),
             entries: Vec::with_capacity(2048),
@@ -61,7 +68,7 @@ impl Scratch {
 
     /// Forgets what the last call returned; keeps the memory.
     pub fn clear(&mut self) {
-        self.used = 0;
+        self.used = self.start;
         self.names.clear();
         self.entries.clear();
     }
@@ -69,11 +76,28 @@ impl Scratch {
     /// Makes room for `bytes` of content, so that no call under the clock has to.
     pub fn reserve(&mut self, bytes: usize) {
         if self.data.len() < self.used + bytes {
-            self.data.resize(self.used + bytes, 0);
+            self.data.resize(self.used + bytes + PAGE, 0);
+            // Content that is there already stays where it is.
+            if self.used == self.start {
+                self.start = self.data.as_ptr().align_offset(PAGE);
+                self.used = self.start;
+            }
         }
     }
 
-    /// Fills up to `size` bytes of room by `read`, called until it returns 0.
+    /// Fills up to `size` bytes of room by one call of `read`: a short answer is an answer.
+    fn fill_once(
+        &mut self,
+        size: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<Range<usize>, Errno> {
+        self.reserve(size);
+        let start = self.used;
+        self.used += read(&mut self.data[start..start + size])?;
+        Ok(start..self.used)
+    }
+
+    /// Fills up to `size` bytes of room by `read`, called until it returns 0 or they are there.
     fn fill(
         &mut self,
         size: usize,
@@ -125,14 +149,12 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
         }
         FileOp::ReadAt { offset, length, .. } => {
             let file = open(path, OFlags::RDONLY)?;
-            let mut done = false;
-            let bytes = scratch.fill(*length, |room| {
-                // One call: a short answer is an answer.
-                if std::mem::replace(&mut done, true) {
-                    return Ok(0);
-                }
-                pread(&file, room, *offset)
-            })?;
+            let bytes = scratch.fill_once(*length, |room| pread(&file, room, *offset))?;
+            Ok(Observed::Bytes(bytes))
+        }
+        FileOp::ReadOpen { offset, length, .. } => {
+            let file = prepared.open.as_deref().ok_or(Errno::BADF)?;
+            let bytes = scratch.fill_once(*length, |room| pread(file, room, *offset))?;
             Ok(Observed::Bytes(bytes))
         }
         FileOp::Write { content, sync, .. } => {

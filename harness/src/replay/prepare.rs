@@ -1,9 +1,12 @@
 //! Everything about an operation that can be done before the clock runs.
 
+use std::collections::HashMap;
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
+use std::rc::Rc;
 
 use workloads::path::WorkspacePath;
 use workloads::script::FileOp;
@@ -17,13 +20,23 @@ pub struct Prepared<'a> {
     pub path: CString,
     /// Of a rename, the new absolute path.
     pub to: Option<CString>,
+    /// Of a read from a file that is kept open, that file.
+    pub open: Option<Rc<File>>,
 }
+
+/// Files that are kept open, by path, while the operations of a block are prepared.
+pub type OpenFiles = HashMap<WorkspacePath, Rc<File>>;
 
 /// Prepares an operation for the workspace at `root`, an absolute path: agents use absolute paths.
 ///
 /// # Errors
-/// If a path has a NUL, which no checked workspace path has.
-pub fn prepare<'a>(root: &Path, op: &'a FileOp) -> io::Result<Prepared<'a>> {
+/// If a path has a NUL, which no checked workspace path has, or a file that is to be kept open cannot
+/// be opened.
+pub fn prepare<'a>(
+    root: &Path,
+    op: &'a FileOp,
+    open_files: &mut OpenFiles,
+) -> io::Result<Prepared<'a>> {
     let absolute = |path: &WorkspacePath| {
         let bytes = path.below(root).into_os_string().into_vec();
         CString::new(bytes).map_err(io::Error::from)
@@ -32,5 +45,16 @@ pub fn prepare<'a>(root: &Path, op: &'a FileOp) -> io::Result<Prepared<'a>> {
         FileOp::Rename { from, to } => (absolute(from)?, Some(absolute(to)?)),
         op => (absolute(op.path())?, None),
     };
-    Ok(Prepared { op, path, to })
+    let open = match op {
+        FileOp::ReadOpen { path, .. } => Some(match open_files.get(path) {
+            Some(file) => Rc::clone(file),
+            None => {
+                let file = Rc::new(File::open(path.below(root))?);
+                open_files.insert(path.clone(), Rc::clone(&file));
+                file
+            }
+        }),
+        _ => None,
+    };
+    Ok(Prepared { op, path, to, open })
 }

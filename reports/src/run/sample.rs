@@ -135,6 +135,36 @@ impl DaemonCounters {
         self.fuse.get(opcode).map_or(0, |count| count.count)
     }
 
+    /// Adds another stretch of counting.
+    pub fn add(&mut self, other: &Self) {
+        for (opcode, more) in &other.fuse {
+            let count = self.fuse.entry(opcode.clone()).or_default();
+            count.count += more.count;
+            count.errors += more.errors;
+            count.handling_ns += more.handling_ns;
+            count.store_ns += more.store_ns;
+        }
+        for (name, more) in &other.store {
+            *self.store.entry(name.clone()).or_default() += more;
+        }
+    }
+
+    /// What was counted between `before` and this.
+    pub fn since(&self, before: &Self) -> Self {
+        let fuse = self.fuse.iter().map(|(opcode, now)| {
+            let then = before.fuse.get(opcode).copied().unwrap_or_default();
+            (opcode.clone(), now.since(&then))
+        });
+        let store = self.store.iter().map(|(name, now)| {
+            let then = before.store.get(name).copied().unwrap_or(0);
+            (name.clone(), now.saturating_sub(then))
+        });
+        Self {
+            fuse: fuse.filter(|(_, count)| count.count > 0).collect(),
+            store: store.collect(),
+        }
+    }
+
     // Nobody waits for a forget, and release is answered after close has returned.
     fn waited(&self) -> impl Iterator<Item = &OpcodeCount> {
         let unwaited = ["forget", "release", "releasedir"];
@@ -157,6 +187,17 @@ pub struct OpcodeCount {
     pub handling_ns: u64,
     /// Of those, inside the store.
     pub store_ns: u64,
+}
+
+impl OpcodeCount {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(before.count),
+            errors: self.errors.saturating_sub(before.errors),
+            handling_ns: self.handling_ns.saturating_sub(before.handling_ns),
+            store_ns: self.store_ns.saturating_sub(before.store_ns),
+        }
+    }
 }
 
 /// Processor time in nanoseconds.

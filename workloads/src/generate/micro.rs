@@ -1,7 +1,7 @@
 //! One operation, over and over: the rows of the latency tables that people publish.
 
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
@@ -19,6 +19,8 @@ pub struct Micro {
     files: u32,
     /// Size of each file in bytes, and of each read or write.
     bytes: u32,
+    /// Size of each file in bytes, if it is another than that of a read or write.
+    file_bytes: Option<u32>,
     /// How often the operation is called in a block.
     calls: u32,
 }
@@ -28,6 +30,8 @@ pub struct Micro {
 enum Operation {
     /// Open, read, close.
     Read,
+    /// Read at a random place of a file that is kept open.
+    Pread,
     /// Open an existing file, overwrite, close.
     Write,
     /// Ask for attributes.
@@ -80,9 +84,11 @@ impl Micro {
         }
         let mut rng = ChaCha8Rng::seed_from_u64(0x6d69_6372_6f00);
         let names: Vec<WorkspacePath> = (0..self.files).map(|n| name("f", n)).collect();
-        let files = names
-            .iter()
-            .map(|path| (path.clone(), self.content(&mut rng)));
+        let file_bytes = self.file_bytes.unwrap_or(self.bytes);
+        let files = names.iter().map(|path| {
+            let content = content(file_bytes, &mut rng);
+            (path.clone(), content)
+        });
         let mut script = Script::new(files.collect());
         let dir = WorkspacePath::new("files").unwrap_or_else(|_| unreachable!("a plain name"));
         script.dirs = vec![dir.clone()];
@@ -120,6 +126,15 @@ impl Micro {
                     };
                     script.call(CallKind::Read, vec![op]);
                 }
+                Operation::Pread => {
+                    let places = u64::from(file_bytes / self.bytes.max(1));
+                    let op = FileOp::ReadOpen {
+                        path: path(),
+                        offset: rng.random_range(0..places.max(1)) * u64::from(self.bytes),
+                        length: self.bytes as usize,
+                    };
+                    script.call(CallKind::Pread, vec![op]);
+                }
                 Operation::Write | Operation::Fsync => {
                     let sync = self.operation == Operation::Fsync;
                     let op = self.overwrite(path(), sync, &mut rng);
@@ -147,7 +162,7 @@ impl Micro {
                 Operation::Create => {
                     let op = FileOp::Write {
                         path: name("n", call),
-                        content: self.content(&mut rng),
+                        content: content(self.bytes, &mut rng),
                         sync: false,
                     };
                     script.call(CallKind::Create, vec![op]);
@@ -155,7 +170,7 @@ impl Micro {
                 Operation::Append => {
                     let op = FileOp::Append {
                         path: path(),
-                        content: self.content(&mut rng),
+                        content: content(self.bytes, &mut rng),
                     };
                     script.call(CallKind::Append, vec![op]);
                 }
@@ -183,19 +198,19 @@ impl Micro {
         Ok(script)
     }
 
-    fn content(&self, rng: &mut ChaCha8Rng) -> Bytes {
-        let bytes = u64::from(self.bytes);
-        fill(rng.next_u64(), bytes, bytes / 40).into()
-    }
-
     fn overwrite(&self, path: WorkspacePath, sync: bool, rng: &mut ChaCha8Rng) -> FileOp {
         FileOp::WriteAt {
             path,
             offset: 0,
-            content: self.content(rng),
+            content: content(self.bytes, rng),
             sync,
         }
     }
+}
+
+fn content(bytes: u32, rng: &mut ChaCha8Rng) -> Bytes {
+    let bytes = u64::from(bytes);
+    fill(rng.next_u64(), bytes, bytes / 40).into()
 }
 
 /// `files/f0042`: the names that the null backend lists.
@@ -213,6 +228,7 @@ mod tests {
             operation,
             files,
             bytes: 1024,
+            file_bytes: None,
             calls,
         }
     }

@@ -1,0 +1,62 @@
+//! `ctxbench doctor`: what this machine lets us do, and what to do about the rest.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use backends::backend;
+use clap::Args;
+
+use crate::environment::{environment, warnings};
+use crate::scratch::ScratchDir;
+
+/// Check this machine: FUSE, scratch space, privileges. Says what each missing thing costs and how to
+/// get it.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 every backend can be measured, 1 something is missing.")]
+pub struct Doctor {
+    /// The scratch directory to look at [default: $CTXBENCH_SCRATCH or /var/tmp].
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+}
+
+impl Doctor {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let scratch = ScratchDir::make(self.scratch.as_deref())?;
+        let environment = environment(scratch.path())?;
+        println!(
+            "machine   {} ({} processors)",
+            environment.cpu, environment.cpus
+        );
+        println!("kernel    {}", environment.kernel);
+        println!("scratch   {}", environment.scratch);
+        println!("clock     {}", environment.clock);
+        println!("user      {}", environment.user);
+        println!(
+            "ctxbench  {}, {}",
+            crate::environment::ctxbench(),
+            environment.build
+        );
+        let mut is_well = true;
+        for backend in backend::registry() {
+            let name = backend.describe().name;
+            match backend.receipt() {
+                Ok(receipt) => {
+                    let parts: Vec<_> = receipt.iter().map(|(k, v)| format!("{k} {v}")).collect();
+                    println!("ok        {name}: {}", parts.join(", "));
+                }
+                Err(reason) => {
+                    is_well = false;
+                    println!("MISSING   {name}: {reason}");
+                }
+            }
+        }
+        for warning in warnings(&environment) {
+            println!("warning   {warning}");
+        }
+        Ok(if is_well {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(1)
+        })
+    }
+}

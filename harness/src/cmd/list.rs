@@ -1,0 +1,68 @@
+//! `ctxbench list`: what there is to measure.
+
+use std::process::ExitCode;
+
+use backends::backend;
+use clap::Args;
+use reports::render::table;
+use workloads::catalogue;
+
+/// List backends, workloads and suites.
+#[derive(Debug, Args)]
+pub struct List {
+    /// Print the workloads' essays too: what each stands for, and what it does not show.
+    #[arg(long)]
+    essays: bool,
+}
+
+impl List {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let backends = backend::registry();
+        let rows: Vec<Vec<String>> = backends
+            .iter()
+            .map(|backend| {
+                let described = backend.describe();
+                let here = match backend.receipt() {
+                    Ok(_) => "yes".to_owned(),
+                    Err(reason) => reason.to_string(),
+                };
+                vec![
+                    described.name,
+                    described.summary,
+                    described.durability,
+                    here,
+                ]
+            })
+            .collect();
+        println!(
+            "{}",
+            table(
+                &["backend", "what it is", "what survives", "usable here"],
+                &rows
+            )
+        );
+        let mut rows = Vec::new();
+        let mut essays = String::new();
+        for name in catalogue::workload_names() {
+            let workload = catalogue::workload(&name)?;
+            let states: Vec<_> = workload.states.iter().map(|state| state.name()).collect();
+            let calls: Vec<_> = workload
+                .script
+                .timed_calls()
+                .into_iter()
+                .map(|(kind, count)| format!("{count} {kind}"))
+                .collect();
+            essays += &format!("{name}\n  {}\n\n", workload.essay);
+            rows.push(vec![name, states.join(", "), calls.join(", ")]);
+        }
+        println!(
+            "{}",
+            table(&["workload", "cache states", "calls in a block"], &rows)
+        );
+        println!("suites: {}", catalogue::suite_names().join(", "));
+        if self.essays {
+            print!("\n{essays}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

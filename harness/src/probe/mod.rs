@@ -1,0 +1,136 @@
+//! What a decision needs beside latencies: whether everyday tools work, what can be seen from outside,
+//! and what a cron-style caller goes through when daemons are killed.
+
+mod cron;
+mod tools;
+mod visible;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backends::backend::{Backend, Site};
+use reports::run::{Fault, Outcome, Probe, SCHEMA_VERSION};
+
+use crate::interrupt::Interrupt;
+use crate::supervise::{Lost, Pulse, supervise};
+
+/// How long any one step of a probe may take.
+const STEP_LIMIT: Duration = Duration::from_secs(60);
+
+/// What probes need to know.
+#[derive(Clone)]
+pub struct Prober {
+    /// The arm.
+    pub arm: String,
+    /// Its backend.
+    pub backend: Arc<dyn Backend>,
+    /// Where the probes' workspaces may live.
+    pub scratch: PathBuf,
+    /// The ctxbench binary.
+    pub program: PathBuf,
+    /// Ends the probes.
+    pub interrupt: Interrupt,
+}
+
+impl Prober {
+    /// Runs all probes that need no fault.
+    pub fn probes(&self) -> Vec<Probe> {
+        let mut probes = self.supervised("tool", tools::probe);
+        probes.extend(self.supervised("visible", visible::probe));
+        probes
+    }
+
+    /// Runs all scenarios that break something.
+    pub fn faults(&self) -> Vec<Fault> {
+        let prober = self.clone();
+        let result = supervise(&self.interrupt, move |pulse| cron::run(&prober, pulse));
+        match result {
+            Ok(Ok(faults)) => faults,
+            Ok(Err(error)) => vec![self.failed_fault(&error.to_string())],
+            Err(lost) => vec![self.failed_fault(lost_words(lost))],
+        }
+    }
+
+    fn supervised(
+        &self,
+        aspect: &'static str,
+        probe: fn(&Prober, &Pulse) -> io::Result<Vec<Probe>>,
+    ) -> Vec<Probe> {
+        let prober = self.clone();
+        let result = supervise(&self.interrupt, move |pulse| probe(&prober, pulse));
+        let failure = match result {
+            Ok(Ok(probes)) => return probes,
+            Ok(Err(error)) => error.to_string(),
+            Err(lost) => lost_words(lost).to_owned(),
+        };
+        vec![self.probe(aspect, "all", Outcome::Infra, failure)]
+    }
+
+    fn site(&self, name: &str) -> io::Result<Site> {
+        let dir = self.scratch.join(format!("{name}-{}", self.arm));
+        std::fs::create_dir(&dir)?;
+        Ok(Site {
+            dir,
+            program: self.program.clone(),
+            patience: Duration::from_secs(20),
+        })
+    }
+
+    fn probe(&self, aspect: &str, name: &str, outcome: Outcome, detail: String) -> Probe {
+        Probe {
+            v: SCHEMA_VERSION,
+            aspect: aspect.to_owned(),
+            name: name.to_owned(),
+            arm: self.arm.clone(),
+            outcome,
+            detail,
+        }
+    }
+
+    fn failed_fault(&self, detail: &str) -> Fault {
+        Fault {
+            v: SCHEMA_VERSION,
+            scenario: cron::SCENARIO.to_owned(),
+            arm: self.arm.clone(),
+            outcome: Outcome::Infra,
+            detail: detail.to_owned(),
+            recovered: false,
+            recovery_ms: 0,
+            acknowledged: 0,
+            lost: 0,
+            failed_calls: 0,
+        }
+    }
+}
+
+fn lost_words(lost: Lost) -> &'static str {
+    match lost {
+        Lost::Stuck => "a step did not come back although its connection was cut",
+        Lost::Panicked => "the probe panicked; see the log",
+    }
+}
+
+/// Whether a program is on the path.
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// Runs a command in `dir` and answers what it printed, or how it failed.
+fn run(command: &mut Command, dir: &Path) -> Result<String, String> {
+    let output = command
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .env("LC_ALL", "C")
+        .output()
+        .map_err(|error| format!("cannot be run: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.trim().lines().last().unwrap_or_default().to_owned();
+    Err(format!("{}: {last}", output.status))
+}

@@ -1,0 +1,117 @@
+//! Everyday tools, each on a task of its own that fails if the file system does it wrong.
+
+use std::io;
+use std::process::Command;
+
+use reports::run::{Outcome, Probe};
+
+use super::{Prober, STEP_LIMIT, is_installed, run};
+use crate::supervise::Pulse;
+
+/// A program and a shell script that uses it in an empty directory; any failing line fails the probe.
+const TASKS: &[(&str, &str)] = &[
+    (
+        "cat",
+        "printf 'hello\\nworld\\n' > a; test \"$(cat a | wc -l)\" = 2",
+    ),
+    (
+        "ls",
+        "touch b a; mkdir c; test \"$(ls | tr '\\n' ' ')\" = 'a b c '; ls -la | grep -q ' a$'",
+    ),
+    (
+        "grep",
+        "mkdir -p x/y; echo needle > x/y/a; echo hay > x/b; test \"$(grep -rl needle .)\" = ./x/y/a",
+    ),
+    (
+        "find",
+        "mkdir -p x/y; touch x/y/a.md x/b.txt; test \"$(find . -name '*.md' -type f)\" = ./x/y/a.md; test -z \"$(find . -newermt 2100-01-01)\"",
+    ),
+    (
+        "sed",
+        "echo hello > a; sed -i s/hello/bye/ a; test \"$(cat a)\" = bye",
+    ),
+    (
+        "cp",
+        "seq 100000 > a; cp -a a b; cmp a b; test \"$(stat -c %Y a)\" = \"$(stat -c %Y b)\"",
+    ),
+    (
+        "mv",
+        "echo 1 > a; echo 2 > b; mv a b; test \"$(cat b)\" = 1; test ! -e a",
+    ),
+    (
+        "rm",
+        "mkdir -p x/y/z; touch x/1 x/y/2 x/y/z/3; rm -r x; test ! -e x",
+    ),
+    (
+        "ln",
+        "echo 1 > a; ln a b; ln -s a c; echo 2 > a; test \"$(cat b)$(cat c)\" = 22; test \"$(stat -c %h a)\" = 2",
+    ),
+    (
+        "truncate",
+        "truncate -s 1M a; test \"$(stat -c %s a)\" = 1048576; truncate -s 10 a; test \"$(wc -c < a)\" = 10",
+    ),
+    (
+        "tar",
+        "mkdir x; seq 1000 > x/a; ln -s a x/b; tar cf t.tar x; mkdir out; tar xf t.tar -C out; diff -r x out/x",
+    ),
+    (
+        "flock",
+        "echo 0 > n; for i in 1 2; do (for j in 1 2 3 4 5 6 7 8 9 10; do flock l sh -c 'echo $(($(cat n) + 1)) > n'; done) & done; wait; test \"$(cat n)\" = 20",
+    ),
+    (
+        "git",
+        "git init -q r; cd r; seq 2000 > a; git add a; git -c user.name=n -c user.email=e@example.org commit -qm m; cd ..; git clone -q r s; git -C s fsck --strict --no-progress; cmp r/a s/a; test -z \"$(git -C s status --porcelain)\"",
+    ),
+    (
+        "rg",
+        "mkdir -p x/y; echo needle > x/y/a; test \"$(rg -l needle . | wc -l)\" = 1",
+    ),
+    (
+        "rsync",
+        "mkdir x; seq 1000 > x/a; rsync -a x/ y/; diff -r x y; test -z \"$(rsync -ani x/ y/)\"",
+    ),
+    (
+        "sqlite3",
+        "sqlite3 d 'CREATE TABLE t (n); INSERT INTO t VALUES (1), (2)'; test \"$(sqlite3 d 'SELECT sum(n) FROM t; PRAGMA integrity_check' | tr '\\n' ' ')\" = '3 ok '",
+    ),
+    (
+        "python3",
+        "python3 -c 'import os, json; json.dump([1], open(\"a.tmp\", \"w\")); os.replace(\"a.tmp\", \"a\"); assert json.load(open(\"a\")) == [1]'",
+    ),
+];
+
+pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
+    if !prober.backend.describe().capabilities.holds_data {
+        return Ok(Vec::new());
+    }
+    pulse.enter(STEP_LIMIT);
+    let site = prober.site("tools")?;
+    let workspace = prober.backend.open(&site)?;
+    pulse.depend_on(workspace.lifeline());
+    let mut probes = Vec::new();
+    for (program, script) in TASKS {
+        if !is_installed(program) {
+            let detail = "not installed on this machine".to_owned();
+            probes.push(prober.probe("tool", program, Outcome::Skipped, detail));
+            continue;
+        }
+        pulse.enter(STEP_LIMIT);
+        let dir = workspace.root().join(program);
+        let result = std::fs::create_dir(&dir)
+            .map_err(|error| error.to_string())
+            .and_then(|()| run(Command::new("sh").args(["-euc", script]), &dir));
+        let (outcome, detail) = match result {
+            Ok(_) => (Outcome::Ok, "did its task".to_owned()),
+            Err(_) if pulse.severed().is_some() => (Outcome::Hang, "had to be cut off".to_owned()),
+            Err(problem) => (Outcome::Errno, problem),
+        };
+        probes.push(prober.probe("tool", program, outcome, detail));
+        if pulse.severed().is_some() || prober.interrupt.is_set() {
+            break;
+        }
+    }
+    pulse.enter(STEP_LIMIT);
+    workspace.close()?;
+    pulse.leave();
+    Ok(probes)
+}

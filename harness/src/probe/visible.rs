@@ -1,0 +1,65 @@
+//! What can be seen of an agent's files: while it works, after its daemon has died, with nothing running.
+
+use std::io;
+use std::process::Command;
+
+use reports::run::{Outcome, Probe};
+
+use super::{Prober, STEP_LIMIT, is_installed, run};
+use crate::supervise::Pulse;
+
+const NAME: &str = "seen.md";
+const TEXT: &str = "# seen\n\nplain text\n";
+
+pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
+    if !prober.backend.describe().capabilities.holds_data {
+        return Ok(Vec::new());
+    }
+    pulse.enter(STEP_LIMIT);
+    let site = prober.site("visible")?;
+    let mut workspace = prober.backend.open(&site)?;
+    pulse.depend_on(workspace.lifeline());
+    let file = workspace.root().join(NAME);
+    std::fs::write(&file, TEXT)?;
+    let mut probes = Vec::new();
+    let mut note = |name: &str, result: Result<String, String>| {
+        let (outcome, detail) = match result {
+            Ok(text) if text == TEXT => (Outcome::Ok, "the text as it was written".to_owned()),
+            Ok(text) => (Outcome::WrongData, format!("{} other bytes", text.len())),
+            Err(problem) => (Outcome::Errno, problem),
+        };
+        probes.push(prober.probe("visible", name, outcome, detail));
+    };
+    let cat = || run(Command::new("cat").arg(&file), &site.dir);
+
+    note("a file, by cat, while in use", cat());
+    let counted = match workspace.counters()? {
+        Some(counters) if counters.requests() > 0 => Ok(TEXT.to_owned()),
+        Some(_) => Err("nothing was counted".to_owned()),
+        None => Err("nothing counts what is asked of it".to_owned()),
+    };
+    note("how often it was asked for what", counted);
+    workspace.kill()?;
+    note("a file, by cat, after its daemon was killed", cat());
+    // What the kill left behind is taken down by the next daemon, in order.
+    drop(workspace);
+    pulse.enter(STEP_LIMIT);
+    prober.backend.open(&site)?.close()?;
+    let offline = match prober.backend.offline_read(&site, NAME) {
+        None => Err("no common tool can read it".to_owned()),
+        Some((program, _)) if !is_installed(&program) => {
+            let detail = format!("{program} is not installed on this machine");
+            probes.push(prober.probe("visible", OFFLINE, Outcome::Skipped, detail));
+            pulse.leave();
+            return Ok(probes);
+        }
+        // What sqlite3 prints ends in a newline of its own.
+        Some((program, arguments)) => run(Command::new(program).args(arguments), &site.dir)
+            .map(|text| text.replace("\n\n\n", "\n\n").trim_end().to_owned() + "\n"),
+    };
+    note(OFFLINE, offline);
+    pulse.leave();
+    Ok(probes)
+}
+
+const OFFLINE: &str = "a file, by a common tool, while nothing runs";

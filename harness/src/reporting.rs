@@ -1,0 +1,91 @@
+//! From a run directory to its report and decision; what the verbs `run`, `report`, `decide` and
+//! `claims` share.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use reports::claims::{self, Judged};
+use reports::decide::{Decision, Policy, decide, find};
+use reports::render::{Report, write};
+use reports::run::{PLAN, POLICY, Run};
+use reports::summary::{Summary, summarise};
+
+/// A run with everything that follows from it.
+pub struct Judgement {
+    /// The run.
+    pub run: Run,
+    /// What follows from its samples.
+    pub summary: Summary,
+    /// What it says about published figures.
+    pub claims: Vec<Judged>,
+    /// What a policy makes of it.
+    pub decision: Option<Decision>,
+}
+
+impl Judgement {
+    /// Reads a run and judges it by `policy`, or by the one it was made for.
+    pub fn of(dir: &Path, policy: Option<&str>) -> anyhow::Result<Self> {
+        let run = Run::read(dir)?;
+        let summary = match summarise(&run) {
+            Ok(summary) => summary,
+            Err(problem) => bail!("{}: {problem}", dir.display()),
+        };
+        let claims = claims::judge(&summary)?;
+        let text = match (policy, &run.policy) {
+            (Some(name), _) => Some(find(name)?),
+            (None, Some(text)) => Some((dir.join(POLICY), text.clone())),
+            (None, None) => None,
+        };
+        let decision = match text {
+            Some((file, text)) => {
+                let policy = Policy::parse(&file, &text)?;
+                Some(decide(&policy, &text, &run, &summary))
+            }
+            None => None,
+        };
+        Ok(Self {
+            run,
+            summary,
+            claims,
+            decision,
+        })
+    }
+
+    /// Writes the report into the run's directory; answers the page's path.
+    pub fn write(&self) -> anyhow::Result<PathBuf> {
+        let report = Report {
+            run: &self.run,
+            summary: &self.summary,
+            claims: &self.claims,
+            decision: self.decision.clone(),
+        };
+        let dir = &self.run.dir;
+        write(&report, dir).with_context(|| format!("writing the report into {}", dir.display()))
+    }
+}
+
+/// The run directory that was asked for, or the newest one under `results`.
+pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = asked {
+        return Ok(dir.to_owned());
+    }
+    let entries = match std::fs::read_dir(results) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!(
+                "there is no {} here: make a run with `ctxbench run`, or name its directory",
+                results.display()
+            )
+        }
+        Err(error) => return Err(error).with_context(|| format!("reading {}", results.display())),
+    };
+    let runs = entries.flatten().map(|entry| entry.path());
+    // Names start with the time, so the last is the newest.
+    match runs.filter(|dir| dir.join(PLAN).is_file()).max() {
+        Some(newest) => Ok(newest),
+        None => bail!(
+            "there is no run in {}: make one with `ctxbench run`",
+            results.display()
+        ),
+    }
+}

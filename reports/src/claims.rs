@@ -1,0 +1,255 @@
+//! Published figures, and what a run says about them.
+
+use std::path::Path;
+
+use include_dir::{Dir, include_dir};
+use serde::{Deserialize, Serialize};
+
+use crate::input::{InputError, parse_toml};
+use crate::stats::Interval;
+use crate::summary::Summary;
+
+static CLAIMS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/claims");
+
+/// How far from a figure that is only "about" so much a measurement may be: a factor of two.
+const ABOUT: f64 = 2.0;
+
+/// A file of claims from one source.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClaimFile {
+    source: String,
+    #[serde(rename = "claim")]
+    claims: Vec<Claim>,
+}
+
+/// A figure somebody published.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Claim {
+    id: String,
+    quote: String,
+    /// Where a run can test it.
+    test: Option<Test>,
+    /// Why no run can test it yet.
+    untested: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Test {
+    arm: String,
+    workload: String,
+    state: String,
+    metric: String,
+    /// It is less than so many milliseconds.
+    below_ms: Option<f64>,
+    /// It lies between these.
+    between_ms: Option<(f64, f64)>,
+    /// It is about so much, give or take a factor of two.
+    about_ms: Option<f64>,
+}
+
+/// What a run says about a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// The whole interval is where the claim says.
+    Confirmed,
+    /// The whole interval is elsewhere.
+    Refuted,
+    /// The interval is on both sides, or the run did not measure it.
+    Open,
+    /// No run can test it yet.
+    Untested,
+}
+
+impl Standing {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::Confirmed => "confirmed",
+            Standing::Refuted => "refuted",
+            Standing::Open => "open",
+            Standing::Untested => "untested",
+        }
+    }
+}
+
+/// A claim, judged.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judged {
+    /// The claim's name.
+    pub id: String,
+    /// Who published it.
+    pub source: String,
+    /// What it says, in its own words.
+    pub quote: String,
+    /// What the run says.
+    pub standing: Standing,
+    /// What was measured, where, or why nothing was.
+    pub evidence: String,
+}
+
+/// Judges all built-in claims by a run.
+///
+/// # Errors
+/// If a claims file is malformed.
+pub fn judge(summary: &Summary) -> Result<Vec<Judged>, InputError> {
+    let mut files: Vec<_> = CLAIMS.files().collect();
+    files.sort_by_key(|file| file.path());
+    let mut judged = Vec::new();
+    for file in files {
+        let name = Path::new("reports/claims").join(file.path());
+        let text = file.contents_utf8().unwrap_or_default();
+        judged.extend(judge_file(&name, text, summary)?);
+    }
+    Ok(judged)
+}
+
+fn judge_file(name: &Path, text: &str, summary: &Summary) -> Result<Vec<Judged>, InputError> {
+    let file: ClaimFile = parse_toml(name, text)?;
+    let mut judged = Vec::new();
+    for claim in file.claims {
+        let (standing, evidence) = match (&claim.test, &claim.untested) {
+            (Some(test), None) => {
+                let range = test.range().map_err(|message| {
+                    InputError::whole(name, format!("claim {}: {message}", claim.id))
+                })?;
+                test.judge(range, summary)
+            }
+            (None, Some(reason)) => (Standing::Untested, reason.clone()),
+            _ => {
+                let message = format!(
+                    "claim {}: needs exactly one of `test` and `untested`",
+                    claim.id
+                );
+                return Err(InputError::whole(name, message));
+            }
+        };
+        judged.push(Judged {
+            id: claim.id,
+            source: file.source.clone(),
+            quote: claim.quote,
+            standing,
+            evidence,
+        });
+    }
+    Ok(judged)
+}
+
+impl Test {
+    /// The claimed range in milliseconds.
+    fn range(&self) -> Result<(f64, f64), String> {
+        match (self.below_ms, self.between_ms, self.about_ms) {
+            (Some(below), None, None) => Ok((0.0, below)),
+            (None, Some(range), None) => Ok(range),
+            (None, None, Some(about)) => Ok((about / ABOUT, about * ABOUT)),
+            _ => Err("needs exactly one of `below_ms`, `between_ms`, `about_ms`".to_owned()),
+        }
+    }
+
+    fn judge(&self, (from, to): (f64, f64), summary: &Summary) -> (Standing, String) {
+        let place = format!(
+            "{} {} {} on {}",
+            self.metric, self.workload, self.state, self.arm
+        );
+        let cell = summary.cells.iter().find(|cell| {
+            cell.arm == self.arm
+                && cell.workload == self.workload
+                && cell.state == self.state
+                && cell.metric == self.metric
+        });
+        let Some(cell) = cell else {
+            return (Standing::Open, format!("this run did not measure {place}"));
+        };
+        let Some(interval) = cell.interval else {
+            return (
+                Standing::Open,
+                format!("{place}: one block says nothing about spread"),
+            );
+        };
+        let Interval { low, high } = interval.map(|ns| ns / 1e6);
+        let standing = if from <= low && high <= to {
+            Standing::Confirmed
+        } else if high < from || to < low {
+            Standing::Refuted
+        } else {
+            Standing::Open
+        };
+        let typical = cell.typical_ns / 1e6;
+        let evidence = format!("{typical:.4} ms [{low:.4}, {high:.4}], {place}");
+        (standing, evidence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn standing(test: &str) -> Result<Standing, String> {
+        let text = format!("source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\n{test}\n");
+        let summary = testing::summary();
+        judge_file(Path::new("c.toml"), &text, &summary)
+            .map(|judged| judged[0].standing)
+            .map_err(|error| error.to_string())
+    }
+
+    fn place(says: &str) -> String {
+        // The scripted direct arm takes about 5 microseconds.
+        format!(
+            "[claim.test]\narm = 'direct'\nworkload = 'micro/read'\nstate = 'hot'\nmetric = 'read'\n{says}"
+        )
+    }
+
+    #[test]
+    fn a_claim_is_judged_by_the_whole_interval() {
+        assert_eq!(standing(&place("below_ms = 1.0")), Ok(Standing::Confirmed));
+        assert_eq!(
+            standing(&place("between_ms = [10.0, 50.0]")),
+            Ok(Standing::Refuted)
+        );
+        assert_eq!(
+            standing(&place("about_ms = 0.004")),
+            Ok(Standing::Confirmed)
+        );
+        let summary = testing::summary();
+        let measured = summary.cells.iter().find(|cell| cell.metric == "read");
+        let typical = measured.unwrap().typical_ns / 1e6;
+        let on_the_edge = place(&format!("below_ms = {typical}"));
+        assert_eq!(standing(&on_the_edge), Ok(Standing::Open));
+        assert_eq!(standing("untested = 'no backend'"), Ok(Standing::Untested));
+        let elsewhere = place("below_ms = 1.0").replace("micro/read", "micro/none");
+        assert_eq!(standing(&elsewhere), Ok(Standing::Open));
+    }
+
+    #[test]
+    fn a_malformed_claim_is_refused() {
+        assert!(
+            standing("")
+                .unwrap_err()
+                .contains("exactly one of `test` and `untested`")
+        );
+        assert!(
+            standing(&place(""))
+                .unwrap_err()
+                .contains("exactly one of `below_ms`")
+        );
+        assert!(
+            standing("colour = 'red'")
+                .unwrap_err()
+                .starts_with("c.toml:5: unknown field `colour`")
+        );
+    }
+
+    #[test]
+    fn the_built_in_claims_can_be_read() {
+        let judged = judge(&testing::summary()).unwrap();
+        assert!(judged.len() >= 25, "{}", judged.len());
+        let mut ids: Vec<_> = judged.iter().map(|claim| &claim.id).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), judged.len(), "two claims have one name");
+    }
+}

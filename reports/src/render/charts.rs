@@ -1,0 +1,360 @@
+//! Charts as SVG, drawn once for a file and once for a page that may be dark.
+
+use std::collections::BTreeMap;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::Report;
+use super::text::time;
+use crate::summary::{Cell, MAKESPAN};
+
+/// The chart of operations by backend.
+pub(super) const LATENCY: &str = "latency";
+/// The chart of cache states.
+pub(super) const STATES: &str = "states";
+/// The chart of sessions.
+pub(super) const SESSIONS: &str = "sessions";
+/// The chart of where the time goes.
+pub(super) const COSTS: &str = "costs";
+
+// Stand-ins for the colours of text and background, replaced when it is known where the chart goes.
+const INK: RGBColor = RGBColor(1, 2, 3);
+const INK_TEXT: &str = "#010203";
+const PAPER: RGBColor = RGBColor(253, 254, 253);
+const PAPER_TEXT: &str = "#FDFEFD";
+
+/// Okabe and Ito's colours, which people with any colour vision can tell apart.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+];
+
+const WIDTH: u32 = 900;
+const ROW: u32 = 18;
+const LABELS: i32 = 290;
+
+/// A drawn chart, its colours still stand-ins.
+pub(super) struct Chart(String);
+
+impl Chart {
+    /// For a file of its own, on white.
+    pub(super) fn for_file(&self) -> String {
+        self.0
+            .replace(INK_TEXT, "#1d2125")
+            .replace(PAPER_TEXT, "#ffffff")
+    }
+
+    /// For a page, in the page's colour of text, on its background.
+    pub(super) fn for_page(&self) -> String {
+        self.0
+            .replace(INK_TEXT, "currentColor")
+            .replace(PAPER_TEXT, "none")
+    }
+}
+
+/// Why a chart could not be drawn.
+type DrawError = Box<dyn std::error::Error + Send + Sync>;
+
+/// All charts that the run has data for, by stem.
+pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart>, String> {
+    let arms: Vec<&str> = report
+        .run
+        .plan
+        .arms
+        .iter()
+        .map(|arm| arm.name.as_str())
+        .filter(|arm| Some(*arm) != report.summary.twin.as_deref())
+        .collect();
+    let cells = &report.summary.cells;
+    let is_micro = |cell: &&Cell| cell.workload.starts_with("micro/");
+    let short = |name: &str| {
+        name.split_once('/')
+            .map_or(name, |(_, rest)| rest)
+            .to_owned()
+    };
+
+    let hot = cells
+        .iter()
+        .filter(is_micro)
+        .filter(|cell| cell.state == "hot");
+    let latency: Vec<Dot<'_>> = hot
+        .map(|cell| Dot {
+            row: short(&cell.workload),
+            cell,
+        })
+        .collect();
+    let several_states = |cell: &&Cell| {
+        cells
+            .iter()
+            .any(|other| other.workload == cell.workload && other.state != "hot")
+    };
+    let states = cells.iter().filter(is_micro).filter(several_states);
+    let states: Vec<Dot<'_>> = states
+        .map(|cell| Dot {
+            row: format!("{} {}", short(&cell.workload), cell.state),
+            cell,
+        })
+        .collect();
+    let sessions = cells.iter().filter(|cell| cell.metric == MAKESPAN);
+    let sessions: Vec<Dot<'_>> = sessions
+        .map(|cell| Dot {
+            row: format!("{} {}", short(&cell.workload), cell.state),
+            cell,
+        })
+        .collect();
+
+    let mut drawn = BTreeMap::new();
+    for (stem, dots) in [(LATENCY, latency), (STATES, states), (SESSIONS, sessions)] {
+        if !dots.is_empty() {
+            let chart = dot_chart(&arms, &dots).map_err(|error| format!("{stem}: {error}"))?;
+            drawn.insert(stem, chart);
+        }
+    }
+    let bars = cost_bars(report);
+    if !bars.is_empty() {
+        let chart = bar_chart(&bars).map_err(|error| format!("{COSTS}: {error}"))?;
+        drawn.insert(COSTS, chart);
+    }
+    Ok(drawn)
+}
+
+/// A value in a row of a dot chart.
+struct Dot<'a> {
+    row: String,
+    cell: &'a Cell,
+}
+
+fn text_style(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+/// Rows of dots with intervals over a logarithmic time axis, one colour an arm.
+fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
+    let mut rows: Vec<&str> = Vec::new();
+    for dot in dots {
+        if !rows.contains(&dot.row.as_str()) {
+            rows.push(&dot.row);
+        }
+    }
+    let ends = dots.iter().flat_map(|dot| {
+        let interval = dot.cell.interval;
+        [
+            interval.map_or(dot.cell.typical_ns, |interval| interval.low),
+            interval.map_or(dot.cell.typical_ns, |interval| interval.high),
+        ]
+    });
+    let (low, high) = ends.fold((f64::MAX, f64::MIN), |(low, high), end| {
+        (low.min(end), high.max(end))
+    });
+    let lines = arms.len() as u32;
+    let row_height = ROW + 5 * lines;
+    let height = 70 + row_height * rows.len() as u32;
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        area.fill(&PAPER)?;
+        legend(
+            &area,
+            &arms.iter().copied().zip(COLOURS).collect::<Vec<_>>(),
+        )?;
+        let plot = area.margin(34, 30, LABELS, 30);
+        let (width, plot_height) = plot.dim_in_pixel();
+        let x = |ns: f64| {
+            let share = (ns / low * 1.1).ln() / (high / low * 1.21).ln();
+            (share * f64::from(width)) as i32
+        };
+        for tick in ticks(low / 1.1, high * 1.1) {
+            let at = x(tick);
+            plot.draw(&PathElement::new(
+                vec![(at, 0), (at, plot_height as i32)],
+                INK.mix(0.15),
+            ))?;
+            let label = Text::new(
+                time(tick).replace(".00", ""),
+                (at - 16, plot_height as i32 + 6),
+                text_style(13),
+            );
+            plot.draw(&label)?;
+        }
+        for (number, row) in rows.iter().enumerate() {
+            let top = (number as u32 * row_height) as i32;
+            area.draw(&Text::new(
+                (*row).to_owned(),
+                (8, 34 + top + row_height as i32 / 2 - 8),
+                text_style(14),
+            ))?;
+            if number > 0 {
+                plot.draw(&PathElement::new(
+                    vec![(-LABELS, top), (width as i32, top)],
+                    INK.mix(0.12),
+                ))?;
+            }
+            for (line, (arm, colour)) in arms.iter().zip(COLOURS).enumerate() {
+                let dot = dots
+                    .iter()
+                    .find(|dot| dot.row == *row && dot.cell.arm == *arm);
+                let Some(dot) = dot else {
+                    continue;
+                };
+                let y = top + (row_height * (2 * line as u32 + 1) / (2 * lines)) as i32;
+                if let Some(interval) = dot.cell.interval {
+                    let ends = vec![(x(interval.low), y), (x(interval.high), y)];
+                    plot.draw(&PathElement::new(ends, colour.stroke_width(2)))?;
+                }
+                let circle = Circle::new((x(dot.cell.typical_ns), y), 4, colour.filled());
+                plot.draw(&circle)?;
+            }
+        }
+        area.present()?;
+    }
+    Ok(Chart(svg))
+}
+
+/// The ticks 1, 2, 5, 10, … of a logarithmic axis; only the powers of ten where there would be many.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let steps: &[f64] = if high / low > 2000.0 {
+        &[1.0]
+    } else {
+        &[1.0, 2.0, 5.0]
+    };
+    let first = low.log10().floor() as i32;
+    let last = high.log10().ceil() as i32;
+    (first..=last)
+        .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
+        .filter(|tick| (low..=high).contains(tick))
+        .collect()
+}
+
+fn legend(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    entries: &[(&str, RGBColor)],
+) -> Result<(), DrawError> {
+    let mut at = LABELS;
+    for (name, colour) in entries {
+        area.draw(&Circle::new((at, 16), 5, colour.filled()))?;
+        area.draw(&Text::new((*name).to_owned(), (at + 10, 9), text_style(14)))?;
+        at += 34 + 8 * name.len() as i32;
+    }
+    Ok(())
+}
+
+/// A bar of a stacked bar chart: a label and the parts in nanoseconds.
+struct Bar {
+    label: String,
+    parts: [f64; 3],
+}
+
+const PARTS: [(&str, RGBColor); 3] = [
+    ("kernel and queue", COLOURS[5]),
+    ("front end", COLOURS[1]),
+    ("store", COLOURS[2]),
+];
+
+/// One bar a micro workload and arm, in the first state in which something reached the daemon.
+fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for workload in &report.run.plan.workloads {
+        if !workload.name.starts_with("micro/") {
+            continue;
+        }
+        let of_workload = || {
+            report
+                .summary
+                .costs
+                .iter()
+                .filter(|c| c.workload == workload.name)
+        };
+        let state = workload.states.iter().find(|state| {
+            of_workload().any(|c| c.state == **state && c.arm != "null" && c.requests > 0.01)
+        });
+        for cost in of_workload().filter(|c| Some(&c.state) == state) {
+            if Some(cost.arm.as_str()) == report.summary.twin.as_deref() {
+                continue;
+            }
+            let name = cost.workload.trim_start_matches("micro/");
+            bars.push(Bar {
+                label: format!("{name} {}: {}", cost.state, cost.arm),
+                parts: [cost.kernel_and_queue_ns, cost.front_end_ns, cost.store_ns],
+            });
+        }
+    }
+    // One very long bar would make all others too short to read.
+    let mut sums: Vec<f64> = bars.iter().map(|bar| bar.parts.iter().sum()).collect();
+    sums.sort_by(f64::total_cmp);
+    let limit = sums
+        .get(sums.len() / 2)
+        .map_or(f64::MAX, |median| median * 20.0);
+    bars.retain(|bar| bar.parts.iter().sum::<f64>() <= limit);
+    bars
+}
+
+fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
+    let height = 70 + 20 * bars.len() as u32;
+    let longest = bars
+        .iter()
+        .map(|bar| bar.parts.iter().sum::<f64>())
+        .fold(1.0, f64::max);
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        area.fill(&PAPER)?;
+        legend(&area, &PARTS)?;
+        let plot = area.margin(34, 30, LABELS, 90);
+        let (width, plot_height) = plot.dim_in_pixel();
+        let x = |ns: f64| (ns / longest * f64::from(width)) as i32;
+        for tick in linear_ticks(longest) {
+            let at = x(tick);
+            plot.draw(&PathElement::new(
+                vec![(at, 0), (at, plot_height as i32)],
+                INK.mix(0.15),
+            ))?;
+            let label = Text::new(
+                time(tick).replace(".00", "").replace(".0", ""),
+                (at - 16, plot_height as i32 + 6),
+                text_style(13),
+            );
+            plot.draw(&label)?;
+        }
+        for (number, bar) in bars.iter().enumerate() {
+            let top = 20 * number as i32;
+            area.draw(&Text::new(
+                bar.label.clone(),
+                (8, 34 + top + 3),
+                text_style(13),
+            ))?;
+            let mut start = 0.0;
+            for (part, (_, colour)) in bar.parts.iter().zip(PARTS) {
+                let end = start + part.max(0.0);
+                let corners = [(x(start), top + 4), (x(end), top + 16)];
+                plot.draw(&Rectangle::new(corners, colour.filled()))?;
+                start = end;
+            }
+            plot.draw(&Text::new(
+                time(start),
+                (x(start) + 6, top + 3),
+                text_style(13),
+            ))?;
+        }
+        area.present()?;
+    }
+    Ok(Chart(svg))
+}
+
+fn linear_ticks(longest: f64) -> Vec<f64> {
+    let rough = longest / 6.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|step| step * power)
+        .find(|step| *step >= rough)
+        .unwrap_or(rough);
+    (0..)
+        .map(|n| f64::from(n) * step)
+        .take_while(|tick| *tick <= longest)
+        .collect()
+}

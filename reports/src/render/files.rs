@@ -1,0 +1,413 @@
+//! Writing a report beside its run: pages, charts, data.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use serde::Serialize;
+
+use super::charts::charts;
+use super::html::html;
+use super::markdown::markdown;
+use super::page::page;
+use crate::claims::Judged;
+use crate::decide::Decision;
+use crate::run::{Outcome, Run};
+use crate::summary::Summary;
+
+/// Everything that a report is made from.
+pub struct Report<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// What follows from its samples.
+    pub summary: &'a Summary,
+    /// What it says about published figures.
+    pub claims: &'a [Judged],
+    /// What its policy makes of it.
+    pub decision: Option<Decision>,
+}
+
+/// Why a report could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// A file cannot be written.
+    #[error("{}: {error}", .file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Something cannot be put into its format.
+    #[error("{0}")]
+    Format(String),
+}
+
+/// Writes `report.md`, `report.html`, `report.json`, `*.csv`, `charts/*.svg` and `hist/*.hlog` into
+/// `dir`; answers the path of the HTML page. Files from an earlier report are replaced.
+///
+/// # Errors
+/// See [`WriteError`].
+pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
+    let drawn = charts(report).map_err(WriteError::Format)?;
+    for (stem, chart) in &drawn {
+        put(
+            &dir.join("charts").join(format!("{stem}.svg")),
+            &chart.for_file(),
+        )?;
+    }
+    let parts = page(report);
+    let inline: BTreeMap<&'static str, String> = drawn
+        .iter()
+        .map(|(stem, chart)| (*stem, chart.for_page()))
+        .collect();
+    let title = format!(
+        "ctxbench: {} {}",
+        report.run.plan.suite, report.run.plan.created
+    );
+    put(&dir.join("report.md"), &markdown(&parts))?;
+    let page = dir.join("report.html");
+    put(&page, &html(&title, &parts, &inline))?;
+    put(&dir.join("report.json"), &json(report)?)?;
+    tables(report, dir)?;
+    histograms(report.run, dir)?;
+    Ok(page)
+}
+
+fn json(report: &Report<'_>) -> Result<String, WriteError> {
+    #[derive(Serialize)]
+    struct Json<'a> {
+        schema: u32,
+        plan: &'a crate::run::Plan,
+        environment: &'a crate::run::Environment,
+        summary: &'a Summary,
+        claims: &'a [Judged],
+        decision: Option<&'a Decision>,
+        probes: &'a [crate::run::Probe],
+        faults: &'a [crate::run::Fault],
+    }
+    let json = Json {
+        schema: crate::run::SCHEMA_VERSION,
+        plan: &report.run.plan,
+        environment: &report.run.environment,
+        summary: report.summary,
+        claims: report.claims,
+        decision: report.decision.as_ref(),
+        probes: &report.run.probes,
+        faults: &report.run.faults,
+    };
+    serde_json::to_string_pretty(&json).map_err(|error| WriteError::Format(error.to_string()))
+}
+
+fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
+    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let cells = report.summary.cells.iter().map(|cell| {
+        let comparison = cell.against_baseline.as_ref();
+        let interval = comparison.and_then(|c| c.interval);
+        vec![
+            cell.workload.clone(),
+            cell.state.clone(),
+            cell.metric.clone(),
+            cell.arm.clone(),
+            cell.blocks.to_string(),
+            cell.calls.to_string(),
+            cell.typical_ns.to_string(),
+            number(cell.interval.map(|i| i.low)),
+            number(cell.interval.map(|i| i.high)),
+            whole(cell.p90_ns),
+            whole(cell.p99_ns),
+            whole(cell.p999_ns),
+            cell.max_ns.to_string(),
+            number(cell.requests_per_call),
+            number(comparison.map(|c| c.ratio)),
+            number(interval.map(|i| i.low)),
+            number(interval.map(|i| i.high)),
+            number(comparison.map(|c| c.floor)),
+            number(comparison.and_then(|c| c.detectable)),
+            comparison
+                .map(|c| format!("{:?}", c.verdict).to_lowercase())
+                .unwrap_or_default(),
+        ]
+    });
+    let head = [
+        "workload",
+        "state",
+        "metric",
+        "arm",
+        "blocks",
+        "calls",
+        "typical_ns",
+        "typical_low_ns",
+        "typical_high_ns",
+        "p90_ns",
+        "p99_ns",
+        "p999_ns",
+        "max_ns",
+        "requests_per_call",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "floor",
+        "detectable",
+        "verdict",
+    ];
+    csv(&dir.join("cells.csv"), &head, cells)?;
+    let blocks = report.run.samples.iter().flat_map(|sample| {
+        let own = |metric: &str, calls: u64, p50: String, mean: String| {
+            vec![
+                sample.order.to_string(),
+                sample.round.to_string(),
+                sample.arm.clone(),
+                sample.workload.clone(),
+                sample.state.clone(),
+                sample.outcome.to_string(),
+                metric.to_owned(),
+                calls.to_string(),
+                p50,
+                mean,
+                sample.makespan_ns.to_string(),
+            ]
+        };
+        let mut rows: Vec<_> = sample
+            .calls
+            .iter()
+            .map(|(kind, calls)| {
+                own(
+                    kind,
+                    calls.count,
+                    calls.p50_ns.to_string(),
+                    calls.mean_ns().to_string(),
+                )
+            })
+            .collect();
+        if rows.is_empty() {
+            rows.push(own("", 0, String::new(), String::new()));
+        }
+        rows
+    });
+    let head = [
+        "order",
+        "round",
+        "arm",
+        "workload",
+        "state",
+        "outcome",
+        "metric",
+        "calls",
+        "p50_ns",
+        "mean_ns",
+        "makespan_ns",
+    ];
+    csv(&dir.join("blocks.csv"), &head, blocks)?;
+    let costs = report.summary.costs.iter().map(|cost| {
+        vec![
+            cost.workload.clone(),
+            cost.state.clone(),
+            cost.arm.clone(),
+            cost.service_ns.to_string(),
+            cost.kernel_and_queue_ns.to_string(),
+            cost.front_end_ns.to_string(),
+            cost.store_ns.to_string(),
+            cost.requests.to_string(),
+            cost.client_cpu_ns.to_string(),
+            cost.daemon_cpu_ns.to_string(),
+            cost.daemon_peak_bytes.to_string(),
+            cost.ready_ns.to_string(),
+        ]
+    });
+    let head = [
+        "workload",
+        "state",
+        "arm",
+        "service_ns",
+        "kernel_and_queue_ns",
+        "front_end_ns",
+        "store_ns",
+        "requests",
+        "client_cpu_ns",
+        "daemon_cpu_ns",
+        "daemon_peak_bytes",
+        "ready_ns",
+    ];
+    csv(&dir.join("costs.csv"), &head, costs)?;
+    let claims = report.claims.iter().map(|claim| {
+        vec![
+            claim.id.clone(),
+            claim.source.clone(),
+            claim.quote.clone(),
+            claim.standing.name().to_owned(),
+            claim.evidence.clone(),
+        ]
+    });
+    let head = ["id", "source", "quote", "standing", "evidence"];
+    csv(&dir.join("claims.csv"), &head, claims)
+}
+
+fn csv(
+    file: &Path,
+    head: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> Result<(), WriteError> {
+    let format = |error: csv::Error| WriteError::Format(format!("{}: {error}", file.display()));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(head).map_err(format)?;
+    for row in rows {
+        writer.write_record(row).map_err(format)?;
+    }
+    let bytes = writer
+        .into_inner()
+        .map_err(|error| WriteError::Format(format!("{}: {error}", file.display())))?;
+    put(file, &String::from_utf8_lossy(&bytes))
+}
+
+/// One HdrHistogram log a workload, state and arm, with a tagged line for each call kind of each block,
+/// for other tools that read them. Times are nanoseconds.
+fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
+    let mut logs: BTreeMap<String, Vec<(f64, f64, String, Histogram<u64>)>> = BTreeMap::new();
+    for sample in run
+        .samples
+        .iter()
+        .filter(|sample| sample.outcome == Outcome::Ok)
+    {
+        let name = format!(
+            "{}.{}.{}",
+            sample.workload.replace('/', "-"),
+            sample.state,
+            sample.arm
+        );
+        for (kind, calls) in &sample.calls {
+            let histogram = calls.histogram().map_err(WriteError::Format)?;
+            logs.entry(name.clone()).or_default().push((
+                sample.started_ms as f64 / 1e3,
+                sample.took_ms as f64 / 1e3,
+                kind.clone(),
+                histogram,
+            ));
+        }
+    }
+    for (name, lines) in logs {
+        let file = dir.join("hist").join(format!("{name}.hlog"));
+        let format = |error: String| WriteError::Format(format!("{}: {error}", file.display()));
+        let mut bytes = Vec::new();
+        let mut serializer = V2DeflateSerializer::new();
+        let mut writer = IntervalLogWriterBuilder::new()
+            .add_comment("service times in nanoseconds; one line a block and call kind")
+            .begin_log_with(&mut bytes, &mut serializer)
+            .map_err(|error| format(error.to_string()))?;
+        for (start, length, kind, histogram) in &lines {
+            let start = std::time::Duration::from_secs_f64(*start);
+            let length = std::time::Duration::from_secs_f64(*length);
+            writer
+                .write_histogram(histogram, start, length, Tag::new(kind))
+                .map_err(|error| format(format!("{error:?}")))?;
+        }
+        put(&file, &String::from_utf8_lossy(&bytes))?;
+    }
+    Ok(())
+}
+
+/// Writes a file beside its name and renames it there, so that no reader sees half of it.
+fn put(file: &Path, text: &str) -> Result<(), WriteError> {
+    let io = |error| WriteError::Io {
+        file: file.to_owned(),
+        error,
+    };
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir).map_err(io)?;
+    }
+    let half = file.with_extension("part");
+    fs::write(&half, text).map_err(io)?;
+    fs::rename(&half, file).map_err(io)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{Policy, decide, find};
+    use crate::{claims, testing};
+
+    fn written() -> (tempfile::TempDir, BTreeMap<String, String>) {
+        let run = testing::run();
+        let summary = testing::summary();
+        let judged = claims::judge(&summary).unwrap();
+        let (file, text) = find("vsm").unwrap();
+        let policy = Policy::parse(&file, &text).unwrap();
+        let report = Report {
+            run: &run,
+            summary: &summary,
+            claims: &judged,
+            decision: Some(decide(&policy, &text, &run, &summary)),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        write(&report, dir.path()).unwrap();
+        // Twice is as good as once.
+        write(&report, dir.path()).unwrap();
+        let mut files = BTreeMap::new();
+        for name in [
+            "report.md",
+            "report.html",
+            "report.json",
+            "cells.csv",
+            "charts/latency.svg",
+        ] {
+            let text = fs::read_to_string(dir.path().join(name)).unwrap();
+            files.insert(name.to_owned(), text);
+        }
+        (dir, files)
+    }
+
+    #[test]
+    fn a_report_is_the_same_every_time_and_says_what_it_must() {
+        let (_dir, files) = written();
+        insta::assert_snapshot!(files["report.md"]);
+        let (_other, again) = written();
+        assert_eq!(files, again);
+    }
+
+    #[test]
+    fn the_page_stands_alone() {
+        let (_dir, files) = written();
+        let html = &files["report.html"];
+        for outside in ["http://", "https://", "src=", "<script", "@import", "url("] {
+            // The name of SVG's own namespace is no address.
+            let html = html.replace("http://www.w3.org/2000/svg", "");
+            assert!(!html.contains(outside), "{outside}");
+        }
+        assert!(html.contains("prefers-color-scheme: dark"));
+        assert!(html.contains("width=device-width"));
+        assert!(html.matches("<svg").count() >= 3);
+        assert!(!html.contains("#010203"), "a stand-in colour is left");
+    }
+
+    #[test]
+    fn data_files_can_be_read_back() {
+        let (dir, files) = written();
+        let json: serde_json::Value = serde_json::from_str(&files["report.json"]).unwrap();
+        assert_eq!(json["schema"], crate::run::SCHEMA_VERSION);
+        let cells = csv::Reader::from_reader(files["cells.csv"].as_bytes())
+            .into_records()
+            .count();
+        assert_eq!(cells, json["summary"]["cells"].as_array().unwrap().len());
+        assert!(
+            files["charts/latency.svg"].contains("micro")
+                || files["charts/latency.svg"].contains("read")
+        );
+        let log = fs::read_to_string(dir.path().join("hist/micro-read.hot.sqlite.hlog")).unwrap();
+        assert_eq!(
+            log.lines()
+                .filter(|line| line.starts_with("Tag=read,"))
+                .count(),
+            10
+        );
+        let left = fs::read_dir(dir.path()).unwrap().flatten();
+        assert!(
+            left.into_iter()
+                .all(|entry| entry.path().extension().is_none_or(|e| e != "part"))
+        );
+    }
+}

@@ -1,0 +1,12 @@
+//! Pages, tables, charts and data files from a summary. The page's words are in [`page`]; each format
+//! has a file that writes any page.
+
+mod charts;
+mod files;
+mod html;
+mod markdown;
+mod page;
+mod text;
+
+pub use files::{Report, WriteError, write};
+pub use text::{count, decision_table, percent, ratio, table, time};

@@ -1,0 +1,199 @@
+//! How numbers and plain tables are written, everywhere.
+
+use crate::decide::{Decision, Must, Winner};
+use crate::stats::{Comparison, Verdict};
+
+/// A time with a unit that suits it: `5.3 µs`.
+pub fn time(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    format!("{} {unit}", digits(value))
+}
+
+/// Three significant digits, as far as they are before the point all of them.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 99.95 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A whole number with thousands set apart.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// What a ratio is above 1, in percent: 1.05 is `5 %`.
+pub fn percent(ratio: f64) -> String {
+    format!("{:.1} %", (ratio - 1.0) * 100.0)
+}
+
+/// A comparison in a table: ratio, interval and verdict.
+pub fn ratio(comparison: &Comparison) -> String {
+    let interval = match comparison.interval {
+        Some(interval) => format!(" [{:.2}, {:.2}]", interval.low, interval.high),
+        None => String::new(),
+    };
+    let verdict = match comparison.verdict {
+        Verdict::Better => " better",
+        Verdict::Worse => " worse",
+        Verdict::Inconclusive if comparison.equivalent => " same",
+        Verdict::Inconclusive => " ?",
+    };
+    format!("×{:.2}{interval}{verdict}", comparison.ratio)
+}
+
+/// A table for a terminal: columns as wide as they need to be, up to 60 characters, then wrapped.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    const WIDEST: usize = 60;
+    let wrapped: Vec<Vec<Vec<String>>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| wrap(cell, WIDEST)).collect())
+        .collect();
+    let width = |column: usize| {
+        let cells = wrapped.iter().filter_map(|row| row.get(column)).flatten();
+        let widest = cells.map(|line| line.chars().count()).max().unwrap_or(0);
+        widest.max(head[column].chars().count())
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let padded = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        let line = padded.collect::<Vec<_>>().join("  ");
+        format!("{}\n", line.trim_end())
+    };
+    let mut text = line(head.to_vec());
+    let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+    text += &line(rules.iter().map(String::as_str).collect());
+    for row in &wrapped {
+        let height = row.iter().map(Vec::len).max().unwrap_or(1);
+        for at in 0..height {
+            let cells = row
+                .iter()
+                .map(|cell| cell.get(at).map_or("", String::as_str));
+            text += &line(cells.collect());
+        }
+    }
+    text
+}
+
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut();
+        match last {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// What a row's winner is called.
+pub(super) fn winner(decision: &Decision, winner: Winner) -> &str {
+    match winner {
+        Winner::Baseline => &decision.baseline,
+        Winner::Candidate => &decision.candidate,
+        Winner::Tie => "tie",
+        Winner::Open => "open",
+    }
+}
+
+/// Whether a row's demand is met, in words.
+pub(super) fn must(row: &crate::decide::Row) -> String {
+    match row.must {
+        Must::None => "–".to_owned(),
+        Must::Passed => format!("{}: yes", row.demand),
+        Must::Failed => format!("{}: NO", row.demand),
+        Must::Open => format!("{}: open", row.demand),
+    }
+}
+
+/// A decision as it is printed at the end of a run.
+pub fn decision_table(decision: &Decision) -> String {
+    let rows: Vec<Vec<String>> = decision
+        .rows
+        .iter()
+        .map(|row| {
+            vec![
+                row.aspect.clone(),
+                row.baseline.clone(),
+                row.candidate.clone(),
+                winner(decision, row.winner).to_owned(),
+                must(row),
+            ]
+        })
+        .collect();
+    let head = [
+        "aspect",
+        &decision.baseline,
+        &decision.candidate,
+        "winner",
+        "must be",
+    ];
+    let mut text = table(&head, &rows);
+    text += &format!(
+        "\nverdict: {}\n  because: {}\n  what would flip it: {}\n",
+        decision.verdict.name(),
+        decision.because,
+        decision.would_flip
+    );
+    if !decision.planned {
+        text += "  note: the run was not made for this policy; a policy chosen after seeing the figures proves less\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_with_three_digits() {
+        let times = [7.0, 530.2, 5321.0, 99_960.0, 1_234_567.0, 2e9].map(time);
+        assert_eq!(
+            times,
+            [
+                "7.00 ns", "530 ns", "5.32 µs", "100 µs", "1.23 ms", "2.00 s"
+            ]
+        );
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(12), "12");
+        assert_eq!(percent(1.053), "5.3 %");
+    }
+
+    #[test]
+    fn a_table_keeps_its_columns_and_wraps_long_cells() {
+        let long = "word ".repeat(20);
+        let rows = vec![
+            vec!["a".to_owned(), long.trim().to_owned()],
+            vec!["µµ".to_owned(), "b".to_owned()],
+        ];
+        insta::assert_snapshot!(table(&["x", "y"], &rows), @r"
+        x   y
+        --  -----------------------------------------------------------
+        a   word word word word word word word word word word word word
+            word word word word word word word word
+        µµ  b
+        ");
+    }
+}
