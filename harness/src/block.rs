@@ -23,7 +23,7 @@ use crate::replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, ve
 use crate::supervise::Pulse;
 use crate::system;
 
-/// What bringing a workspace up and filling it may take.
+/// What bringing a workspace up, syncing it, or taking it down may take.
 const SETUP_LIMIT: Duration = Duration::from_secs(120);
 
 /// What a block is to do.
@@ -113,12 +113,12 @@ impl Task {
                 self.measure(&mut *workspace, pulse, clock)
             }
             Err(error) => {
-                let outcome = match (pulse.severed(), workspace.obituary()) {
-                    (Some(_), _) => Outcome::Hang,
-                    (None, Some(_)) => Outcome::Crash,
-                    (None, None) => Outcome::Setup,
+                let (outcome, why) = match (pulse.severed(), workspace.obituary()) {
+                    (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
+                    (None, Some(obituary)) => (Outcome::Crash, format!("; {obituary}")),
+                    (None, None) => (Outcome::Setup, String::new()),
                 };
-                Measured::ended(outcome, format!("preparing the workspace: {error}"))
+                Measured::ended(outcome, format!("preparing the workspace: {error}{why}"))
             }
         };
         pulse.enter(SETUP_LIMIT);
@@ -145,6 +145,34 @@ impl Task {
         }
     }
 
+    /// After how long a call is cut off.
+    fn call_limit(&self) -> Duration {
+        2 * self.call_timeout
+    }
+
+    /// Creates the script's first files.
+    fn fill(&self, root: &Path, pulse: &Pulse, scratch: &mut Scratch) -> io::Result<()> {
+        let dirs = self.script().dirs.iter();
+        let dirs = dirs.map(|dir| FileOp::MakeDir(dir.clone()));
+        let files = self.script().files.iter();
+        let files = files.map(|(path, content)| FileOp::Write {
+            path: path.clone(),
+            content: Bytes::clone(content),
+            sync: false,
+        });
+        for op in dirs.chain(files) {
+            let prepared = prepare(root, &op, &mut OpenFiles::new())?;
+            pulse.enter(self.call_limit());
+            perform(&prepared, scratch).map_err(|errno| {
+                io::Error::new(
+                    io::Error::from(errno).kind(),
+                    format!("{}: {errno}", op.describe()),
+                )
+            })?;
+        }
+        Ok(())
+    }
+
     fn holds_data(&self) -> bool {
         self.backend.describe().capabilities.holds_data
     }
@@ -154,15 +182,17 @@ impl Task {
         // What holds nothing can neither be filled nor warmed up.
         if self.holds_data() {
             let mut scratch = Scratch::new();
-            fill(&root, self.script(), &mut scratch)?;
+            self.fill(&root, pulse, &mut scratch)?;
             let mut model = self.model();
             for op in &self.script().warm_up {
                 let prepared = prepare(&root, op, &mut OpenFiles::new())?;
                 scratch.clear();
+                pulse.enter(self.call_limit());
                 let observed = perform(&prepared, &mut scratch);
                 verify(op, &model.apply(op), &observed, &scratch).map_err(io::Error::other)?;
             }
         }
+        pulse.enter(SETUP_LIMIT);
         // Nothing that was written to get here may still be on its way to the disk.
         workspace.sync()?;
         match self.state {
@@ -302,7 +332,7 @@ impl<C: Clock> Replay<'_, C> {
         self.observed.clear();
         self.observed.reserve(ops.len());
 
-        self.pulse.enter(2 * self.task.call_timeout);
+        self.pulse.enter(self.task.call_limit());
         let started = self.clock.now_ns();
         for op in ops {
             let observed = perform(op, &mut self.scratch);
@@ -342,18 +372,9 @@ impl<C: Clock> Replay<'_, C> {
         took: u64,
         workspace: &mut dyn Workspace,
     ) -> (Outcome, String) {
-        let seconds = Duration::from_nanos(took).as_secs_f64();
-        if let Some(how) = self.pulse.severed() {
-            let how = match (how.aborted, how.killed) {
-                (true, _) => "its connection was aborted",
-                (false, true) => "its daemon was killed",
-                (false, false) => "nothing could be done about it",
-            };
-            let what = call.ops.first().map(FileOp::describe).unwrap_or_default();
-            return (
-                Outcome::Hang,
-                format!("{what}: no answer after {seconds:.1} s; {how}"),
-            );
+        let what = || call.ops.first().map(FileOp::describe).unwrap_or_default();
+        if let Some(cut) = self.pulse.severed() {
+            return (Outcome::Hang, format!("{}: {cut}", what()));
         }
         for ((op, expected), observed) in call.ops.iter().zip(expected).zip(&self.observed) {
             if let Err(reason) = verify(op, expected, observed, &self.scratch) {
@@ -367,32 +388,13 @@ impl<C: Clock> Replay<'_, C> {
                 return (outcome, reason);
             }
         }
-        if Duration::from_nanos(took) > self.task.call_timeout {
-            let what = call.ops.first().map(FileOp::describe).unwrap_or_default();
-            return (Outcome::Timeout, format!("{what}: took {seconds:.1} s"));
+        let took = Duration::from_nanos(took);
+        if took > self.task.call_timeout {
+            let reason = format!("{}: took {:.1} s", what(), took.as_secs_f64());
+            return (Outcome::Timeout, reason);
         }
         (Outcome::Ok, String::new())
     }
-}
-
-/// Creates a script's first files.
-fn fill(root: &Path, script: &Script, scratch: &mut Scratch) -> io::Result<()> {
-    let dirs = script.dirs.iter().map(|dir| FileOp::MakeDir(dir.clone()));
-    let files = script.files.iter().map(|(path, content)| FileOp::Write {
-        path: path.clone(),
-        content: Bytes::clone(content),
-        sync: false,
-    });
-    for op in dirs.chain(files) {
-        let prepared = prepare(root, &op, &mut OpenFiles::new())?;
-        perform(&prepared, scratch).map_err(|errno| {
-            io::Error::new(
-                io::Error::from(errno).kind(),
-                format!("{}: {errno}", op.describe()),
-            )
-        })?;
-    }
-    Ok(())
 }
 
 /// Content that an operation is expected to return, in bytes.
@@ -435,3 +437,6 @@ fn daemon_counters(counters: &Counters) -> DaemonCounters {
         store: counters.store.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests;

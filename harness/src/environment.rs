@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use backends::fuse::connection::{fusectl_is_mounted, mount_of};
+use backends::fuse::connection::{fusectl, mount_of};
 use reports::run::{Environment, SCHEMA_VERSION};
 
 /// Version and commit of this binary.
@@ -79,7 +79,7 @@ pub fn environment(scratch: &Path) -> io::Result<Environment> {
             .collect::<Vec<_>>()
             .join(" "),
         cpu_pressure_avg10: pressure_avg10(),
-        fusectl: fusectl_is_mounted(),
+        fusectl: fusectl().is_some(),
     })
 }
 

@@ -4,6 +4,7 @@ mod block;
 mod clock;
 mod cmd;
 mod environment;
+mod fusectl;
 mod interrupt;
 mod lab;
 mod plan;

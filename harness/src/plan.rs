@@ -252,3 +252,146 @@ pub fn blocks(plan: &Plan) -> Vec<Block> {
     }
     blocks
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backends::backend;
+    use std::collections::BTreeSet;
+    use workloads::catalogue;
+
+    fn planned(seed: u64, can_drop_caches: bool, fuse: bool) -> Plan {
+        let text = r#"
+essay = "e"
+rounds = 3
+backends = ["direct", "null", "memory", "sqlite"]
+[[workload]]
+name = "micro/read-1k"
+states = ["hot", "lukewarm", "cold"]
+[[workload]]
+name = "agent/vsm-cycle"
+states = ["hot"]
+"#;
+        let suite = Suite::parse(std::path::Path::new("s.toml"), text).unwrap();
+        let found = suite
+            .backends
+            .iter()
+            .map(|name| backend::find(name).unwrap().into());
+        let mut arms = arms(found.collect());
+        for arm in &mut arms {
+            arm.receipt = if fuse || arm.backend.describe().daemons == 0 {
+                Ok(Receipt::new())
+            } else {
+                Err(Unavailable {
+                    reason: "no /dev/fuse".to_owned(),
+                    fix: "modprobe fuse".to_owned(),
+                })
+            };
+        }
+        let workloads: Vec<Arc<Workload>> = suite
+            .workloads
+            .iter()
+            .map(|entry| Arc::new(catalogue::workload(&entry.name).unwrap()))
+            .collect();
+        plan(&Inputs {
+            name: "test",
+            suite: &suite,
+            arms: &arms,
+            workloads: &workloads,
+            result_tokens: &BTreeMap::from([("agent/vsm-cycle".to_owned(), 7)]),
+            seed,
+            settings: Settings {
+                call_timeout_ms: 1000,
+                placement: "free".to_owned(),
+            },
+            policy: None,
+            can_drop_caches,
+            created: "now".to_owned(),
+            ctxbench: "test".to_owned(),
+        })
+    }
+
+    #[test]
+    fn every_cell_is_measured_once_a_round_and_the_arms_of_a_cell_stay_together() {
+        let plan = planned(1, true, true);
+        let blocks = blocks(&plan);
+        let mut seen = BTreeSet::new();
+        for block in &blocks {
+            assert!(seen.insert((block.round, block.workload, block.state, block.arm)));
+        }
+        // read-1k: hot 5 arms, lukewarm 5, cold 4 (memory forgets); vsm-cycle: 4 (null holds nothing).
+        assert_eq!(blocks.len(), 3 * (5 + 5 + 4 + 4));
+        let cells: Vec<_> = blocks
+            .iter()
+            .map(|b| (b.round, b.workload, b.state))
+            .collect();
+        let mut runs = cells.clone();
+        runs.dedup();
+        assert_eq!(
+            runs.len(),
+            3 * 4,
+            "arms that are compared run one after the other"
+        );
+        assert!(
+            blocks
+                .iter()
+                .enumerate()
+                .all(|(at, block)| block.order as usize == at)
+        );
+    }
+
+    #[test]
+    fn the_order_is_the_seeds_and_nothing_elses() {
+        assert_eq!(
+            blocks(&planned(5, true, true)),
+            blocks(&planned(5, true, true))
+        );
+        assert_ne!(
+            blocks(&planned(5, true, true)),
+            blocks(&planned(6, true, true))
+        );
+        // No arm always goes first.
+        let blocks = blocks(&planned(7, true, true));
+        let firsts: BTreeSet<usize> = blocks.chunks(5).map(|cell| cell[0].arm).collect();
+        assert!(firsts.len() > 1);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_skipped_with_its_reason() {
+        let reason = |plan: &Plan, arm: &str, state: &str| {
+            let skipped = plan.skipped.iter();
+            let mut reasons = skipped.filter(|s| s.arm == arm && s.state == state);
+            reasons.next().map(|s| s.reason.clone()).unwrap_or_default()
+        };
+        let plan = planned(1, true, true);
+        assert!(reason(&plan, "memory", "cold").contains("gone when its daemon stops"));
+        assert!(reason(&plan, "null", "hot").contains("holds nothing"));
+        assert_eq!(reason(&plan, "sqlite", "cold"), "");
+
+        let plan = planned(1, false, true);
+        assert!(reason(&plan, "direct", "lukewarm").contains("only root can drop"));
+
+        let plan = planned(1, true, false);
+        assert!(reason(&plan, "sqlite", "hot").contains("no /dev/fuse"));
+        assert!(
+            plan.arms[4]
+                .unavailable
+                .as_ref()
+                .unwrap()
+                .contains("modprobe fuse")
+        );
+        let arms: BTreeSet<usize> = blocks(&plan).iter().map(|block| block.arm).collect();
+        assert_eq!(
+            arms,
+            BTreeSet::from([0, 1]),
+            "direct and its twin still run"
+        );
+    }
+
+    #[test]
+    fn a_plan_survives_its_file() {
+        let plan = planned(1, true, true);
+        let text = toml::to_string_pretty(&plan).unwrap();
+        assert_eq!(toml::from_str::<Plan>(&text).unwrap(), plan);
+    }
+}

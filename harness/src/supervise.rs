@@ -1,5 +1,6 @@
 //! Running work that may hang: in a thread of its own, with a deadline for every step, and a way to end it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +22,35 @@ pub struct Pulse {
     epoch: Instant,
     /// When the current step must have ended, in nanoseconds since `epoch`; 0 while there is none.
     deadline: AtomicU64,
+    /// When the current step began, in nanoseconds since `epoch`.
+    entered: AtomicU64,
     severed: AtomicBool,
     lifeline: Mutex<Option<Lifeline>>,
-    how: Mutex<Option<Severed>>,
+    how: Mutex<Option<Cut>>,
+}
+
+/// How a step was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// How long it had taken by then.
+    pub after: Duration,
+    /// What ended it.
+    pub severed: Severed,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match (self.severed.aborted, self.severed.killed) {
+            (true, _) => "its connection was aborted",
+            (false, true) => "its daemon was killed",
+            (false, false) => "nothing could be done about it",
+        };
+        write!(
+            f,
+            "no answer after {:.1} s; {how}",
+            self.after.as_secs_f64()
+        )
+    }
 }
 
 impl Pulse {
@@ -31,6 +58,7 @@ impl Pulse {
         Self {
             epoch: Instant::now(),
             deadline: AtomicU64::new(0),
+            entered: AtomicU64::new(0),
             severed: AtomicBool::new(false),
             lifeline: Mutex::new(None),
             how: Mutex::new(None),
@@ -39,7 +67,9 @@ impl Pulse {
 
     /// A step begins that must end within `limit`.
     pub fn enter(&self, limit: Duration) {
-        let deadline = (self.epoch.elapsed() + limit).as_nanos() as u64;
+        let now = self.epoch.elapsed();
+        self.entered.store(now.as_nanos() as u64, Ordering::Relaxed);
+        let deadline = (now + limit).as_nanos() as u64;
         self.deadline.store(deadline, Ordering::Release);
     }
 
@@ -54,7 +84,7 @@ impl Pulse {
     }
 
     /// How the work was cut off, if it was.
-    pub fn severed(&self) -> Option<Severed> {
+    pub fn severed(&self) -> Option<Cut> {
         if !self.severed.load(Ordering::Acquire) {
             return None;
         }
@@ -72,10 +102,14 @@ impl Pulse {
         self.severed.store(true, Ordering::Release);
         let lifeline = self.lifeline.lock().unwrap_or_else(PoisonError::into_inner);
         let severed = lifeline.as_ref().map(Lifeline::sever);
-        *how = Some(severed.unwrap_or(Severed {
-            aborted: false,
-            killed: false,
-        }));
+        let entered = Duration::from_nanos(self.entered.load(Ordering::Relaxed));
+        *how = Some(Cut {
+            after: self.epoch.elapsed().saturating_sub(entered),
+            severed: severed.unwrap_or(Severed {
+                aborted: false,
+                killed: false,
+            }),
+        });
     }
 }
 

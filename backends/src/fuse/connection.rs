@@ -10,9 +10,6 @@ use std::process::{Command, Stdio};
 
 use rustix::mount::{UnmountFlags, unmount};
 
-/// Where the kernel offers FUSE connections for control, once `fusectl` is mounted there.
-pub const FUSECTL: &str = "/sys/fs/fuse/connections";
-
 /// One line of `/proc/self/mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
@@ -151,13 +148,17 @@ impl Connection {
     /// # Errors
     /// If `fusectl` is not mounted, or the connection belongs to another user.
     pub fn abort(self) -> io::Result<()> {
-        std::fs::write(format!("{FUSECTL}/{}/abort", self.0), b"1")
+        let control = fusectl().ok_or(io::ErrorKind::NotFound)?;
+        std::fs::write(control.join(self.0.to_string()).join("abort"), b"1")
     }
 }
 
-/// Whether connections can be aborted through [`FUSECTL`].
-pub fn fusectl_is_mounted() -> bool {
-    mounts().is_ok_and(|mounts| mounts.iter().any(|mount| mount.at == Path::new(FUSECTL)))
+/// Where `fusectl` is mounted, through which the kernel lets connections be aborted: usually
+/// `/sys/fs/fuse/connections`, but any place will do.
+pub fn fusectl() -> Option<PathBuf> {
+    let mounts = mounts().ok()?;
+    let control = mounts.into_iter().find(|mount| mount.kind == "fusectl");
+    control.map(|mount| mount.at)
 }
 
 /// Takes a mount out of the tree at once, even if it is in use or its daemon is dead.

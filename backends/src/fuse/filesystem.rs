@@ -6,22 +6,25 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::FallocateFlags;
 
+use super::convert::{
+    allocate, caller, check_name, check_xattr_name, failed, file_attr, file_type, missing,
+    new_node, permission_bits, reply_xattr, whole_time,
+};
 use super::counters::{Opcode, Recorder, Span};
 use super::inodes::Inodes;
 use super::policy::CachePolicy;
 use crate::store::{
-    Allocate, Attr, Caller, Change, DirEntry, Errno, Ino, Kind, NAME_MAX, NewNode, RenameMode,
-    Result, Seek, Store, StoreError, TARGET_MAX, Timestamp, XATTR_VALUE_MAX, XattrMode,
+    Attr, Change, DirEntry, Errno, Ino, Kind, NAME_MAX, NewNode, RenameMode, Result, Seek, Store,
+    StoreError, TARGET_MAX, XATTR_VALUE_MAX, XattrMode,
 };
 
 /// Inode numbers are never used twice while a mount lives, so one generation is enough.
@@ -807,144 +810,5 @@ impl Filesystem for FrontEnd {
             }
             Err(error) => reply.error(failed(&mut span, error)),
         }
-    }
-}
-
-/// Counts and logs a failure and turns it into what the kernel wants.
-fn failed(span: &mut Span<'_>, error: StoreError) -> fuser::Errno {
-    span.failed();
-    if let Some(reason) = &error.reason {
-        tracing::error!(errno = %error.errno, "{reason}");
-    }
-    fuser::Errno::from_i32(error.errno.raw_os_error())
-}
-
-fn caller(req: &Request) -> Caller {
-    Caller {
-        uid: req.uid(),
-        gid: req.gid(),
-        now: Timestamp::now(),
-    }
-}
-
-fn check_name(name: &OsStr) -> Result<()> {
-    if name.len() > NAME_MAX {
-        return Err(Errno::NAMETOOLONG.into());
-    }
-    Ok(())
-}
-
-/// Access control lists are not enforced, so they must not be stored as if they were.
-fn check_xattr_name(name: &OsStr) -> Result<()> {
-    if name.as_bytes().starts_with(b"system.") {
-        return Err(Errno::OPNOTSUPP.into());
-    }
-    Ok(())
-}
-
-fn permission_bits(mode: u32) -> u16 {
-    (mode & 0o7777) as u16
-}
-
-fn new_node(kind: Kind, mode: u32, rdev: u32) -> NewNode<'static> {
-    NewNode {
-        kind,
-        permissions: permission_bits(mode),
-        rdev,
-        target: &[],
-    }
-}
-
-fn allocate(mode: i32) -> Result<Allocate> {
-    let flags = FallocateFlags::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
-    let keep_size = flags.contains(FallocateFlags::KEEP_SIZE);
-    let rest = flags - FallocateFlags::KEEP_SIZE;
-    if rest.is_empty() {
-        Ok(Allocate::Reserve { keep_size })
-    } else if rest == FallocateFlags::PUNCH_HOLE && keep_size {
-        Ok(Allocate::PunchHole)
-    } else if rest == FallocateFlags::ZERO_RANGE {
-        Ok(Allocate::Zero { keep_size })
-    } else {
-        Err(Errno::OPNOTSUPP.into())
-    }
-}
-
-fn reply_xattr(span: &mut Span<'_>, result: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match result {
-        Ok(data) if size == 0 => {
-            span.handled();
-            reply.size(data.len() as u32);
-        }
-        Ok(data) if data.len() <= size as usize => {
-            span.handled();
-            reply.data(&data);
-        }
-        Ok(_) => reply.error(failed(span, Errno::RANGE.into())),
-        Err(error) => reply.error(failed(span, error)),
-    }
-}
-
-/// Undoes how fuser 0.18 reads a time before 1970: it takes the nanoseconds away instead of adding them.
-fn whole_time(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(_) => time.into(),
-        Err(before) => {
-            let before = before.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            let nanos = seconds.saturating_mul(-1_000_000_000);
-            Timestamp(nanos.saturating_add(i64::from(before.subsec_nanos())))
-        }
-    }
-}
-
-fn file_type(kind: Kind) -> FileType {
-    match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Fifo => FileType::NamedPipe,
-        Kind::Socket => FileType::Socket,
-        Kind::CharDevice => FileType::CharDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
-    }
-}
-
-fn file_attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino),
-        size: attr.size,
-        blocks: attr.blocks,
-        atime: attr.atime.into(),
-        mtime: attr.mtime.into(),
-        ctime: attr.ctime.into(),
-        crtime: attr.btime.into(),
-        kind: file_type(attr.kind),
-        perm: attr.permissions,
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-/// Attributes of inode 0, which stands for a name that is known to be missing.
-fn missing(req: &Request) -> Attr {
-    Attr {
-        ino: 0,
-        kind: Kind::File,
-        permissions: 0,
-        nlink: 0,
-        uid: req.uid(),
-        gid: req.gid(),
-        rdev: 0,
-        size: 0,
-        blocks: 0,
-        atime: Timestamp(0),
-        mtime: Timestamp(0),
-        ctime: Timestamp(0),
-        btime: Timestamp(0),
     }
 }

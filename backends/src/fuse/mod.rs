@@ -5,6 +5,7 @@
 
 pub mod connection;
 mod control;
+mod convert;
 mod counters;
 mod filesystem;
 mod inodes;
@@ -13,4 +14,4 @@ mod serve;
 
 pub use control::{Command, ask};
 pub use counters::{Counters, Opcode, OpcodeCount};
-pub use serve::{MountError, MountOptions, Stop, check_device, serve};
+pub use serve::{MountError, MountOptions, Stop, check, check_device, serve};

@@ -129,10 +129,19 @@ pub fn check_device() -> Result<(), MountError> {
     })
 }
 
+/// Whether something can be mounted on `dir` here; a dead mount that an earlier `ctxbench mount` left
+/// there is detached.
+///
+/// # Errors
+/// See [`MountError`].
+pub fn check(dir: &Path) -> Result<(), MountError> {
+    check_device()?;
+    check_directory(dir)
+}
+
 /// Mounts `store` on `dir` and answers requests until it is unmounted from outside or told to stop.
 ///
-/// `ready` is called once the mount can be used, with the handle that stops it. A dead mount that an
-/// earlier `ctxbench mount` left on `dir` is detached first.
+/// `ready` is called once the mount can be used, with the handle that stops it. [`check`] is done first.
 ///
 /// # Errors
 /// See [`MountError`]; nothing stays mounted after one.
@@ -142,8 +151,7 @@ pub fn serve(
     options: &MountOptions,
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
-    check_device()?;
-    check_directory(dir)?;
+    check(dir)?;
     let mounted = Arc::new(Mounted::new(Arc::clone(&store)));
     let session_error = |error| MountError::Session {
         dir: dir.to_owned(),

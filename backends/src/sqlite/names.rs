@@ -183,7 +183,10 @@ pub(super) fn list(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::sqlite::db::Tally;
 
     #[test]
     fn slots_are_stable_positive_and_spread() {
@@ -198,5 +201,45 @@ mod tests {
         );
         assert!(slots(&[255; 255]).end < 1 << 62);
         assert_ne!(slots(b"a").start, slots(b"b").start);
+    }
+
+    /// A table in which the first slots of the name `a` are taken by others.
+    fn crowded(taken: u64) -> Db {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch(include_str!("schema.sql"))
+            .unwrap();
+        let db = Db::new(connection, Arc::new(Tally::default()));
+        for at in 0..taken {
+            db.execute(
+                "INSERT INTO dirent (parent, slot, name, ino, mode) VALUES (1, ?1, ?2, 9, 32768)",
+                params![
+                    signed(slots(b"a").start + at),
+                    format!("other{at}").as_bytes()
+                ],
+            )
+            .unwrap();
+        }
+        db
+    }
+
+    #[test]
+    fn names_with_the_same_hash_find_each_a_slot_and_keep_it() {
+        let db = crowded(3);
+        insert(&db, 1, b"a", 2, Kind::File).unwrap();
+        let found = find(&db, 1, b"a").unwrap().unwrap();
+        assert_eq!((found.slot, found.ino), (slots(b"a").start + 3, 2));
+        // A gap before it does not hide it, nor let the name in twice.
+        remove(&db, 1, slots(b"a").start + 1).unwrap();
+        assert_eq!(find(&db, 1, b"a").unwrap().unwrap().slot, found.slot);
+        let again = insert(&db, 1, b"a", 3, Kind::File).unwrap_err();
+        assert_eq!(again.errno, Errno::EXIST);
+    }
+
+    #[test]
+    fn more_names_with_one_hash_than_there_are_slots_are_refused() {
+        let db = crowded(PROBES);
+        let full = insert(&db, 1, b"a", 2, Kind::File).unwrap_err();
+        assert_eq!(full.errno, Errno::NOSPC);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use backends::READY;
-use backends::fuse::{MountOptions, Stop, check_device, serve};
+use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
 use backends::sqlite::SqliteStore;
@@ -69,7 +69,7 @@ impl Mount {
             bail!("--db is for the sqlite backend only");
         }
         // Before anything is created: a database that can never be mounted helps nobody.
-        check_device()?;
+        check(&self.dir)?;
         let (store, source) = self.open_store()?;
         let options = MountOptions {
             source: format!("ctxbench-{source}"),

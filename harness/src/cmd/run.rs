@@ -19,6 +19,7 @@ use workloads::render::result_tokens;
 use workloads::suite::Suite;
 
 use crate::environment::{self, environment, warnings};
+use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::lab::Machine;
 use crate::plan::{self, BASELINE, Inputs, TWIN, arms, blocks};
@@ -128,6 +129,7 @@ impl Run {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
+        let _fusectl = Fusectl::at_hand(scratch.path());
         let prepared = match &self.resume {
             Some(dir) => resumed(dir)?,
             None => self.planned(scratch.path())?,

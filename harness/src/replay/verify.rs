@@ -147,3 +147,173 @@ fn same_count(expected: usize, seen: usize) -> Result<(), String> {
 fn text<'a>(scratch: &'a Scratch, name: &Range<usize>) -> std::borrow::Cow<'a, str> {
     String::from_utf8_lossy(&scratch.names[name.clone()])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::{OpenFiles, perform, prepare};
+    use std::path::Path;
+    use workloads::model::Model;
+    use workloads::script::{Bytes, Script};
+
+    fn path(path: &str) -> WorkspacePath {
+        WorkspacePath::new(path).unwrap()
+    }
+
+    fn script() -> Script {
+        let bytes = |text: &str| Bytes::from(text.as_bytes());
+        Script::new(vec![
+            (path("a/one"), bytes("first")),
+            (path("a/b/two"), bytes("second")),
+            (path("three"), bytes("")),
+        ])
+    }
+
+    fn filled(dir: &Path) {
+        std::fs::create_dir_all(dir.join("a/b")).unwrap();
+        std::fs::write(dir.join("a/one"), "first").unwrap();
+        std::fs::write(dir.join("a/b/two"), "second").unwrap();
+        std::fs::write(dir.join("three"), "").unwrap();
+    }
+
+    /// Performs operations in a directory and checks each against the model.
+    fn replay(dir: &Path, ops: &[FileOp]) -> Result<(), String> {
+        let mut model = Model::of(&script());
+        let mut scratch = Scratch::new();
+        for op in ops {
+            scratch.clear();
+            let expected = model.apply(op);
+            let prepared = prepare(dir, op, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
+            verify(op, &expected, &perform(&prepared, &mut scratch), &scratch)?;
+        }
+        Ok(())
+    }
+
+    fn every_operation() -> Vec<FileOp> {
+        let content = |text: &str| Bytes::from(text.as_bytes());
+        let list = |dir: &str, attributes| FileOp::List {
+            path: path(dir),
+            attributes,
+        };
+        let write = |file: &str, text: &str| FileOp::Write {
+            path: path(file),
+            content: content(text),
+            sync: true,
+        };
+        vec![
+            FileOp::Search(path(".")),
+            FileOp::Walk(path("a")),
+            list(".", true),
+            list("a", false),
+            FileOp::Read(path("a/one")),
+            FileOp::Read(path("missing")),
+            FileOp::Read(path("a")),
+            FileOp::Read(path("a/one/below")),
+            FileOp::ReadAt {
+                path: path("a/b/two"),
+                offset: 3,
+                length: 100,
+            },
+            FileOp::ReadOpen {
+                path: path("a/b/two"),
+                offset: 1,
+                length: 2,
+            },
+            FileOp::Stat(path("a/one")),
+            FileOp::Stat(path("a")),
+            FileOp::Stat(path("missing")),
+            write("a/one", "rewritten"),
+            write("missing/dir/file", "x"),
+            FileOp::MakeDir(path("new/deep/dir")),
+            FileOp::MakeDir(path("new/deep/dir")),
+            write("new/deep/dir/file", "x"),
+            FileOp::WriteAt {
+                path: path("a/b/two"),
+                offset: 10,
+                content: content("end"),
+                sync: false,
+            },
+            FileOp::WriteAt {
+                path: path("missing"),
+                offset: 0,
+                content: content("x"),
+                sync: false,
+            },
+            FileOp::Append {
+                path: path("three"),
+                content: content("more"),
+            },
+            FileOp::Append {
+                path: path("four"),
+                content: content("made"),
+            },
+            FileOp::Create(path("five")),
+            FileOp::Create(path("five")),
+            FileOp::Rename {
+                from: path("five"),
+                to: path("a/one"),
+            },
+            FileOp::Rename {
+                from: path("five"),
+                to: path("six"),
+            },
+            FileOp::Remove(path("four")),
+            FileOp::Remove(path("four")),
+            FileOp::Sync(path("three")),
+            list("missing", false),
+            FileOp::Search(path(".")),
+            list("a", true),
+        ]
+    }
+
+    #[test]
+    fn the_model_agrees_with_the_file_system_below_us_about_every_operation() {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path());
+        replay(dir.path(), &every_operation()).unwrap();
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_found() {
+        let found = |tamper: fn(&Path), op: FileOp| {
+            let dir = tempfile::tempdir().unwrap();
+            filled(dir.path());
+            tamper(dir.path());
+            replay(dir.path(), &[op]).expect_err("must be found")
+        };
+        let flipped = |dir: &Path| std::fs::write(dir.join("a/one"), "fIrst").unwrap();
+        let cut = |dir: &Path| std::fs::write(dir.join("a/one"), "fir").unwrap();
+        let gone = |dir: &Path| std::fs::remove_file(dir.join("a/one")).unwrap();
+        let extra = |dir: &Path| std::fs::write(dir.join("a/extra"), "").unwrap();
+        let list = |attributes| FileOp::List {
+            path: path("a"),
+            attributes,
+        };
+
+        assert_eq!(
+            found(flipped, FileOp::Read(path("a/one"))),
+            "read a/one: byte 1 of 5 is wrong"
+        );
+        assert_eq!(
+            found(cut, FileOp::Read(path("a/one"))),
+            "read a/one: returned 3 bytes instead of 5"
+        );
+        assert!(found(gone, FileOp::Read(path("a/one"))).contains("failed"));
+        assert!(found(flipped, FileOp::Search(path("."))).contains("a/one: byte 1"));
+        assert!(found(extra, FileOp::Search(path("a"))).contains("finds a/extra"));
+        assert!(found(gone, FileOp::Walk(path("."))).contains("2 entries instead of 3"));
+        assert!(found(cut, FileOp::Stat(path("a/one"))).contains("has 3 bytes, but should have 5"));
+        assert!(found(cut, list(true)).contains("one has Some(3) bytes"));
+        assert!(found(gone, list(false)).contains("1 entries instead of 2"));
+        assert!(found(extra, list(false)).contains("lists extra"));
+        let made = |dir: &Path| std::fs::write(dir.join("missing"), "").unwrap();
+        assert!(
+            found(made, FileOp::Read(path("missing"))).contains("must fail with error number 2")
+        );
+        let dir = |dir: &Path| {
+            std::fs::remove_file(dir.join("three")).unwrap();
+            std::fs::create_dir(dir.join("three")).unwrap();
+        };
+        assert!(found(dir, FileOp::Stat(path("three"))).contains("is a directory"));
+    }
+}

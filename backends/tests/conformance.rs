@@ -1,0 +1,752 @@
+//! What every store must do, run on every store, and random sequences held against the reference model.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use backends::memory::MemoryStore;
+use backends::sqlite::SqliteStore;
+use backends::store::{
+    Allocate, Attr, Caller, Change, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT, RenameMode,
+    Result, Seek, Store, Timestamp, XattrMode,
+};
+use proptest::prelude::*;
+
+fn caller(now: i64) -> Caller {
+    Caller {
+        uid: 1000,
+        gid: 100,
+        now: Timestamp(now),
+    }
+}
+
+fn node(kind: Kind) -> NewNode<'static> {
+    NewNode {
+        kind,
+        permissions: 0o644,
+        rdev: 0,
+        target: &[],
+    }
+}
+
+fn create(store: &dyn Store, parent: Ino, name: &str, kind: Kind) -> Attr {
+    store
+        .create(&caller(10), parent, name.as_bytes(), &node(kind))
+        .unwrap()
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
+    result.unwrap_err().errno
+}
+
+fn read(store: &dyn Store, ino: Ino, offset: u64, size: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    store.read(ino, offset, size, &mut out).unwrap();
+    out
+}
+
+fn names(store: &dyn Store, dir: Ino) -> Vec<String> {
+    let mut names = Vec::new();
+    store
+        .readdir(dir, 0, true, &mut |entry| {
+            assert_eq!(entry.attr.unwrap().kind, entry.kind);
+            assert!(entry.cookie >= FIRST_COOKIE && entry.cookie < 1 << 63);
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    names.sort();
+    names
+}
+
+/// Runs a check on a fresh instance of every store.
+fn on_every_store(check: fn(&dyn Store)) {
+    check(&MemoryStore::new(&caller(1)));
+    let dir = tempfile::tempdir().unwrap();
+    check(&SqliteStore::open(&dir.path().join("t.db"), &caller(1)).unwrap());
+}
+
+#[test]
+fn the_root_is_an_empty_directory_of_its_owner() {
+    on_every_store(|store| {
+        let root = store.getattr(ROOT).unwrap();
+        assert_eq!(
+            (root.kind, root.nlink, root.uid, root.gid),
+            (Kind::Directory, 2, 1000, 100)
+        );
+        assert_eq!(store.parent(ROOT).unwrap(), ROOT);
+        assert!(names(store, ROOT).is_empty());
+    });
+}
+
+#[test]
+fn names_are_bytes() {
+    on_every_store(|store| {
+        let long = [b'x'; 255];
+        for name in [
+            &b"\xff\xfe not utf-8"[..],
+            b"a:b",
+            b"mail:2,S",
+            b"*?",
+            b"'; DROP TABLE inode",
+            &long,
+        ] {
+            let made = store
+                .create(&caller(10), ROOT, name, &node(Kind::File))
+                .unwrap();
+            assert_eq!(store.lookup(ROOT, name).unwrap().ino, made.ino);
+            assert_eq!(
+                errno(store.create(&caller(10), ROOT, name, &node(Kind::File))),
+                Errno::EXIST
+            );
+        }
+        assert_eq!(names(store, ROOT).len(), 6);
+        assert_eq!(errno(store.lookup(ROOT, b"missing")), Errno::NOENT);
+        let file = store.lookup(ROOT, b"a:b").unwrap().ino;
+        assert_eq!(errno(store.lookup(file, b"below a file")), Errno::NOTDIR);
+    });
+}
+
+#[test]
+fn directories_count_their_subdirectories_and_stamp_changes() {
+    on_every_store(|store| {
+        let dir = create(store, ROOT, "dir", Kind::Directory);
+        assert_eq!((dir.nlink, store.getattr(ROOT).unwrap().nlink), (2, 3));
+        assert_eq!(store.parent(dir.ino).unwrap(), ROOT);
+        let root = store.getattr(ROOT).unwrap();
+        assert_eq!((root.mtime, root.ctime), (Timestamp(10), Timestamp(10)));
+        assert_eq!(errno(store.unlink(&caller(20), ROOT, b"dir")), Errno::ISDIR);
+        create(store, dir.ino, "file", Kind::File);
+        assert_eq!(
+            errno(store.rmdir(&caller(20), ROOT, b"dir")),
+            Errno::NOTEMPTY
+        );
+        store.unlink(&caller(20), dir.ino, b"file").unwrap();
+        assert_eq!(
+            store.rmdir(&caller(30), ROOT, b"dir").unwrap(),
+            Some(dir.ino)
+        );
+        assert_eq!(store.getattr(ROOT).unwrap().nlink, 2);
+        // Removed, but still open somewhere: nothing can be created in it.
+        assert_eq!(store.getattr(dir.ino).unwrap().nlink, 0);
+        assert_eq!(
+            errno(store.create(&caller(30), dir.ino, b"x", &node(Kind::File))),
+            Errno::NOENT
+        );
+        store.reclaim(dir.ino).unwrap();
+        assert_eq!(errno(store.getattr(dir.ino)), Errno::NOENT);
+    });
+}
+
+#[test]
+fn a_set_group_id_directory_passes_its_group_on() {
+    on_every_store(|store| {
+        let dir = create(store, ROOT, "dir", Kind::Directory);
+        let change = Change {
+            permissions: Some(0o2775),
+            gid: Some(7),
+            ..Change::default()
+        };
+        store.setattr(&caller(10), dir.ino, &change).unwrap();
+        assert_eq!(create(store, dir.ino, "file", Kind::File).gid, 7);
+        let sub = create(store, dir.ino, "sub", Kind::Directory);
+        assert_eq!((sub.gid, sub.permissions), (7, 0o2644));
+        assert_eq!(create(store, ROOT, "other", Kind::File).gid, 100);
+    });
+}
+
+#[test]
+fn content_grows_shrinks_and_has_holes() {
+    on_every_store(|store| {
+        let file = create(store, ROOT, "file", Kind::File).ino;
+        store.write(&caller(20), file, 5, b"hello").unwrap();
+        assert_eq!(read(store, file, 0, 100), b"\0\0\0\0\0hello");
+        let attr = store.getattr(file).unwrap();
+        assert_eq!((attr.size, attr.mtime), (10, Timestamp(20)));
+        assert!(attr.blocks > 0);
+        assert_eq!(read(store, file, 8, 1), b"l");
+        assert_eq!(read(store, file, 10, 5), b"");
+        assert_eq!(read(store, file, 1 << 40, 5), b"");
+
+        let far = 100_000_000_000;
+        store.write(&caller(30), file, far, b"end").unwrap();
+        assert_eq!(store.getattr(file).unwrap().size, far + 3);
+        assert!(
+            store.getattr(file).unwrap().blocks < 1000,
+            "a hole takes no space"
+        );
+        assert_eq!(read(store, file, far - 2, 10), b"\0\0end");
+        assert_eq!(store.seek(file, 0, Seek::Data).unwrap(), 0);
+        let hole = store.seek(file, 0, Seek::Hole).unwrap();
+        assert!((10..1 << 20).contains(&hole));
+        let data = store.seek(file, hole, Seek::Data).unwrap();
+        assert!(data <= far && far - data < 1 << 20);
+        assert_eq!(store.seek(file, far, Seek::Hole).unwrap(), far + 3);
+        assert_eq!(errno(store.seek(file, far + 3, Seek::Data)), Errno::NXIO);
+
+        let resize = |size| Change {
+            size: Some(size),
+            ..Change::default()
+        };
+        assert_eq!(
+            store.setattr(&caller(40), file, &resize(7)).unwrap().size,
+            7
+        );
+        assert_eq!(read(store, file, 0, 100), b"\0\0\0\0\0he");
+        // What was cut off must not come back.
+        store.setattr(&caller(40), file, &resize(12)).unwrap();
+        assert_eq!(read(store, file, 5, 100), b"he\0\0\0\0\0");
+        store.setattr(&caller(40), file, &resize(0)).unwrap();
+        assert_eq!(store.getattr(file).unwrap().blocks, 0);
+        assert_eq!(errno(store.write(&caller(50), ROOT, 0, b"x")), Errno::ISDIR);
+    });
+}
+
+#[test]
+fn ranges_are_reserved_punched_and_zeroed() {
+    on_every_store(|store| {
+        let file = create(store, ROOT, "file", Kind::File).ino;
+        let text: Vec<u8> = (0..200_000u32).map(|n| n as u8 | 1).collect();
+        store.write(&caller(20), file, 0, &text).unwrap();
+        let before = store.getattr(file).unwrap().blocks;
+        let allocate =
+            |how, offset, length| store.fallocate(&caller(30), file, how, offset, length);
+        allocate(Allocate::PunchHole, 1000, 150_000).unwrap();
+        let mut expected = text.clone();
+        expected[1000..151_000].fill(0);
+        assert!(read(store, file, 0, 300_000) == expected);
+        assert!(store.getattr(file).unwrap().blocks < before);
+        allocate(Allocate::PunchHole, 199_000, 1 << 30).unwrap();
+        expected[199_000..].fill(0);
+        assert!(read(store, file, 0, 300_000) == expected, "the size stays");
+        allocate(Allocate::Zero { keep_size: true }, 0, 10).unwrap();
+        allocate(Allocate::Zero { keep_size: false }, 199_990, 20).unwrap();
+        expected[..10].fill(0);
+        expected.resize(200_010, 0);
+        assert!(read(store, file, 0, 300_000) == expected);
+        allocate(Allocate::Reserve { keep_size: true }, 300_000, 10).unwrap();
+        assert_eq!(store.getattr(file).unwrap().size, 200_010);
+        allocate(Allocate::Reserve { keep_size: false }, 300_000, 10).unwrap();
+        assert_eq!(store.getattr(file).unwrap().size, 300_010);
+    });
+}
+
+#[test]
+fn hard_links_share_an_inode_until_the_last_is_gone() {
+    on_every_store(|store| {
+        let file = create(store, ROOT, "a", Kind::File).ino;
+        store.write(&caller(10), file, 0, b"text").unwrap();
+        let linked = store.link(&caller(20), file, ROOT, b"b").unwrap();
+        assert_eq!(
+            (linked.ino, linked.nlink, linked.ctime),
+            (file, 2, Timestamp(20))
+        );
+        assert_eq!(
+            errno(store.link(&caller(20), file, ROOT, b"b")),
+            Errno::EXIST
+        );
+        assert_eq!(
+            errno(store.link(&caller(20), ROOT, ROOT, b"c")),
+            Errno::PERM
+        );
+        assert_eq!(store.unlink(&caller(30), ROOT, b"a").unwrap(), None);
+        store.reclaim(file).unwrap();
+        assert_eq!(
+            read(store, store.lookup(ROOT, b"b").unwrap().ino, 0, 9),
+            b"text"
+        );
+        assert_eq!(store.unlink(&caller(30), ROOT, b"b").unwrap(), Some(file));
+        // Unlinked while open: content and attributes live on.
+        assert_eq!(read(store, file, 0, 9), b"text");
+        store.write(&caller(40), file, 4, b"!").unwrap();
+        assert_eq!(store.getattr(file).unwrap().nlink, 0);
+        assert_eq!(
+            errno(store.link(&caller(40), file, ROOT, b"back")),
+            Errno::NOENT
+        );
+        store.reclaim(file).unwrap();
+        assert_eq!(errno(store.getattr(file)), Errno::NOENT);
+    });
+}
+
+#[test]
+fn symbolic_links_and_special_files_keep_what_they_are() {
+    on_every_store(|store| {
+        let link = NewNode {
+            target: b"some/where",
+            permissions: 0o777,
+            ..node(Kind::Symlink)
+        };
+        let link = store.create(&caller(10), ROOT, b"link", &link).unwrap();
+        assert_eq!((link.kind, link.size), (Kind::Symlink, 10));
+        assert_eq!(store.readlink(link.ino).unwrap(), b"some/where");
+        assert_eq!(errno(store.readlink(ROOT)), Errno::INVAL);
+        let device = NewNode {
+            rdev: 0x103,
+            ..node(Kind::CharDevice)
+        };
+        let device = store.create(&caller(10), ROOT, b"null", &device).unwrap();
+        assert_eq!(store.getattr(device.ino).unwrap().rdev, 0x103);
+        for (name, kind) in [("fifo", Kind::Fifo), ("socket", Kind::Socket)] {
+            assert_eq!(create(store, ROOT, name, kind).kind, kind);
+        }
+    });
+}
+
+#[test]
+fn rename_replaces_refuses_and_exchanges() {
+    on_every_store(|store| {
+        let rename = |from: (Ino, &str), to: (Ino, &str), mode| {
+            let from = (from.0, from.1.as_bytes());
+            store.rename(&caller(20), from, (to.0, to.1.as_bytes()), mode)
+        };
+        let (a, b) = (
+            create(store, ROOT, "a", Kind::File),
+            create(store, ROOT, "b", Kind::File),
+        );
+        let dir = create(store, ROOT, "dir", Kind::Directory);
+        let sub = create(store, dir.ino, "sub", Kind::Directory);
+        let replace = RenameMode::Replace;
+
+        assert_eq!(
+            errno(rename((ROOT, "a"), (ROOT, "b"), RenameMode::NoReplace)),
+            Errno::EXIST
+        );
+        assert_eq!(
+            errno(rename((ROOT, "x"), (ROOT, "b"), replace)),
+            Errno::NOENT
+        );
+        assert_eq!(
+            errno(rename((ROOT, "a"), (ROOT, "dir"), replace)),
+            Errno::ISDIR
+        );
+        assert_eq!(
+            errno(rename((ROOT, "dir"), (ROOT, "a"), replace)),
+            Errno::NOTDIR
+        );
+        assert_eq!(
+            errno(rename((ROOT, "dir"), (sub.ino, "in"), replace)),
+            Errno::INVAL
+        );
+        assert_eq!(
+            errno(rename((dir.ino, "sub"), (ROOT, "dir"), replace)),
+            Errno::NOTEMPTY
+        );
+        assert_eq!(
+            errno(rename(
+                (ROOT, "dir"),
+                (dir.ino, "sub"),
+                RenameMode::Exchange
+            )),
+            Errno::INVAL
+        );
+        assert_eq!(
+            errno(rename((ROOT, "a"), (ROOT, "x"), RenameMode::Exchange)),
+            Errno::NOENT
+        );
+
+        assert_eq!(
+            rename((ROOT, "a"), (ROOT, "b"), replace).unwrap(),
+            Some(b.ino)
+        );
+        assert_eq!(store.lookup(ROOT, b"b").unwrap().ino, a.ino);
+        assert_eq!(errno(store.lookup(ROOT, b"a")), Errno::NOENT);
+        assert_eq!(store.getattr(a.ino).unwrap().ctime, Timestamp(20));
+
+        // A link renamed over its twin: nothing happens, both stay.
+        store.link(&caller(20), a.ino, ROOT, b"twin").unwrap();
+        assert_eq!(rename((ROOT, "b"), (ROOT, "twin"), replace).unwrap(), None);
+        assert_eq!(store.getattr(a.ino).unwrap().nlink, 2);
+
+        // A file and a directory change places, across directories.
+        rename((ROOT, "b"), (dir.ino, "sub"), RenameMode::Exchange).unwrap();
+        assert_eq!(store.lookup(ROOT, b"b").unwrap().kind, Kind::Directory);
+        assert_eq!(store.lookup(dir.ino, b"sub").unwrap().ino, a.ino);
+        assert_eq!(store.parent(sub.ino).unwrap(), ROOT);
+        assert_eq!(store.getattr(dir.ino).unwrap().nlink, 2);
+        assert_eq!(store.getattr(ROOT).unwrap().nlink, 4);
+
+        // A directory over an empty one, into another parent.
+        let empty = create(store, dir.ino, "empty", Kind::Directory);
+        assert_eq!(
+            rename((ROOT, "b"), (dir.ino, "empty"), replace).unwrap(),
+            Some(empty.ino)
+        );
+        assert_eq!(store.parent(sub.ino).unwrap(), dir.ino);
+        assert_eq!(store.getattr(dir.ino).unwrap().nlink, 3);
+        assert_eq!(store.getattr(ROOT).unwrap().nlink, 3);
+    });
+}
+
+#[test]
+fn attributes_change_one_by_one() {
+    on_every_store(|store| {
+        let file = create(store, ROOT, "file", Kind::File).ino;
+        let set = |change: Change| store.setattr(&caller(50), file, &change).unwrap();
+        let attr = set(Change {
+            permissions: Some(0o6755),
+            ..Change::default()
+        });
+        assert_eq!(
+            (attr.permissions, attr.mtime, attr.ctime),
+            (0o6755, Timestamp(10), Timestamp(50))
+        );
+        let attr = set(Change {
+            uid: Some(5),
+            gid: Some(6),
+            drop_privileges: true,
+            ..Change::default()
+        });
+        assert_eq!((attr.uid, attr.gid, attr.permissions), (5, 6, 0o755));
+        let attr = set(Change {
+            atime: Some(Timestamp(-1)),
+            mtime: Some(Timestamp(i64::MAX)),
+            ..Change::default()
+        });
+        assert_eq!(
+            (attr.atime, attr.mtime),
+            (Timestamp(-1), Timestamp(i64::MAX))
+        );
+        assert_eq!(store.getattr(file).unwrap(), attr);
+    });
+}
+
+#[test]
+fn extended_attributes_are_set_replaced_and_removed() {
+    on_every_store(|store| {
+        let file = create(store, ROOT, "file", Kind::File).ino;
+        let set = |value: &[u8], mode| store.setxattr(&caller(60), file, b"user.k", value, mode);
+        assert_eq!(errno(set(b"1", XattrMode::Replace)), Errno::NODATA);
+        set(b"1", XattrMode::Create).unwrap();
+        assert_eq!(errno(set(b"2", XattrMode::Create)), Errno::EXIST);
+        set(b"\0\xff", XattrMode::Replace).unwrap();
+        set(b"", XattrMode::Set).unwrap();
+        assert_eq!(store.getxattr(file, b"user.k").unwrap(), b"");
+        assert_eq!(store.listxattr(file).unwrap(), [b"user.k".to_vec()]);
+        assert_eq!(store.getattr(file).unwrap().ctime, Timestamp(60));
+        store.removexattr(&caller(60), file, b"user.k").unwrap();
+        assert_eq!(errno(store.getxattr(file, b"user.k")), Errno::NODATA);
+        assert_eq!(
+            errno(store.removexattr(&caller(60), file, b"user.k")),
+            Errno::NODATA
+        );
+    });
+}
+
+#[test]
+fn a_listing_goes_on_after_a_cookie_while_names_come_and_go() {
+    on_every_store(|store| {
+        for number in 0..100 {
+            create(store, ROOT, &format!("f{number}"), Kind::File);
+        }
+        let mut seen = Vec::new();
+        let mut after = 0;
+        for page in 0.. {
+            let before = seen.len();
+            store
+                .readdir(ROOT, after, false, &mut |entry| {
+                    assert!(entry.cookie > after);
+                    after = entry.cookie;
+                    seen.push(String::from_utf8_lossy(entry.name).into_owned());
+                    if seen.len() % 7 == 0 {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })
+                .unwrap();
+            if seen.len() == before {
+                break;
+            }
+            // What was there all the time must be seen exactly once, whatever else happens.
+            if page < 10 {
+                create(store, ROOT, &format!("new{page}"), Kind::File);
+            }
+            if let Some(first) = seen.first().filter(|_| page == 0) {
+                store.unlink(&caller(10), ROOT, first.as_bytes()).unwrap();
+            }
+        }
+        seen.retain(|name| name.starts_with('f'));
+        seen.sort();
+        let count = seen.len();
+        seen.dedup();
+        assert_eq!((seen.len(), count), (100, 100));
+    });
+}
+
+/// A step of a random sequence; names and inodes are picked from what the sequence has made.
+#[derive(Clone, Debug)]
+enum Step {
+    Create {
+        dir: usize,
+        name: u8,
+        kind: u8,
+    },
+    Link {
+        node: usize,
+        dir: usize,
+        name: u8,
+    },
+    Unlink {
+        dir: usize,
+        name: u8,
+    },
+    Rmdir {
+        dir: usize,
+        name: u8,
+    },
+    Rename {
+        from: usize,
+        name: u8,
+        to: usize,
+        new: u8,
+        mode: u8,
+    },
+    Write {
+        node: usize,
+        offset: u32,
+        length: u16,
+        byte: u8,
+    },
+    Truncate {
+        node: usize,
+        size: u32,
+    },
+    Punch {
+        node: usize,
+        offset: u32,
+        length: u32,
+    },
+    Xattr {
+        node: usize,
+        name: u8,
+        value: u8,
+    },
+    Reclaim {
+        node: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = 0usize..12;
+    let name = 0u8..6;
+    let offset = 0u32..200_000;
+    prop_oneof![
+        4 => (index.clone(), name.clone(), 0u8..3).prop_map(|(dir, name, kind)| Step::Create { dir, name, kind }),
+        1 => (index.clone(), index.clone(), name.clone()).prop_map(|(node, dir, name)| Step::Link { node, dir, name }),
+        1 => (index.clone(), name.clone()).prop_map(|(dir, name)| Step::Unlink { dir, name }),
+        1 => (index.clone(), name.clone()).prop_map(|(dir, name)| Step::Rmdir { dir, name }),
+        3 => (index.clone(), name.clone(), index.clone(), name.clone(), 0u8..3)
+            .prop_map(|(from, name, to, new, mode)| Step::Rename { from, name, to, new, mode }),
+        3 => (index.clone(), offset.clone(), any::<u16>(), any::<u8>())
+            .prop_map(|(node, offset, length, byte)| Step::Write { node, offset, length, byte }),
+        1 => (index.clone(), offset.clone()).prop_map(|(node, size)| Step::Truncate { node, size }),
+        1 => (index.clone(), offset.clone(), 1u32..100_000)
+            .prop_map(|(node, offset, length)| Step::Punch { node, offset, length }),
+        1 => (index.clone(), 0u8..3, any::<u8>()).prop_map(|(node, name, value)| Step::Xattr { node, name, value }),
+        1 => index.prop_map(|node| Step::Reclaim { node }),
+    ]
+}
+
+/// A store with the inodes that a sequence has made, so that two stores that number them differently
+/// can be driven alike.
+struct Driven<'a> {
+    store: &'a dyn Store,
+    made: Vec<Ino>,
+}
+
+impl Driven<'_> {
+    fn ino(&self, index: usize) -> Ino {
+        self.made[index % self.made.len()]
+    }
+
+    /// Does a step; answers what two stores must agree on.
+    fn step(&mut self, step: &Step, now: i64) -> std::result::Result<Option<usize>, i32> {
+        let name = |name: u8| vec![b'a' + name];
+        let caller = caller(now);
+        let place = |made: &[Ino], ino: Option<Ino>| {
+            ino.map(|ino| made.iter().position(|made| *made == ino).unwrap())
+        };
+        let result = match *step {
+            Step::Create { dir, name: n, kind } => {
+                let kind = [Kind::File, Kind::Directory, Kind::Symlink][usize::from(kind)];
+                let new = NewNode {
+                    target: if kind == Kind::Symlink { b"t" } else { b"" },
+                    ..node(kind)
+                };
+                self.store
+                    .create(&caller, self.ino(dir), &name(n), &new)
+                    .map(|attr| {
+                        self.made.push(attr.ino);
+                        None
+                    })
+            }
+            Step::Link { node, dir, name: n } => {
+                let linked = self
+                    .store
+                    .link(&caller, self.ino(node), self.ino(dir), &name(n));
+                linked.map(|attr| place(&self.made, Some(attr.ino)))
+            }
+            Step::Unlink { dir, name: n } => {
+                let gone = self.store.unlink(&caller, self.ino(dir), &name(n));
+                gone.map(|ino| place(&self.made, ino))
+            }
+            Step::Rmdir { dir, name: n } => {
+                let gone = self.store.rmdir(&caller, self.ino(dir), &name(n));
+                gone.map(|ino| place(&self.made, ino))
+            }
+            Step::Rename {
+                from,
+                name: n,
+                to,
+                new,
+                mode,
+            } => {
+                let mode = [
+                    RenameMode::Replace,
+                    RenameMode::NoReplace,
+                    RenameMode::Exchange,
+                ][usize::from(mode)];
+                let from = (self.ino(from), name(n));
+                let to = (self.ino(to), name(new));
+                let gone = self
+                    .store
+                    .rename(&caller, (from.0, &from.1), (to.0, &to.1), mode);
+                gone.map(|ino| place(&self.made, ino))
+            }
+            Step::Write {
+                node,
+                offset,
+                length,
+                byte,
+            } => {
+                let data = vec![byte; usize::from(length) + 1];
+                self.store
+                    .write(&caller, self.ino(node), offset.into(), &data)
+                    .map(|()| None)
+            }
+            Step::Truncate { node, size } => {
+                let change = Change {
+                    size: Some(size.into()),
+                    ..Change::default()
+                };
+                self.store
+                    .setattr(&caller, self.ino(node), &change)
+                    .map(|_| None)
+            }
+            Step::Punch {
+                node,
+                offset,
+                length,
+            } => self
+                .store
+                .fallocate(
+                    &caller,
+                    self.ino(node),
+                    Allocate::PunchHole,
+                    offset.into(),
+                    length.into(),
+                )
+                .map(|()| None),
+            Step::Xattr {
+                node,
+                name: n,
+                value,
+            } => self
+                .store
+                .setxattr(
+                    &caller,
+                    self.ino(node),
+                    &[b'k', n],
+                    &[value],
+                    XattrMode::Set,
+                )
+                .map(|()| None),
+            Step::Reclaim { node } => self.store.reclaim(self.ino(node)).map(|()| None),
+        };
+        result.map_err(|error| error.errno.raw_os_error())
+    }
+
+    /// Everything that can be seen, with inodes by the order they were made in.
+    fn dump(&self) -> Vec<String> {
+        let place = |ino: Ino| self.made.iter().position(|made| *made == ino).unwrap();
+        let mut dump = Vec::new();
+        for (number, ino) in self.made.iter().enumerate() {
+            let Ok(attr) = self.store.getattr(*ino) else {
+                dump.push(format!("{number} gone"));
+                continue;
+            };
+            // Blocks depend on how a store cuts files; everything else must be the same.
+            let seen = Attr {
+                ino: 0,
+                blocks: 0,
+                ..attr
+            };
+            let mut line = format!("{number} {seen:?}");
+            match attr.kind {
+                Kind::Directory => {
+                    let mut entries = BTreeMap::new();
+                    self.store
+                        .readdir(*ino, 0, false, &mut |entry| {
+                            entries.insert(entry.name.to_vec(), (place(entry.ino), entry.kind));
+                            ControlFlow::Continue(())
+                        })
+                        .unwrap();
+                    line += &format!(
+                        " {entries:?} in {}",
+                        place(self.store.parent(*ino).unwrap())
+                    );
+                }
+                Kind::Symlink => line += &format!(" {:?}", self.store.readlink(*ino).unwrap()),
+                _ => {
+                    let content = read(self.store, *ino, 0, 1 << 20);
+                    assert_eq!(content.len() as u64, attr.size);
+                    let runs = content
+                        .chunk_by(|a, b| a == b)
+                        .map(|run| (run[0], run.len()));
+                    line += &format!(" {:?}", runs.collect::<Vec<_>>());
+                    assert_eq!(
+                        attr.blocks == 0,
+                        self.store.seek(*ino, 0, Seek::Data).is_err()
+                    );
+                }
+            }
+            let xattrs = self.store.listxattr(*ino).unwrap();
+            let values = xattrs
+                .iter()
+                .map(|name| self.store.getxattr(*ino, name).unwrap());
+            line += &format!(" {xattrs:?} {:?}", values.collect::<Vec<_>>());
+            dump.push(line);
+        }
+        dump
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sqlite_does_what_the_reference_model_does(steps in prop::collection::vec(step(), 1..60)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.db");
+        let memory = MemoryStore::new(&caller(1));
+        let sqlite = SqliteStore::open(&path, &caller(1)).unwrap();
+        let mut model = Driven { store: &memory, made: vec![ROOT] };
+        let mut tested = Driven { store: &sqlite, made: vec![ROOT] };
+        for (at, step) in steps.iter().enumerate() {
+            let now = 100 + at as i64;
+            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
+        }
+        let dump = model.dump();
+        prop_assert_eq!(tested.dump(), dump.clone());
+        // All of it is still there after closing and opening, but for what had no name left.
+        let made = tested.made;
+        drop(sqlite);
+        let sqlite = SqliteStore::open(&path, &caller(1)).unwrap();
+        for (ino, line) in made.iter().zip(&dump) {
+            let is_there = sqlite.getattr(*ino).is_ok();
+            prop_assert_eq!(is_there, !line.ends_with("gone") && !line.contains("nlink: 0,"), "{}", line);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What only the SQLite store promises: what survives, who may open what, and that people can read it.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::path::Path;
+
+use backends::sqlite::{OpenError, SqliteStore};
+use backends::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
+
+const OWNER: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    now: Timestamp(1),
+};
+
+fn open(path: &Path) -> Result<SqliteStore, OpenError> {
+    SqliteStore::open(path, &OWNER)
+}
+
+fn write_file(store: &SqliteStore, name: &str, content: &[u8]) {
+    let node = NewNode {
+        kind: Kind::File,
+        permissions: 0o644,
+        rdev: 0,
+        target: &[],
+    };
+    let file = store.create(&OWNER, ROOT, name.as_bytes(), &node).unwrap();
+    store.write(&OWNER, file.ino, 0, content).unwrap();
+}
+
+fn read_file(store: &SqliteStore, name: &str) -> Vec<u8> {
+    let file = store.lookup(ROOT, name.as_bytes()).unwrap();
+    let mut content = Vec::new();
+    store.read(file.ino, 0, 1 << 20, &mut content).unwrap();
+    content
+}
+
+#[test]
+fn what_was_written_is_there_in_a_copy_of_the_files_taken_without_closing() {
+    // A copy of database and log is what a killed process leaves.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    let copy = dir.path().join("b.db");
+    std::fs::copy(&path, &copy).unwrap();
+    std::fs::copy(dir.path().join("a.db-wal"), dir.path().join("b.db-wal")).unwrap();
+    assert_eq!(read_file(&open(&copy).unwrap(), "note"), b"acknowledged");
+}
+
+#[test]
+fn every_fsync_syncs_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    let before = store.counters()["log_syncs"];
+    for number in 0..5 {
+        write_file(&store, &number.to_string(), b"x");
+        store.fsync(ROOT, number % 2 == 0).unwrap();
+    }
+    assert_eq!(store.counters()["log_syncs"] - before, 5);
+}
+
+#[test]
+fn an_unlinked_file_that_was_open_when_the_daemon_died_is_freed_at_the_next_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", &[7; 100_000]);
+    let ino = store.unlink(&OWNER, ROOT, b"note").unwrap().unwrap();
+    drop(store);
+    let store = open(&path).unwrap();
+    assert!(store.getattr(ino).is_err());
+    drop(store);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let chunks: i64 = database
+        .query_row("SELECT count(*) FROM chunk", (), |row| row.get(0))
+        .unwrap();
+    assert_eq!(chunks, 0);
+}
+
+#[test]
+fn a_database_in_use_is_refused_and_free_again_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let first = open(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Owned(_)), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("in use by another ctxbench mount")
+    );
+    drop(first);
+    open(&path).unwrap();
+}
+
+#[test]
+fn what_is_no_file_system_of_ours_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+
+    std::fs::write(
+        &path,
+        "this is text, and long enough to be looked at as a database header",
+    )
+    .unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Unreadable { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+
+    std::fs::remove_file(&path).unwrap();
+    let foreign = rusqlite::Connection::open(&path).unwrap();
+    foreign.execute_batch("CREATE TABLE t (n)").unwrap();
+    drop(foreign);
+    let before = std::fs::read(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+
+    std::fs::remove_file(&path).unwrap();
+    drop(open(&path).unwrap());
+    let newer = rusqlite::Connection::open(&path).unwrap();
+    newer.execute_batch("PRAGMA user_version = 99").unwrap();
+    drop(newer);
+    let error = open(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("schema version 99; this ctxbench knows version 1"),
+        "{error}"
+    );
+
+    let error = open(&dir.path().join("missing/dir/a.db"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("missing/dir/a.db"), "{error}");
+}
+
+#[test]
+fn people_can_read_it_with_plain_sqlite_while_it_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note.md", b"# text\n");
+    let reader = rusqlite::Connection::open(&path).unwrap();
+    let (name, size): (String, i64) = reader
+        .query_row("SELECT path, size FROM file WHERE ino != 1", (), |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!((name.as_str(), size), ("/note.md", 7));
+    let text: String = reader
+        .query_row(
+            "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/note.md'",
+            (),
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(text, "# text\n");
+    write_file(&store, "more.md", b"still writable");
+}
+
+#[test]
+fn the_log_is_copied_into_the_database_in_the_background() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    for number in 0..200 {
+        write_file(&store, &number.to_string(), &[number as u8; 40_000]);
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while store.counters()["checkpoints"] == 0 {
+        assert!(std::time::Instant::now() < deadline, "no checkpoint came");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    for number in 0..200 {
+        assert!(read_file(&store, &number.to_string()) == [number as u8; 40_000]);
+    }
+}
+
+#[test]
+fn several_threads_see_one_file_system() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let store = &store;
+            scope.spawn(move || {
+                for number in 0..50 {
+                    let name = format!("{thread}-{number}");
+                    write_file(store, &name, name.as_bytes());
+                    assert_eq!(read_file(store, &name), name.as_bytes());
+                }
+            });
+        }
+    });
+    let mut count = 0;
+    store
+        .readdir(ROOT, 0, false, &mut |_| {
+            count += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(count, 200);
+}
