@@ -283,6 +283,13 @@ fn a_killed_run_takes_its_daemons_with_it() {
     wait_for("the daemons to unmount", || {
         mounts_under(scratch.path()).is_empty()
     });
+    // And to end, or they would write into the scratch directory while it is removed.
+    wait_for("the daemons to end", || {
+        let place = scratch.path().to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let mut lines = processes.map(|p| fs::read(p.path().join("cmdline")).unwrap_or_default());
+        !lines.any(|line| String::from_utf8_lossy(&line).contains(place))
+    });
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub struct Site {
     pub program: PathBuf,
     /// How long a daemon may take to start or to stop.
     pub patience: Duration,
+    /// The processor on which a daemon is to answer; `None` for any.
+    pub cpu: Option<usize>,
 }
 
 /// A way of giving an agent its context as files.

@@ -6,6 +6,7 @@
 //! other rooms.
 
 pub mod backend;
+pub mod cpu;
 mod direct;
 pub mod fuse;
 pub mod memory;
@@ -15,3 +16,7 @@ pub mod sqlite;
 pub mod store;
 
 pub use mounted::READY;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/ADDING-A-BACKEND.md")]
+struct AddingABackend;

@@ -196,6 +196,7 @@ impl MountedWorkspace {
             .arg("--control")
             .arg(self.control())
             .arg("--until-stdin-ends")
+            .args(self.site.cpu.map(|cpu| format!("--cpu={cpu}")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

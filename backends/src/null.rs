@@ -8,8 +8,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::ControlFlow;
 
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode,
-    ROOT, RenameMode, Result, Seek, StatFs, Store, XattrMode,
+    Attr, Caller, Change, Coherence, DirEntry, FIRST_COOKIE, Ino, Kind, ROOT, Result, StatFs, Store,
 };
 
 /// The size of every file in bytes.
@@ -89,40 +88,6 @@ impl Store for NullStore {
         Ok(ROOT)
     }
 
-    fn readlink(&self, _ino: Ino) -> Result<Vec<u8>> {
-        Err(Errno::INVAL.into())
-    }
-
-    fn create(&self, _: &Caller, _: Ino, _: &[u8], _: &NewNode<'_>) -> Result<Attr> {
-        Err(Errno::ROFS.into())
-    }
-
-    fn link(&self, _: &Caller, _: Ino, _: Ino, _: &[u8]) -> Result<Attr> {
-        Err(Errno::ROFS.into())
-    }
-
-    fn unlink(&self, _: &Caller, _: Ino, _: &[u8]) -> Result<Option<Ino>> {
-        Err(Errno::ROFS.into())
-    }
-
-    fn rmdir(&self, _: &Caller, _: Ino, _: &[u8]) -> Result<Option<Ino>> {
-        Err(Errno::ROFS.into())
-    }
-
-    fn rename(
-        &self,
-        _: &Caller,
-        _: (Ino, &[u8]),
-        _: (Ino, &[u8]),
-        _: RenameMode,
-    ) -> Result<Option<Ino>> {
-        Err(Errno::ROFS.into())
-    }
-
-    fn reclaim(&self, _ino: Ino) -> Result<()> {
-        Ok(())
-    }
-
     fn read(&self, _ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         let left = FILE_BYTES.saturating_sub(offset).min(size as u64);
         out.resize(out.len() + left as usize, 0);
@@ -131,18 +96,6 @@ impl Store for NullStore {
 
     fn write(&self, _: &Caller, _: Ino, _: u64, _: &[u8]) -> Result<()> {
         Ok(())
-    }
-
-    fn fallocate(&self, _: &Caller, _: Ino, _: Allocate, _: u64, _: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn seek(&self, _ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        match what {
-            _ if offset >= FILE_BYTES => Err(Errno::NXIO.into()),
-            Seek::Data => Ok(offset),
-            Seek::Hole => Ok(FILE_BYTES),
-        }
     }
 
     fn readdir(
@@ -168,22 +121,6 @@ impl Store for NullStore {
             }
         }
         Ok(())
-    }
-
-    fn getxattr(&self, _: Ino, _: &[u8]) -> Result<Vec<u8>> {
-        Err(Errno::NODATA.into())
-    }
-
-    fn listxattr(&self, _: Ino) -> Result<Vec<Vec<u8>>> {
-        Ok(Vec::new())
-    }
-
-    fn setxattr(&self, _: &Caller, _: Ino, _: &[u8], _: &[u8], _: XattrMode) -> Result<()> {
-        Err(Errno::ROFS.into())
-    }
-
-    fn removexattr(&self, _: &Caller, _: Ino, _: &[u8]) -> Result<()> {
-        Err(Errno::NODATA.into())
     }
 
     fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {

@@ -404,7 +404,7 @@ pub enum Coherence {
     Uncached,
 }
 
-/// Inodes, names and bytes.
+/// Inodes, names and bytes. What a store does not implement is answered as a read-only file system does.
 ///
 /// Names are bytes without `/` and NUL, neither `.` nor `..`, at most [`NAME_MAX`] long; the front
 /// end has checked that, and the permissions too (the kernel does, by the attributes a store
@@ -424,60 +424,93 @@ pub trait Store: Send + Sync {
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
     /// Changes attributes and returns the new ones.
-    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr>;
+    fn setattr(&self, _caller: &Caller, _ino: Ino, _change: &Change) -> Result<Attr> {
+        Err(Errno::ROFS.into())
+    }
 
     /// The directory that holds directory `dir`; the root holds itself.
     fn parent(&self, dir: Ino) -> Result<Ino>;
 
     /// Where a symbolic link points.
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+    fn readlink(&self, _ino: Ino) -> Result<Vec<u8>> {
+        Err(Errno::INVAL.into())
+    }
 
     /// Creates a node. `EEXIST` where the name is taken.
-    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>)
-    -> Result<Attr>;
+    fn create(
+        &self,
+        _caller: &Caller,
+        _parent: Ino,
+        _name: &[u8],
+        _node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        Err(Errno::ROFS.into())
+    }
 
     /// Gives an inode another name and returns its attributes.
-    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
+    fn link(&self, _caller: &Caller, _ino: Ino, _parent: Ino, _name: &[u8]) -> Result<Attr> {
+        Err(Errno::ROFS.into())
+    }
 
     /// Removes a name that is not a directory's. Returns the inode if that was its last name: it
     /// lives on, for those who have it open, until [`Store::reclaim`].
-    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>>;
+    fn unlink(&self, _caller: &Caller, _parent: Ino, _name: &[u8]) -> Result<Option<Ino>> {
+        Err(Errno::ROFS.into())
+    }
 
     /// Removes an empty directory; returns its inode, which lives on until [`Store::reclaim`].
-    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>>;
+    fn rmdir(&self, _caller: &Caller, _parent: Ino, _name: &[u8]) -> Result<Option<Ino>> {
+        Err(Errno::ROFS.into())
+    }
 
     /// Moves `from` to `to`, each a directory and a name. Returns the inode of a replaced
     /// destination if that was its last name.
     fn rename(
         &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<Option<Ino>>;
+        _caller: &Caller,
+        _from: (Ino, &[u8]),
+        _to: (Ino, &[u8]),
+        _mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        Err(Errno::ROFS.into())
+    }
 
     /// Frees an inode that has no name left and that nobody has open any more. An inode with a
     /// name, or an unknown one, is left alone.
-    fn reclaim(&self, ino: Ino) -> Result<()>;
+    fn reclaim(&self, _ino: Ino) -> Result<()> {
+        Ok(())
+    }
 
     /// Appends up to `size` bytes at `offset` to `out`; fewer only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
 
     /// Writes all of `data` at `offset`, extending the file as needed.
-    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()>;
+    fn write(&self, _caller: &Caller, _ino: Ino, _offset: u64, _data: &[u8]) -> Result<()> {
+        Err(Errno::ROFS.into())
+    }
 
     /// Reserves, punches or zeroes a range. `length` is not 0.
     fn fallocate(
         &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()>;
+        _caller: &Caller,
+        _ino: Ino,
+        _how: Allocate,
+        _offset: u64,
+        _length: u64,
+    ) -> Result<()> {
+        Err(Errno::ROFS.into())
+    }
 
-    /// The next data or hole at or after `offset`. `ENXIO` where there is none.
-    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64>;
+    /// The next data or hole at or after `offset`. `ENXIO` where there is none. Unless implemented, the
+    /// only hole is the end of the file.
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        let size = self.getattr(ino)?.size;
+        match what {
+            _ if offset >= size => Err(Errno::NXIO.into()),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
+        }
+    }
 
     /// Hands the entries of `dir` after cookie `after` (0: from the start) to `emit`, in cookie
     /// order, until it breaks. With `with_attr`, entries carry attributes.
@@ -490,23 +523,31 @@ pub trait Store: Send + Sync {
     ) -> Result<()>;
 
     /// The value of an extended attribute. `ENODATA` where there is none.
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+    fn getxattr(&self, _ino: Ino, _name: &[u8]) -> Result<Vec<u8>> {
+        Err(Errno::NODATA.into())
+    }
 
     /// The names of all extended attributes.
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+    fn listxattr(&self, _ino: Ino) -> Result<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
 
     /// Sets an extended attribute.
     fn setxattr(
         &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()>;
+        _caller: &Caller,
+        _ino: Ino,
+        _name: &[u8],
+        _value: &[u8],
+        _mode: XattrMode,
+    ) -> Result<()> {
+        Err(Errno::ROFS.into())
+    }
 
     /// Removes an extended attribute. `ENODATA` where there is none.
-    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
+    fn removexattr(&self, _caller: &Caller, _ino: Ino, _name: &[u8]) -> Result<()> {
+        Err(Errno::ROFS.into())
+    }
 
     /// Makes all that this inode's and its names' operations have changed so far as durable as the
     /// store can; with `data_only`, what is not needed to read the content back may be left out.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backends::backend::{Backend, Site, Workspace};
+use backends::cpu;
 use backends::fuse::Counters;
 use backends::null::FILE_BYTES;
 use hdrhistogram::Histogram;
@@ -36,8 +37,6 @@ pub struct Task {
     pub state: CacheState,
     /// Where the workspace may live.
     pub site: Site,
-    /// Keep client and daemon on one processor.
-    pub shared_cpu: bool,
     /// A call that takes longer is a timeout; one that takes twice as long is cut off.
     pub call_timeout: Duration,
     /// Ends the block between calls.
@@ -96,8 +95,8 @@ impl Measured {
 impl Task {
     /// Does it.
     pub fn run(&self, pulse: &Pulse, clock: &impl Clock) -> Measured {
-        if self.shared_cpu
-            && let Err(error) = system::stay_on_one_cpu()
+        if let Some(cpu) = self.site.cpu
+            && let Err(error) = cpu::stay_on(cpu)
         {
             return Measured::ended(Outcome::Infra, format!("staying on one processor: {error}"));
         }

@@ -17,6 +17,9 @@ use crate::supervise::{Lost, supervise};
 /// How long a daemon may take to start or stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
+/// The placement in which client and daemon share a processor, as plans call it.
+pub const SHARED_CPU: &str = "shared-cpu";
+
 /// Measures blocks.
 pub trait Lab {
     /// Measures a block; `None` if it was interrupted, so that there is nothing whole to record.
@@ -35,6 +38,8 @@ pub struct Machine {
     pub program: PathBuf,
     /// Ends the run.
     pub interrupt: Interrupt,
+    /// The processor that client and daemon share, if they do.
+    pub cpu: Option<usize>,
     /// When the run started.
     pub started: Instant,
 }
@@ -65,8 +70,10 @@ impl Lab for Machine {
                         dir: dir.clone(),
                         program: self.program.clone(),
                         patience: DAEMON_PATIENCE,
+                        cpu: (plan.settings.placement == SHARED_CPU)
+                            .then_some(self.cpu)
+                            .flatten(),
                     },
-                    shared_cpu: plan.settings.placement == "shared-cpu",
                     call_timeout: Duration::from_millis(plan.settings.call_timeout_ms),
                     interrupt: self.interrupt.clone(),
                 };

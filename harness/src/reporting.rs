@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use reports::claims::{self, Judged};
 use reports::decide::{Decision, Policy, decide, find};
-use reports::render::{Report, write};
+use reports::render::{Report, splice, write};
 use reports::run::{PLAN, POLICY, Run};
 use reports::summary::{Summary, summarise};
 
@@ -51,16 +51,27 @@ impl Judgement {
         })
     }
 
-    /// Writes the report into the run's directory; answers the page's path.
-    pub fn write(&self) -> anyhow::Result<PathBuf> {
-        let report = Report {
+    fn report(&self) -> Report<'_> {
+        Report {
             run: &self.run,
             summary: &self.summary,
             claims: &self.claims,
             decision: self.decision.clone(),
-        };
+        }
+    }
+
+    /// Puts the report's excerpt between the marks of a file.
+    pub fn splice_into(&self, file: &Path, links: &str) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(file)?;
+        std::fs::write(file, splice(&self.report(), &text, links)?)?;
+        Ok(())
+    }
+
+    /// Writes the report into the run's directory; answers the page's path.
+    pub fn write(&self) -> anyhow::Result<PathBuf> {
         let dir = &self.run.dir;
-        write(&report, dir).with_context(|| format!("writing the report into {}", dir.display()))
+        write(&self.report(), dir)
+            .with_context(|| format!("writing the report into {}", dir.display()))
     }
 }
 

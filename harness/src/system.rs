@@ -1,10 +1,9 @@
-//! What the kernel says about processes, pressure and placement.
+//! What the kernel says about processes and pressure.
 
 use std::fs;
 use std::time::Duration;
 
 use reports::run::{Memory, Pressure};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Processor time of the calling thread.
 pub fn thread_cpu() -> Duration {
@@ -72,28 +71,4 @@ pub fn pressure_since(before: &Pressure, after: &Pressure) -> Pressure {
         io_us: since(before.io_us, after.io_us),
         memory_us: since(before.memory_us, after.memory_us),
     }
-}
-
-/// The last processor that the calling thread may use.
-///
-/// # Errors
-/// If the kernel does not say.
-pub fn last_cpu() -> std::io::Result<Option<usize>> {
-    let allowed = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).rev().find(|cpu| allowed.is_set(*cpu)))
-}
-
-/// Keeps the calling thread, and the processes that it starts from now on, on one processor: the last
-/// it may use, since the first often has the interrupts.
-///
-/// # Errors
-/// If the kernel does not allow it.
-pub fn stay_on_one_cpu() -> std::io::Result<()> {
-    let Some(last) = last_cpu()? else {
-        return Ok(());
-    };
-    let mut one = CpuSet::new();
-    one.set(last);
-    sched_setaffinity(None, &one)?;
-    Ok(())
 }

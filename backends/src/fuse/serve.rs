@@ -11,6 +11,7 @@ use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use super::connection::{detach, is_dead, mount_at};
 use super::control;
 use super::filesystem::{FrontEnd, Mounted};
+use crate::cpu;
 use crate::store::{Store, StoreError};
 
 /// How long an unmount may take before the mount is detached from the tree instead.
@@ -27,6 +28,8 @@ pub struct MountOptions {
     pub allow_privileges: bool,
     /// Threads that answer requests.
     pub threads: usize,
+    /// The processor on which requests are answered; `None` for any. Other threads go anywhere.
+    pub cpu: Option<usize>,
     /// Where to listen for [`control`] commands.
     pub control: Option<PathBuf>,
 }
@@ -167,9 +170,14 @@ pub fn serve(
 
     let (events, inbox) = mpsc::channel();
     let ended = events.clone();
+    let pin = options.cpu;
     std::thread::Builder::new()
         .name("session".to_owned())
         .spawn(move || {
+            // The threads that answer are started by this one, and stay where it stays.
+            if let Some(Err(error)) = pin.map(cpu::stay_on) {
+                tracing::warn!(%error, "requests are answered on any processor");
+            }
             // An error means that nobody waits for the end any more.
             let _ = ended.send(Event::Ended(session.run()));
         })

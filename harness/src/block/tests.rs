@@ -41,8 +41,8 @@ fn measured_on(
             dir: dir.path().to_owned(),
             program: "/nonexistent".into(),
             patience: Duration::from_secs(1),
+            cpu: None,
         },
-        shared_cpu: false,
         call_timeout: timeout,
         interrupt: Interrupt::never(),
     };
@@ -107,6 +107,7 @@ impl Workspace for TamperedWorkspace {
             dir: self.root.join("unused"),
             program: "/nonexistent".into(),
             patience: Duration::ZERO,
+            cpu: None,
         };
         direct.open(&site).unwrap().lifeline()
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backends::backend::{self, Backend, Site};
+use backends::cpu;
 use clap::Args;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -21,7 +22,6 @@ use crate::clock::Monotonic;
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
 use crate::supervise::supervise;
-use crate::system;
 
 /// The workload that both sides run.
 const WORKLOAD: &str = "micro/pread-4k";
@@ -128,8 +128,8 @@ fn by_harness(
             dir: dir.to_owned(),
             program: std::env::current_exe()?,
             patience: Duration::from_secs(20),
+            cpu: cpu::last()?,
         },
-        shared_cpu: true,
         call_timeout: Duration::from_secs(10),
         interrupt: interrupt.clone(),
     };
@@ -157,7 +157,7 @@ fn by_fio(file: &Path, calls: usize) -> anyhow::Result<f64> {
         .args(["--invalidate=0", "--norandommap", "--output-format=json"])
         .arg(format!("--filename={}", file.display()))
         .arg(format!("--number_ios={calls}"));
-    if let Some(cpu) = system::last_cpu()? {
+    if let Some(cpu) = cpu::last()? {
         command.arg(format!("--cpus_allowed={cpu}"));
     }
     let output = match command.output() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use backends::READY;
+use backends::cpu;
 use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
@@ -45,6 +46,9 @@ pub struct Mount {
     /// Threads that answer requests.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
+    /// Answer requests on this processor, whatever processors the caller may use.
+    #[arg(long, value_name = "NUMBER", hide = true)]
+    cpu: Option<usize>,
     /// Listen on this Unix socket for counters and sync.
     #[arg(long, value_name = "SOCKET", hide = true)]
     control: Option<PathBuf>,
@@ -70,12 +74,17 @@ impl Mount {
         }
         // Before anything is created: a database that can never be mounted helps nobody.
         check(&self.dir)?;
+        if self.cpu.is_some() {
+            // The harness keeps itself on that processor; background threads need not stay there.
+            cpu::go_anywhere().context("leaving the caller's processor")?;
+        }
         let (store, source) = self.open_store()?;
         let options = MountOptions {
             source: format!("ctxbench-{source}"),
             allow_other: self.allow_other,
             allow_privileges: self.allow_privileges,
             threads: self.threads.into(),
+            cpu: self.cpu,
             control: self.control.clone(),
         };
         // Caught from now on, so that no signal between mounting and serving leaves a mount behind.

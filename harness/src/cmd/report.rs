@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 
 use crate::reporting::{Judgement, run_dir};
@@ -20,6 +21,17 @@ pub struct Report {
     /// Decide by this policy instead of the one that the run was made for.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    /// Put the report's excerpt into this file too, between its marks, as in a README.
+    #[arg(long, value_name = "FILE")]
+    excerpt: Option<PathBuf>,
+    /// Where links in the excerpt go: the directory that holds a copy of the report.
+    #[arg(
+        long,
+        value_name = "PLACE",
+        default_value = "docs/example",
+        requires = "excerpt"
+    )]
+    excerpt_links: String,
 }
 
 impl Report {
@@ -27,6 +39,11 @@ impl Report {
         let dir = run_dir(self.run.as_deref(), &self.results)?;
         let judgement = Judgement::of(&dir, self.policy.as_deref())?;
         println!("{}", judgement.write()?.display());
+        if let Some(file) = &self.excerpt {
+            judgement
+                .splice_into(file, &self.excerpt_links)
+                .with_context(|| format!("putting the excerpt into {}", file.display()))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

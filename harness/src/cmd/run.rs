@@ -8,11 +8,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use backends::backend::{self, Backend};
+use backends::cpu;
 use clap::{Args, ValueEnum};
 use reports::decide::{Policy, find, identity};
-use reports::render::{decision_table, ratio, table, time};
+use reports::render::{decision_table, percent, ratio, table, time};
 use reports::run::{Plan, PlannedPolicy, Sample, Settings, Writer};
-use reports::summary::{MAKESPAN, Summary};
+use reports::summary::MAKESPAN;
 use workloads::catalogue;
 use workloads::definition::{CacheState, Workload};
 use workloads::render::result_tokens;
@@ -21,7 +22,7 @@ use workloads::suite::Suite;
 use crate::environment::{self, environment, warnings};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
-use crate::lab::Machine;
+use crate::lab::{Machine, SHARED_CPU};
 use crate::plan::{self, BASELINE, Inputs, TWIN, arms, blocks};
 use crate::probe::Prober;
 use crate::progress::Progress;
@@ -102,7 +103,7 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Placement {
     /// On one processor: only one of the two runs at a time, and no figure depends on where the
-    /// scheduler happens to wake the other.
+    /// scheduler happens to wake the other. A daemon's background threads go where they like.
     SharedCpu,
     /// Wherever the scheduler puts them.
     Free,
@@ -168,6 +169,7 @@ impl Run {
             scratch: scratch.path().to_owned(),
             program: std::env::current_exe().context("finding the ctxbench binary")?,
             interrupt: interrupt.clone(),
+            cpu: cpu::last().context("asking for the processors")?,
             started: Instant::now(),
         };
         let mut progress = Progress::new(todo);
@@ -210,7 +212,7 @@ impl Run {
         }
         let judgement = Judgement::of(&dir, None)?;
         let page = judgement.write()?;
-        print!("{}", summary_table(&judgement.summary));
+        print!("{}", summary_table(&judgement));
         if let Some(decision) = &judgement.decision {
             print!("\n{}", decision_table(decision));
         }
@@ -256,7 +258,7 @@ impl Run {
             settings: Settings {
                 call_timeout_ms: (self.call_timeout * 1000.0).ceil() as u64,
                 placement: match self.placement {
-                    Placement::SharedCpu => "shared-cpu".to_owned(),
+                    Placement::SharedCpu => SHARED_CPU.to_owned(),
                     Placement::Free => "free".to_owned(),
                 },
             },
@@ -444,14 +446,12 @@ fn time_seed() -> u64 {
 }
 
 /// The headline of a run: operations and sessions, each arm's ratio to the baseline.
-fn summary_table(summary: &Summary) -> String {
-    let mut arms: Vec<&str> = Vec::new();
-    for cell in &summary.cells {
-        let is_compared = cell.arm != summary.baseline && Some(&cell.arm) != summary.twin.as_ref();
-        if is_compared && !arms.contains(&cell.arm.as_str()) {
-            arms.push(&cell.arm);
-        }
-    }
+fn summary_table(judgement: &Judgement) -> String {
+    let summary = &judgement.summary;
+    let arms = judgement.run.plan.arms.iter().map(|arm| arm.name.as_str());
+    let arms: Vec<&str> = arms
+        .filter(|arm| *arm != summary.baseline && Some(*arm) != summary.twin.as_deref())
+        .collect();
     let mut rows = Vec::new();
     let baseline = summary
         .cells
@@ -479,5 +479,11 @@ fn summary_table(summary: &Summary) -> String {
     }
     let mut head = vec!["workload", &summary.baseline];
     head.extend(&arms);
-    table(&head, &rows)
+    let floor = summary.noise.median_floor.map(percent);
+    let floor = floor.unwrap_or("unknown, too few rounds".to_owned());
+    format!(
+        "{}\nratios to {} with 99 % intervals; identical arms differ by up to {floor} (noise floor, median cell)\n",
+        table(&head, &rows),
+        summary.baseline
+    )
 }

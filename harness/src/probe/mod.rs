@@ -76,6 +76,7 @@ impl Prober {
             dir,
             program: self.program.clone(),
             patience: Duration::from_secs(20),
+            cpu: None,
         })
     }
 

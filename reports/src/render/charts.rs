@@ -36,7 +36,6 @@ const COLOURS: [RGBColor; 6] = [
 
 const WIDTH: u32 = 900;
 const ROW: u32 = 18;
-const LABELS: i32 = 290;
 
 /// A drawn chart, its colours still stand-ins.
 pub(super) struct Chart(String);
@@ -129,6 +128,24 @@ struct Dot<'a> {
     cell: &'a Cell,
 }
 
+/// The width that labels take, at about 7 pixels a character.
+fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
+    let longest = labels.map(|label| label.chars().count()).max().unwrap_or(0);
+    20 + 7 * longest as i32
+}
+
+/// A tick's label, without the zeros that say nothing.
+fn tick_label(ns: f64) -> String {
+    let text = time(ns);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            let number = number.trim_end_matches('0').trim_end_matches('.');
+            format!("{number} {unit}")
+        }
+        _ => text,
+    }
+}
+
 fn text_style(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
@@ -151,6 +168,7 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
     let (low, high) = ends.fold((f64::MAX, f64::MIN), |(low, high), end| {
         (low.min(end), high.max(end))
     });
+    let label_width = label_width(rows.iter().copied());
     let lines = arms.len() as u32;
     let row_height = ROW + 5 * lines;
     let height = 70 + row_height * rows.len() as u32;
@@ -160,9 +178,10 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
         area.fill(&PAPER)?;
         legend(
             &area,
+            label_width,
             &arms.iter().copied().zip(COLOURS).collect::<Vec<_>>(),
         )?;
-        let plot = area.margin(34, 30, LABELS, 30);
+        let plot = area.margin(34, 30, label_width, 30);
         let (width, plot_height) = plot.dim_in_pixel();
         let x = |ns: f64| {
             let share = (ns / low * 1.1).ln() / (high / low * 1.21).ln();
@@ -175,7 +194,7 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
                 INK.mix(0.15),
             ))?;
             let label = Text::new(
-                time(tick).replace(".00", ""),
+                tick_label(tick),
                 (at - 16, plot_height as i32 + 6),
                 text_style(13),
             );
@@ -190,7 +209,7 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
             ))?;
             if number > 0 {
                 plot.draw(&PathElement::new(
-                    vec![(-LABELS, top), (width as i32, top)],
+                    vec![(-label_width, top), (width as i32, top)],
                     INK.mix(0.12),
                 ))?;
             }
@@ -232,9 +251,10 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
 
 fn legend(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
+    left: i32,
     entries: &[(&str, RGBColor)],
 ) -> Result<(), DrawError> {
-    let mut at = LABELS;
+    let mut at = left;
     for (name, colour) in entries {
         area.draw(&Circle::new((at, 16), 5, colour.filled()))?;
         area.draw(&Text::new((*name).to_owned(), (at + 10, 9), text_style(14)))?;
@@ -288,12 +308,13 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
     sums.sort_by(f64::total_cmp);
     let limit = sums
         .get(sums.len() / 2)
-        .map_or(f64::MAX, |median| median * 20.0);
+        .map_or(f64::MAX, |median| median * 8.0);
     bars.retain(|bar| bar.parts.iter().sum::<f64>() <= limit);
     bars
 }
 
 fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
+    let label_width = label_width(bars.iter().map(|bar| bar.label.as_str()));
     let height = 70 + 20 * bars.len() as u32;
     let longest = bars
         .iter()
@@ -303,8 +324,8 @@ fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         area.fill(&PAPER)?;
-        legend(&area, &PARTS)?;
-        let plot = area.margin(34, 30, LABELS, 90);
+        legend(&area, label_width, &PARTS)?;
+        let plot = area.margin(34, 30, label_width, 90);
         let (width, plot_height) = plot.dim_in_pixel();
         let x = |ns: f64| (ns / longest * f64::from(width)) as i32;
         for tick in linear_ticks(longest) {
@@ -314,7 +335,7 @@ fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
                 INK.mix(0.15),
             ))?;
             let label = Text::new(
-                time(tick).replace(".00", "").replace(".0", ""),
+                tick_label(tick),
                 (at - 16, plot_height as i32 + 6),
                 text_style(13),
             );

@@ -10,14 +10,14 @@ const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1d2125; --paper: #fcfcfa; --line: #d5d8dc; --faint: #f1f2f0; --accent: #0a5f9e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e6e8; --paper: #16191c; --line: #3a4046; --faint: #1f2428; --accent: #7cc0f2; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 76rem; color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 0 auto; padding: 1rem; max-width: 76rem; color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .85rem; }
 th, td { padding: .3rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); min-width: 4rem; }
 td { max-width: 24rem; } th { background: var(--faint); white-space: nowrap; }
 tbody th { background: none; font-weight: 600; }
-figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; max-width: 60rem; color: var(--ink); }
+figure { margin: 1rem 0; overflow-x: auto; } figure svg { width: 100%; min-width: 40rem; height: auto; max-width: 60rem; color: var(--ink); }
 figcaption { font-size: .85rem; } summary { cursor: pointer; color: var(--accent); margin: 1rem 0; }
 code { background: var(--faint); padding: 0 .25rem; }
 ";

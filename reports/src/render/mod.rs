@@ -2,11 +2,13 @@
 //! has a file that writes any page.
 
 mod charts;
+mod excerpt;
 mod files;
 mod html;
 mod markdown;
 mod page;
 mod text;
 
+pub use excerpt::splice;
 pub use files::{Report, WriteError, write};
 pub use text::{count, decision_table, percent, ratio, table, time};

@@ -40,6 +40,60 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     parts
 }
 
+/// What a README shows: one chart, the sessions, the decision, and where the rest is.
+pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
+    let plan = &report.run.plan;
+    let floor = report.summary.noise.median_floor.map(percent);
+    let mut parts = vec![
+        Text(format!(
+            "This is from [a real report]({place}/report.md): `ctxbench run`, suite {}, {}, {} rounds, {} blocks, on {} ({} processors), Linux {}; noise floor {}.",
+            plan.suite,
+            plan.created.split('T').next().unwrap_or_default(),
+            plan.rounds,
+            report.run.samples.len(),
+            report.run.environment.cpu,
+            report.run.environment.cpus,
+            report.run.environment.kernel.split(' ').next().unwrap_or_default(),
+            floor.unwrap_or("unknown".to_owned()),
+        )),
+        Chart(
+            charts::LATENCY,
+            "Typical latency of one operation by backend, caches hot, with 99 % intervals; logarithmic.",
+        ),
+        Text("How long recorded agent sessions waited for files, as a ratio to the plain directory (99 % interval):".to_owned()),
+        ratio_rows(report, |cell| cell.metric == MAKESPAN),
+    ];
+    if let Some(decision) = &report.decision {
+        let rows = decision.rows.iter().map(|row| {
+            vec![
+                row.aspect.clone(),
+                row.baseline.clone(),
+                row.candidate.clone(),
+                winner(decision, row.winner).to_owned(),
+                must(row),
+            ]
+        });
+        let head = [
+            "aspect",
+            &decision.baseline,
+            &decision.candidate,
+            "winner",
+            "must be",
+        ];
+        parts.push(Text(format!(
+            "And what follows by policy {}: **{}**.",
+            decision.policy,
+            decision.verdict.name()
+        )));
+        parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+        parts.push(List(vec![
+            format!("Because: {}.", decision.because),
+            format!("What would flip it: {}.", decision.would_flip),
+        ]));
+    }
+    parts
+}
+
 fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
     let environment = &report.run.environment;

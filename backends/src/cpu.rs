@@ -1,0 +1,37 @@
+//! Keeping threads on a processor, and letting them go again.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The last processor that the calling thread may use; the first often has the interrupts.
+///
+/// # Errors
+/// If the kernel does not say.
+pub fn last() -> io::Result<Option<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).rev().find(|cpu| allowed.is_set(*cpu)))
+}
+
+/// Keeps the calling thread, and the threads and processes that it starts from now on, on one processor.
+///
+/// # Errors
+/// If the kernel does not allow it.
+pub fn stay_on(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    Ok(sched_setaffinity(None, &one)?)
+}
+
+/// Lets the calling thread use every processor that its control group allows.
+///
+/// # Errors
+/// If the kernel does not allow it.
+pub fn go_anywhere() -> io::Result<()> {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    Ok(sched_setaffinity(None, &all)?)
+}

@@ -1,0 +1,59 @@
+//! The part of a report that stands in a README, between two marks.
+
+use super::markdown::markdown;
+use super::page::{Part, excerpt};
+use super::{Report, WriteError};
+
+/// Where the excerpt begins in the file.
+const BEGIN: &str = "<!-- ctxbench report: begin -->";
+/// Where it ends.
+const END: &str = "<!-- ctxbench report: end -->";
+
+/// Puts the excerpt of a report into a text, in the place of what stood between the marks. Links to
+/// the report's charts and page go to `place`.
+///
+/// # Errors
+/// If the text has not exactly one of each mark, in order.
+pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, WriteError> {
+    let unmarked = || {
+        WriteError::Format(format!(
+            "needs the lines `{BEGIN}` and `{END}`, in this order"
+        ))
+    };
+    let (before, rest) = text.split_once(BEGIN).ok_or_else(unmarked)?;
+    let (_, after) = rest.split_once(END).ok_or_else(unmarked)?;
+    if after.contains(BEGIN) || after.contains(END) {
+        return Err(unmarked());
+    }
+    let parts: Vec<Part> = excerpt(report, place);
+    let excerpt = markdown(&parts).replace("](charts/", &format!("]({place}/charts/"));
+    Ok(format!(
+        "{before}{BEGIN}\n{}\n{END}{after}",
+        excerpt.trim_end()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn only_what_is_between_the_marks_changes() {
+        let run = testing::run();
+        let summary = testing::summary();
+        let report = Report {
+            run: &run,
+            summary: &summary,
+            claims: &[],
+            decision: None,
+        };
+        let text = format!("# Title\n{BEGIN}\nold\n{END}\nrest\n");
+        let once = splice(&report, &text, "docs/example").unwrap();
+        assert!(once.starts_with("# Title\n") && once.ends_with("\nrest\n"));
+        assert!(!once.contains("old") && once.contains("](docs/example/charts/latency.svg)"));
+        assert_eq!(splice(&report, &once, "docs/example").unwrap(), once);
+        assert!(splice(&report, "no marks", "x").is_err());
+        assert!(splice(&report, &format!("{END}{BEGIN}"), "x").is_err());
+    }
+}
