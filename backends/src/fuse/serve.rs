@@ -30,7 +30,7 @@ pub struct MountOptions {
     pub threads: usize,
     /// The processor on which requests are answered; `None` for any. Other threads go anywhere.
     pub cpu: Option<usize>,
-    /// Where to listen for [`control`] commands.
+    /// The socket on which to listen for each [`Command`](super::Command).
     pub control: Option<PathBuf>,
 }
 

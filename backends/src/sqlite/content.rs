@@ -135,7 +135,7 @@ pub(super) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     if size < attr.size {
         let first_gone = size.div_ceil(CHUNK);
         delete(db, attr.ino, first_gone, attr.size / CHUNK)?;
-        if size % CHUNK != 0 {
+        if !size.is_multiple_of(CHUNK) {
             db.execute(
                 "UPDATE chunk SET bytes = substr(bytes, 1, ?2) WHERE id = ?1 AND length(bytes) > ?2",
                 params![id(attr.ino, size / CHUNK), signed(size % CHUNK)],

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -268,7 +269,13 @@ fn csv(
 /// One HdrHistogram log a workload, state and arm, with a tagged line for each call kind of each block,
 /// for other tools that read them. Times are nanoseconds.
 fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
-    let mut logs: BTreeMap<String, Vec<(f64, f64, String, Histogram<u64>)>> = BTreeMap::new();
+    struct Line<'a> {
+        start: Duration,
+        length: Duration,
+        kind: &'a str,
+        histogram: Histogram<u64>,
+    }
+    let mut logs: BTreeMap<String, Vec<Line>> = BTreeMap::new();
     for sample in run
         .samples
         .iter()
@@ -282,12 +289,12 @@ fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
         );
         for (kind, calls) in &sample.calls {
             let histogram = calls.histogram().map_err(WriteError::Format)?;
-            logs.entry(name.clone()).or_default().push((
-                sample.started_ms as f64 / 1e3,
-                sample.took_ms as f64 / 1e3,
-                kind.clone(),
+            logs.entry(name.clone()).or_default().push(Line {
+                start: Duration::from_millis(sample.started_ms),
+                length: Duration::from_millis(sample.took_ms),
+                kind,
                 histogram,
-            ));
+            });
         }
     }
     for (name, lines) in logs {
@@ -299,11 +306,14 @@ fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
             .add_comment("service times in nanoseconds; one line a block and call kind")
             .begin_log_with(&mut bytes, &mut serializer)
             .map_err(|error| format(error.to_string()))?;
-        for (start, length, kind, histogram) in &lines {
-            let start = std::time::Duration::from_secs_f64(*start);
-            let length = std::time::Duration::from_secs_f64(*length);
+        for line in &lines {
             writer
-                .write_histogram(histogram, start, length, Tag::new(kind))
+                .write_histogram(
+                    &line.histogram,
+                    line.start,
+                    line.length,
+                    Tag::new(line.kind),
+                )
                 .map_err(|error| format(format!("{error:?}")))?;
         }
         put(&file, &String::from_utf8_lossy(&bytes))?;

@@ -1,4 +1,4 @@
-//! Pages, tables, charts and data files from a summary. The page's words are in [`page`]; each format
+//! Pages, tables, charts and data files from a summary. The page's words are in `page`; each format
 //! has a file that writes any page.
 
 mod charts;

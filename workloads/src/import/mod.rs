@@ -1,7 +1,7 @@
 //! Recorded sessions to traces.
 //!
 //! A reader turns one agent's format into a [`Session`]: calls, what they returned, and what that
-//! says about files. [`timeline`] turns any session into a [`crate::trace::Trace`]: it works out which
+//! says about files. [`trace()`] turns any session into a [`crate::trace::Trace`]: it works out which
 //! files were there at the start and what changed outside the recorded calls, and leaves out or
 //! replaces what may not be published.
 
