@@ -1,0 +1,55 @@
+# `make help` lists the targets; each says what it does after `##`.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+# rustup's own place, for a shell that was open before Rust was installed.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+CTXBENCH := target/release/ctxbench
+# More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
+ARGS ?=
+
+.PHONY: help setup build bench report test check calibrate aa example clean
+
+help: ## List the targets
+	@echo 'ctxbench: how should an LLM agent hold its context as files?'
+	@echo
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@echo
+	@echo "More options for a verb: make bench ARGS='--backend sqlite --rounds 8'"
+
+setup: ## Install what is missing on this machine, or say the command that does
+	@scripts/setup build tools
+
+build: setup ## Build target/release/ctxbench
+	@cargo build --release --locked -p harness
+
+bench: build ## Run the default suite (about four minutes), print verdict and report path
+	@$(CTXBENCH) run $(ARGS)
+
+report: build ## Write the newest run's report anew and print where it lies
+	@$(CTXBENCH) report $(ARGS)
+
+test: setup ## All tests, over real mounts where the kernel allows them
+	@cargo test --workspace --locked $(ARGS)
+
+check: setup ## Format, lints, docs and licences, warnings as errors
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked -- -D warnings
+	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
+	@cargo test --locked --quiet -p harness --test licences
+	@if command -v cargo-deny >/dev/null 2>&1; then cargo deny check; \
+	else echo 'check: advisories were not asked: cargo-deny is not installed (cargo install cargo-deny)'; fi
+
+calibrate: build ## Hold the harness against fio on this machine (half a minute)
+	@scripts/setup fio
+	@$(CTXBENCH) calibrate $(ARGS)
+
+aa: build ## Twenty seeded runs of two identical arms; fails if any tells them apart
+	@scripts/aa $(ARGS)
+
+example: build ## Copy the newest run's report to docs/example and its excerpt to the README
+	@scripts/example $(ARGS)
+
+clean: ## Remove what was built; runs under results/ stay
+	@cargo clean
