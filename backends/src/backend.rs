@@ -82,6 +82,8 @@ pub struct Site {
     pub patience: Duration,
     /// The processor on which a daemon is to answer; `None` for any.
     pub cpu: Option<usize>,
+    /// Let other users in, as far as file permissions let them; needs root.
+    pub allow_other: bool,
 }
 
 /// A way of giving an agent its context as files.

@@ -6,6 +6,7 @@
 //! other rooms.
 
 pub mod backend;
+pub mod conform;
 pub mod cpu;
 mod direct;
 pub mod fuse;

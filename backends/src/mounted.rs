@@ -197,6 +197,7 @@ impl MountedWorkspace {
             .arg(self.control())
             .arg("--until-stdin-ends")
             .args(self.site.cpu.map(|cpu| format!("--cpu={cpu}")))
+            .args(self.site.allow_other.then_some("--allow-other"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

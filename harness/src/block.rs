@@ -15,6 +15,7 @@ use reports::run::{Calls, Cpu, DaemonCounters, Memory, OpcodeCount, Outcome, Pre
 use rustix::io::Errno;
 use workloads::definition::{CacheState, Workload};
 use workloads::model::{Expected, Model};
+use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 
 use crate::clock::Clock;
@@ -198,6 +199,7 @@ impl Task {
             CacheState::Hot => {}
             CacheState::Lukewarm => workspace.drop_caches()?,
             CacheState::Cold => {
+                pulse.independent();
                 workspace.restart()?;
                 pulse.depend_on(workspace.lifeline());
             }
@@ -238,6 +240,7 @@ impl Task {
         let daemon_cpu = || daemon.map_or(0, system::process_cpu_ns);
         let cpu_before = (system::thread_cpu(), daemon_cpu());
         let disk_before = system::thread_disk_read();
+        let daemon_disk_before = daemon.map_or(0, system::process_disk_read);
         let pressure_before = system::pressure();
 
         let mut replay = Replay {
@@ -275,7 +278,7 @@ impl Task {
             daemon_ns: daemon_cpu().saturating_sub(cpu_before.1),
         };
         measured.memory = daemon.map(system::process_memory).unwrap_or_default();
-        for (kind, (times, total_ns)) in replay.times {
+        for (kind, (times, total_ns)) in std::mem::take(&mut replay.times) {
             match Calls::new(&times, total_ns) {
                 Ok(calls) => {
                     measured.calls.insert(kind.to_string(), calls);
@@ -291,14 +294,27 @@ impl Task {
         }
         if measured.verdict.is_none() && !measured.interrupted {
             let touched = proof::touched(self.script(), calls);
-            let proof = proof::check(
-                self.state,
-                &touched,
-                measured.daemon.as_ref(),
-                measured.disk_read_bytes,
-            );
+            let disk = proof::DiskReads {
+                client: measured.disk_read_bytes,
+                daemon: daemon.map(|pid| {
+                    let since_start = system::process_disk_read(pid);
+                    (since_start, since_start.saturating_sub(daemon_disk_before))
+                }),
+                is_persistent: self.backend.describe().capabilities.persistent,
+            };
+            let proof = proof::check(self.state, &touched, measured.daemon.as_ref(), &disk);
             if let Err(reason) = proof {
                 measured.note(Outcome::Infra, reason);
+            }
+            if self.holds_data() {
+                pulse.enter(SETUP_LIMIT);
+                if let Err(reason) = read_back(&root, &mut replay.model, &mut replay.scratch) {
+                    let cut = pulse.severed().map(|cut| format!("; {cut}"));
+                    let outcome = cut.as_ref().map_or(Outcome::WrongData, |_| Outcome::Hang);
+                    let cut = cut.unwrap_or_default();
+                    measured.note(outcome, format!("reading everything back: {reason}{cut}"));
+                }
+                pulse.leave();
             }
         }
         measured
@@ -394,6 +410,17 @@ impl<C: Clock> Replay<'_, C> {
         }
         (Outcome::Ok, String::new())
     }
+}
+
+/// Compares the whole workspace with the model: what was written has to be there, and nothing else.
+fn read_back(root: &Path, model: &mut Model, scratch: &mut Scratch) -> Result<(), String> {
+    let everything = FileOp::Search(WorkspacePath::root());
+    let expected = model.apply(&everything);
+    scratch.clear();
+    scratch.reserve(content_bytes(&expected));
+    let prepared = prepare(root, &everything, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
+    let observed = perform(&prepared, scratch);
+    verify(&everything, &expected, &observed, scratch)
 }
 
 /// Content that an operation is expected to return, in bytes.

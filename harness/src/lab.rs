@@ -73,6 +73,7 @@ impl Lab for Machine {
                         cpu: (plan.settings.placement == SHARED_CPU)
                             .then_some(self.cpu)
                             .flatten(),
+                        allow_other: false,
                     },
                     call_timeout: Duration::from_millis(plan.settings.call_timeout_ms),
                     interrupt: self.interrupt.clone(),

@@ -1,6 +1,6 @@
 //! Proving the cache state: what must have reached the daemon, or the disk, if the caches were empty.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reports::run::DaemonCounters;
 use workloads::definition::CacheState;
@@ -12,6 +12,8 @@ use workloads::script::{Call, FileOp, Script};
 pub struct Touched {
     /// Files with content whose content is read before it is written.
     pub read: usize,
+    /// Bytes of them that those first reads return.
+    pub read_bytes: u64,
     /// Directories that are listed.
     pub listed: usize,
     /// Files that are only asked for attributes.
@@ -20,24 +22,36 @@ pub struct Touched {
 
 /// What these calls of a script touch.
 pub fn touched(script: &Script, calls: &[Call]) -> Touched {
-    let mut untouched: BTreeSet<&WorkspacePath> = script
+    let mut untouched: BTreeMap<&WorkspacePath, u64> = script
         .files
         .iter()
         .filter(|(_, content)| !content.is_empty())
-        .map(|(path, _)| path)
+        .map(|(path, content)| (path, content.len() as u64))
         .collect();
     let mut touched = Touched::default();
     let mut listed = BTreeSet::new();
     let mut asked = BTreeSet::new();
     for op in calls.iter().flat_map(|call| &call.ops) {
         match op {
-            FileOp::Read(path) | FileOp::ReadAt { path, .. } | FileOp::ReadOpen { path, .. } => {
-                touched.read += usize::from(untouched.remove(path));
+            FileOp::Read(path) => {
+                if let Some(bytes) = untouched.remove(path) {
+                    touched.read += 1;
+                    touched.read_bytes += bytes;
+                }
+            }
+            FileOp::ReadAt { path, length, .. } | FileOp::ReadOpen { path, length, .. } => {
+                if let Some(bytes) = untouched.remove(path) {
+                    touched.read += 1;
+                    touched.read_bytes += bytes.min(*length as u64);
+                }
             }
             FileOp::Search(top) => {
-                let before = untouched.len();
-                untouched.retain(|path| !path.is_within(top));
-                touched.read += before - untouched.len();
+                untouched.retain(|path, bytes| {
+                    let is_found = path.is_within(top);
+                    touched.read += usize::from(is_found);
+                    touched.read_bytes += u64::from(is_found) * *bytes;
+                    !is_found
+                });
                 listed.insert(top);
             }
             FileOp::List { path, .. } | FileOp::Walk(path) => {
@@ -63,48 +77,68 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
     touched
 }
 
-/// Whether the caches can have been as empty as the state says.
+/// What came from disk, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskReads {
+    /// For the calling thread, during the timed calls.
+    pub client: u64,
+    /// For the daemon, if there is one: since it started, and during the timed calls.
+    pub daemon: Option<(u64, u64)>,
+    /// Whether the backend's files are on the disk at all.
+    pub is_persistent: bool,
+}
+
+/// Whether the caches can have been as empty, or as full, as the state says.
 ///
 /// # Errors
-/// What is missing from the proof.
+/// What speaks against it.
 pub fn check(
     state: CacheState,
     touched: &Touched,
     daemon: Option<&DaemonCounters>,
-    disk_read_bytes: u64,
+    disk: &DiskReads,
 ) -> Result<(), String> {
+    let name = state.name();
+    let unproved = |why: String| Err(format!("the state {name} is not proved: {why}"));
     if state == CacheState::Hot {
+        let bytes = disk.client + disk.daemon.map_or(0, |(_, timed)| timed);
+        if bytes > 0 {
+            return unproved(format!("{bytes} bytes came from disk"));
+        }
         return Ok(());
     }
-    let state = state.name();
     let Some(daemon) = daemon else {
-        if touched.read > 0 && disk_read_bytes == 0 {
-            return Err(format!(
-                "the state {state} is not proved: {} files were read, but nothing came from disk (is the scratch directory on a file system in memory?)",
-                touched.read
+        if disk.client < touched.read_bytes {
+            return unproved(format!(
+                "{} bytes of files were read for the first time, but only {} came from disk (is the scratch directory on a file system in memory?)",
+                touched.read_bytes, disk.client
             ));
         }
         return Ok(());
     };
+    if state == CacheState::Cold
+        && disk.is_persistent
+        && disk.daemon.is_some_and(|(since_start, _)| since_start == 0)
+    {
+        return unproved("the new daemon read nothing from disk".to_owned());
+    }
     let reads = daemon.count("read");
     if reads < touched.read as u64 {
-        return Err(format!(
-            "the state {state} is not proved: {} files were read, but the daemon was asked only {reads} times for content",
+        return unproved(format!(
+            "{} files were read, but the daemon was asked only {reads} times for content",
             touched.read
         ));
     }
     let listings = daemon.count("readdir") + daemon.count("readdirplus");
     if listings < touched.listed as u64 {
-        return Err(format!(
-            "the state {state} is not proved: {} directories were listed, but the daemon was asked only {listings} times",
+        return unproved(format!(
+            "{} directories were listed, but the daemon was asked only {listings} times",
             touched.listed
         ));
     }
     let names = daemon.count("lookup") + daemon.count("getattr") + listings;
     if touched.asked > 0 && names == 0 {
-        return Err(format!(
-            "the state {state} is not proved: the daemon was not asked for any name"
-        ));
+        return unproved(format!("the daemon was not asked for any name"));
     }
     Ok(())
 }
@@ -158,6 +192,7 @@ mod tests {
     fn only_the_first_touch_of_what_was_there_counts() {
         let expected = Touched {
             read: 2,
+            read_bytes: 2,
             listed: 1,
             asked: 1,
         };
@@ -168,8 +203,13 @@ mod tests {
     #[test]
     fn a_daemon_that_was_not_asked_proves_nothing() {
         let touched = touched(&script(), &script().calls);
+        let disk = DiskReads {
+            client: 0,
+            daemon: Some((8192, 0)),
+            is_persistent: true,
+        };
         let check =
-            |state, counts: &[(&str, u64)]| check(state, &touched, Some(&counted(counts)), 0);
+            |state, counts: &[(&str, u64)]| check(state, &touched, Some(&counted(counts)), &disk);
         assert!(check(CacheState::Hot, &[]).is_ok());
         let all = [("read", 2), ("readdir", 1), ("lookup", 3)];
         assert!(check(CacheState::Lukewarm, &all).is_ok());
@@ -185,8 +225,46 @@ mod tests {
     #[test]
     fn without_a_daemon_the_disk_must_have_been_read() {
         let touched = touched(&script(), &script().calls);
-        assert!(check(CacheState::Lukewarm, &touched, None, 4096).is_ok());
-        let reason = check(CacheState::Lukewarm, &touched, None, 0).unwrap_err();
-        assert!(reason.contains("nothing came from disk"), "{reason}");
+        let check = |client| {
+            let disk = DiskReads {
+                client,
+                ..DiskReads::default()
+            };
+            check(CacheState::Lukewarm, &touched, None, &disk)
+        };
+        assert!(check(4096).is_ok());
+        let reason = check(1).unwrap_err();
+        assert!(reason.contains("only 1 came from disk"), "{reason}");
+    }
+
+    #[test]
+    fn a_new_daemon_reads_its_store_from_disk() {
+        let touched = Touched::default();
+        let check = |since_start, is_persistent| {
+            let disk = DiskReads {
+                client: 0,
+                daemon: Some((since_start, 0)),
+                is_persistent,
+            };
+            check(CacheState::Cold, &touched, Some(&counted(&[])), &disk)
+        };
+        assert!(check(4096, true).is_ok());
+        assert!(check(0, false).is_ok());
+        assert!(check(0, true).is_err());
+    }
+
+    #[test]
+    fn what_is_hot_comes_from_no_disk() {
+        let check = |client, timed| {
+            let disk = DiskReads {
+                client,
+                daemon: Some((4096, timed)),
+                is_persistent: true,
+            };
+            check(CacheState::Hot, &Touched::default(), None, &disk)
+        };
+        assert!(check(0, 0).is_ok());
+        assert!(check(4096, 0).is_err());
+        assert!(check(0, 4096).is_err());
     }
 }

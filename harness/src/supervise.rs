@@ -83,6 +83,11 @@ impl Pulse {
         *self.lifeline.lock().unwrap_or_else(PoisonError::into_inner) = Some(lifeline);
     }
 
+    /// What it took to end a call is gone, or about to be: its process may soon be another one's number.
+    pub fn independent(&self) {
+        *self.lifeline.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// How the work was cut off, if it was.
     pub fn severed(&self) -> Option<Cut> {
         if !self.severed.load(Ordering::Acquire) {

@@ -42,7 +42,17 @@ pub fn process_memory(pid: u32) -> Memory {
 
 /// Bytes that the calling thread has had fetched from disk so far; 0 where the kernel does not say.
 pub fn thread_disk_read() -> u64 {
-    let io = fs::read_to_string("/proc/thread-self/io").unwrap_or_default();
+    disk_read("/proc/thread-self/io")
+}
+
+/// Bytes that a process has had fetched from disk so far, by all its threads; 0 where the kernel does
+/// not say.
+pub fn process_disk_read(pid: u32) -> u64 {
+    disk_read(&format!("/proc/{pid}/io"))
+}
+
+fn disk_read(file: &str) -> u64 {
+    let io = fs::read_to_string(file).unwrap_or_default();
     let line = io
         .lines()
         .find_map(|line| line.strip_prefix("read_bytes: "));

@@ -217,6 +217,7 @@ fn probes() -> (Vec<Probe>, Vec<Fault>) {
         detail: "exit 0".to_owned(),
     };
     let fault = |arm: &str| Fault {
+        killed: arm != "direct",
         v: SCHEMA_VERSION,
         scenario: "cron-kill".to_owned(),
         arm: arm.to_owned(),

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::Weak;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -55,12 +55,16 @@ pub fn ask(socket: &Path, command: Command) -> io::Result<Counters> {
     }
 }
 
-/// Listens at `socket` and answers until the process ends.
-pub(crate) fn listen(socket: &Path, mounted: Arc<Mounted>) -> io::Result<()> {
+/// Listens at `socket` and answers for as long as the mount lives. It does not keep the mount's store
+/// open: a store has to be closed in order when its mount ends.
+pub(crate) fn listen(socket: &Path, mounted: Weak<Mounted>) -> io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
     let serve = move || {
         for stream in listener.incoming().flatten() {
+            let Some(mounted) = mounted.upgrade() else {
+                break;
+            };
             if let Err(error) = answer(stream, &mounted) {
                 tracing::warn!(%error, "control socket");
             }
@@ -100,6 +104,8 @@ fn answer(mut stream: UnixStream, mounted: &Mounted) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::memory::MemoryStore;
     use crate::store::{Caller, Timestamp};
@@ -114,7 +120,7 @@ mod tests {
             now: Timestamp(0),
         };
         let mounted = Arc::new(Mounted::new(Arc::new(MemoryStore::new(&owner))));
-        listen(&socket, Arc::clone(&mounted)).unwrap();
+        listen(&socket, Arc::downgrade(&mounted)).unwrap();
         drop(mounted.recorder.start(super::super::Opcode::Read));
 
         let counters = ask(&socket, Command::Counters).unwrap();

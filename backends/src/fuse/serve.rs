@@ -161,7 +161,7 @@ pub fn serve(
         error,
     };
     if let Some(socket) = &options.control {
-        control::listen(socket, Arc::clone(&mounted)).map_err(session_error)?;
+        control::listen(socket, Arc::downgrade(&mounted)).map_err(session_error)?;
     }
     let front_end = FrontEnd::new(Arc::clone(&mounted));
     let mut session =

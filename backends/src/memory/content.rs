@@ -48,12 +48,19 @@ impl Content {
 
     /// Makes a range a hole, as far as whole chunks go, and zeros the rest of it.
     pub fn punch(&mut self, offset: u64, length: u64) {
-        for (index, within, length) in pieces(offset, length) {
-            if length as u64 == CHUNK {
+        let end = offset.saturating_add(length);
+        // By what is there, not by the range: a range may be larger than any memory.
+        let touched = self.chunks.range(offset / CHUNK..end.div_ceil(CHUNK));
+        let touched: Vec<u64> = touched.map(|(index, _)| *index).collect();
+        for index in touched {
+            let start = index * CHUNK;
+            let within = offset.saturating_sub(start) as usize;
+            let stop = (end - start).min(CHUNK) as usize;
+            if within == 0 && stop as u64 == CHUNK {
                 self.chunks.remove(&index);
             } else if let Some(chunk) = self.chunks.get_mut(&index) {
-                let end = chunk.len().min(within + length);
-                if let Some(range) = chunk.get_mut(within..end) {
+                let stop = chunk.len().min(stop);
+                if let Some(range) = chunk.get_mut(within..stop) {
                     range.fill(0);
                 }
             }

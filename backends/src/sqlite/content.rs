@@ -13,7 +13,7 @@ use crate::store::{Attr, Caller, Errno, Ino, Result};
 pub(super) const CHUNK: u64 = 32 * 1024;
 
 /// Bits of a chunk id that count the chunks of one file.
-const INDEX_BITS: u32 = 24;
+pub(super) const INDEX_BITS: u32 = 24;
 
 /// The largest file in bytes: 512 GiB.
 pub(super) const SIZE_MAX: u64 = CHUNK << INDEX_BITS;
@@ -157,16 +157,25 @@ pub(super) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Resul
     if offset >= end {
         return Ok(());
     }
-    for piece in pieces(offset, end - offset) {
-        let Some(mut bytes) = chunk(db, attr.ino, piece.index)? else {
+    // Whole chunks go at once, however many: a range may be larger than all that is stored.
+    let (first_whole, end_whole) = (offset.div_ceil(CHUNK), end / CHUNK);
+    if first_whole < end_whole {
+        delete(db, attr.ino, first_whole, end_whole - 1)?;
+    }
+    let mut edges = vec![offset / CHUNK, (end - 1) / CHUNK];
+    edges.dedup();
+    for index in edges {
+        let start = index * CHUNK;
+        let Some(mut bytes) = chunk(db, attr.ino, index)? else {
             continue;
         };
-        let stop = (piece.within + piece.length).min(bytes.len());
-        if piece.within == 0 && stop == bytes.len() {
-            delete(db, attr.ino, piece.index, piece.index)?;
-        } else if let Some(range) = bytes.get_mut(piece.within..stop) {
+        let stop = (end - start).min(bytes.len() as u64) as usize;
+        let within = offset.saturating_sub(start) as usize;
+        if within == 0 && stop == bytes.len() {
+            delete(db, attr.ino, index, index)?;
+        } else if let Some(range) = bytes.get_mut(within..stop) {
             range.fill(0);
-            put(db, attr.ino, piece.index, &bytes)?;
+            put(db, attr.ino, index, &bytes)?;
         }
     }
     attr.blocks = count_blocks(db, attr.ino)?;

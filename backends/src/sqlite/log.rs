@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -17,8 +18,12 @@ use crate::store::{Errno, Result, StoreError};
 /// Pages in the log after which it is copied into the database: 4 MiB.
 const CHECKPOINT_PAGES: i32 = 1000;
 
-/// Pages in the log after which the writer itself waits for a checkpoint: 256 MiB.
+/// Pages in the log after which the writer copies, too: 256 MiB. Whoever fills the log faster than the
+/// thread empties it has to wait for that. The log grows on while somebody else reads an old state of it.
 const CHECKPOINT_PAGES_MAX: i32 = 65_536;
+
+/// Pages by which the log has to grow before the writer tries again.
+const CHECKPOINT_PAGES_AGAIN: i32 = 8_192;
 
 /// The log file of a database, held open to be synced.
 ///
@@ -27,6 +32,9 @@ const CHECKPOINT_PAGES_MAX: i32 = 65_536;
 #[derive(Debug)]
 pub(super) struct Log {
     file: File,
+    /// A sync has failed: the kernel may have dropped what it could not write, and calls it clean
+    /// from then on, so no later sync can promise anything about it.
+    is_broken: AtomicBool,
     tally: Arc<Tally>,
 }
 
@@ -42,16 +50,29 @@ impl Log {
         File::open(dir.unwrap_or(Path::new(".")))
             .and_then(|dir| dir.sync_all())
             .map_err(|error| open::unreadable(path, &error))?;
-        Ok(Self { file, tally })
+        Ok(Self {
+            file,
+            is_broken: AtomicBool::new(false),
+            tally,
+        })
     }
 
     /// Makes every committed transaction durable: what is no longer in the log, a checkpoint has
     /// synced into the database before it left the log.
+    ///
+    /// # Errors
+    /// `EIO` if the disk reports one, and from then on always.
     pub(super) fn sync(&self) -> Result<()> {
+        if self.is_broken.load(Ordering::Acquire) {
+            let reason =
+                "an earlier sync of the log failed: nothing is durable until the next mount";
+            return Err(StoreError::storage(Errno::IO, reason));
+        }
         Tally::add(&self.tally.syncs);
-        self.file
-            .sync_data()
-            .map_err(|error| StoreError::storage(Errno::IO, format!("syncing the log: {error}")))
+        self.file.sync_data().map_err(|error| {
+            self.is_broken.store(true, Ordering::Release);
+            StoreError::storage(Errno::IO, format!("syncing the log: {error}"))
+        })
     }
 }
 
@@ -72,9 +93,15 @@ impl Checkpointer {
         // One pending wake-up is enough: a checkpoint takes all there is.
         let (wake, woken) = sync_channel(1);
         let hook_wake = wake.clone();
-        writer.wal_hook(Some(move |wal: &mut Wal, pages| {
-            if pages >= CHECKPOINT_PAGES_MAX {
-                if let Err(error) = wal.checkpoint_v2(CheckpointMode::RESTART) {
+        let mut next_own = CHECKPOINT_PAGES_MAX;
+        writer.wal_hook(Some(move |wal: &mut Wal, pages: i32| {
+            if pages < CHECKPOINT_PAGES_MAX {
+                next_own = CHECKPOINT_PAGES_MAX;
+            }
+            if pages >= next_own {
+                next_own = pages.saturating_add(CHECKPOINT_PAGES_AGAIN);
+                // Passive: it never waits for a reader.
+                if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
                     tracing::warn!(%error, pages, "the log cannot be emptied");
                 }
             } else if pages >= CHECKPOINT_PAGES {

@@ -13,6 +13,7 @@
 //!
 //! Files up to 512 GiB, 2³⁹ inodes. Space is allocated on write: `fallocate` reserves nothing.
 
+mod check;
 mod content;
 mod db;
 mod log;
@@ -31,6 +32,7 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT,
     RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
 };
+pub use check::{Checked, check};
 use db::{Db, Tally};
 use log::{Checkpointer, Log};
 pub use open::{OpenError, SCHEMA_VERSION};

@@ -22,7 +22,7 @@ pub(super) struct Name {
 }
 
 /// The slots that `name` may sit in: FNV-1a, 61 bits of it, so that a cookie is a positive `off_t`.
-fn slots(name: &[u8]) -> std::ops::Range<u64> {
+pub(super) fn slots(name: &[u8]) -> std::ops::Range<u64> {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

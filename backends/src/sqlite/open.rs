@@ -100,8 +100,11 @@ pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Checks what the file holds, and creates the tables in an empty one.
-pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+/// Whether the database is empty, and not yet a file system.
+///
+/// # Errors
+/// If it is something else, or newer than this ctxbench.
+pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let pragma = |name: &str| -> rusqlite::Result<i32> {
         connection.pragma_query_value(None, name, |row| row.get(0))
@@ -124,6 +127,13 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenEr
             found: version,
         });
     }
+    Ok(is_new)
+}
+
+/// Checks what the file holds, and creates the tables in an empty one.
+pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let wrong = |error: rusqlite::Error| unreadable(path, &error);
+    let is_new = identify(connection, path)?;
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(wrong)?;

@@ -42,6 +42,7 @@ fn measured_on(
             program: "/nonexistent".into(),
             patience: Duration::from_secs(1),
             cpu: None,
+            allow_other: false,
         },
         call_timeout: timeout,
         interrupt: Interrupt::never(),
@@ -108,6 +109,7 @@ impl Workspace for TamperedWorkspace {
             program: "/nonexistent".into(),
             patience: Duration::ZERO,
             cpu: None,
+            allow_other: false,
         };
         direct.open(&site).unwrap().lifeline()
     }

@@ -129,6 +129,7 @@ fn by_harness(
             program: std::env::current_exe()?,
             patience: Duration::from_secs(20),
             cpu: cpu::last()?,
+            allow_other: false,
         },
         call_timeout: Duration::from_secs(10),
         interrupt: interrupt.clone(),

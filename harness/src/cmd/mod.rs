@@ -1,7 +1,9 @@
 //! The command line: one file a verb.
 
 mod calibrate;
+mod check_store;
 mod claims;
+mod conform;
 mod decide;
 mod doctor;
 mod list;
@@ -33,6 +35,8 @@ enum Verb {
     Doctor(doctor::Doctor),
     Calibrate(calibrate::Calibrate),
     Mount(mount::Mount),
+    Conform(conform::Conform),
+    CheckStore(check_store::CheckStore),
     Trace(trace::TraceVerb),
 }
 
@@ -48,6 +52,8 @@ impl Arguments {
             Verb::Doctor(doctor) => doctor.run(),
             Verb::Calibrate(calibrate) => calibrate.run(),
             Verb::Mount(mount) => mount.run(),
+            Verb::Conform(conform) => conform.run(),
+            Verb::CheckStore(check) => check.run(),
             Verb::Trace(trace) => trace.run(),
         }
     }

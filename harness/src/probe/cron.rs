@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use backends::backend::Site;
 use reports::run::{Fault, Outcome, SCHEMA_VERSION};
 
 use super::{Prober, STEP_LIMIT};
@@ -28,6 +29,9 @@ const MOMENTS: [Moment; 4] = [
 
 /// Records that a start writes before it is hit.
 const RECORDS: u64 = 20;
+
+/// Records that a start may write while it is being hit, at most.
+const RECORDS_MAX: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
@@ -57,81 +61,94 @@ pub(super) fn run(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Fault>> {
     }
     pulse.enter(STEP_LIMIT);
     let site = prober.site("cron")?;
-    let mut acknowledged = 0;
     let mut faults: Vec<Fault> = Vec::new();
-    for moment in MOMENTS {
-        pulse.enter(STEP_LIMIT);
-        let started = Instant::now();
-        let opened = prober.backend.open(&site);
-        let mut workspace = match opened {
-            Ok(workspace) => workspace,
-            Err(error) => {
-                if let Some(last) = faults.last_mut() {
-                    last.recovered = false;
-                    last.detail += &format!("; the next start failed: {error}");
-                }
-                return Ok(faults);
-            }
-        };
-        pulse.depend_on(workspace.lifeline());
-        let recovery = started.elapsed();
-        if let Some(last) = faults.last_mut() {
-            settle(last, workspace.root(), acknowledged, recovery);
+    let mut acknowledged = Vec::new();
+    for moment in MOMENTS.map(Some).into_iter().chain([None]) {
+        if let Err(error) = start(prober, pulse, &site, moment, &mut faults, &mut acknowledged) {
+            // Before the first kill it is not a fault that was survived badly: nothing was tested.
+            let Some(last) = faults.last_mut() else {
+                return Err(error);
+            };
+            last.recovered = false;
+            last.outcome = Outcome::Errno;
+            last.detail += &format!("; the next start failed: {error}");
+            break;
         }
-        let records = workspace.root().join("records");
-        fs::create_dir_all(&records)?;
-        let sync = moment != Moment::BeforeSync;
-        let mut failed_calls = 0;
-        for number in acknowledged..acknowledged + RECORDS {
-            write_record(&records, number, sync)?;
-        }
-        acknowledged += RECORDS;
-        let was_killed = if moment == Moment::Writing {
-            let (killed, more, failed) =
-                kill_while_writing(&mut *workspace, &records, acknowledged)?;
-            acknowledged += more;
-            failed_calls += failed;
-            killed
-        } else {
-            workspace.kill()?
-        };
-        // What the caller sees of it before it gives up.
-        if fs::metadata(&records).is_err() {
-            failed_calls += 1;
-        }
-        drop(workspace);
-        let detail = if was_killed {
-            moment.words()
-        } else {
-            "there is no daemon to kill"
-        };
-        faults.push(Fault {
-            v: SCHEMA_VERSION,
-            scenario: SCENARIO.to_owned(),
-            arm: prober.arm.clone(),
-            outcome: Outcome::Ok,
-            detail: detail.to_owned(),
-            recovered: false,
-            recovery_ms: 0,
-            acknowledged,
-            lost: 0,
-            failed_calls,
-        });
     }
-    pulse.enter(STEP_LIMIT);
-    let started = Instant::now();
-    let workspace = prober.backend.open(&site)?;
-    pulse.depend_on(workspace.lifeline());
-    if let Some(last) = faults.last_mut() {
-        settle(last, workspace.root(), acknowledged, started.elapsed());
-    }
-    workspace.close()?;
     pulse.leave();
     Ok(faults)
 }
 
-/// Notes how the caller came back, and what was lost.
-fn settle(fault: &mut Fault, root: &Path, acknowledged: u64, recovery: Duration) {
+/// One start by cron: looks at what is there, writes more, and is hit, unless it is the last.
+fn start(
+    prober: &Prober,
+    pulse: &Pulse,
+    site: &Site,
+    moment: Option<Moment>,
+    faults: &mut Vec<Fault>,
+    acknowledged: &mut Vec<u64>,
+) -> io::Result<()> {
+    pulse.enter(STEP_LIMIT);
+    let started = Instant::now();
+    let mut workspace = prober.backend.open(site)?;
+    pulse.depend_on(workspace.lifeline());
+    if let Some(last) = faults.last_mut() {
+        settle(last, workspace.root(), acknowledged, started.elapsed());
+    }
+    let Some(moment) = moment else {
+        return workspace.close();
+    };
+    let records = workspace.root().join("records");
+    fs::create_dir_all(&records)?;
+    let sync = moment != Moment::BeforeSync;
+    // No number twice, whatever was lost: a record that is written again would hide it.
+    let first = faults.len() as u64 * RECORDS_MAX;
+    let mut written: Vec<u64> = (first..first + RECORDS).collect();
+    for number in &written {
+        write_record(&records, *number, sync)?;
+    }
+    let mut failed_calls = 0;
+    let killed = if moment == Moment::Writing {
+        let next = first + RECORDS;
+        let (killed, more, failed) = kill_while_writing(&mut *workspace, &records, next)?;
+        written.extend(next..next + more);
+        failed_calls += failed;
+        killed
+    } else {
+        workspace.kill()?
+    };
+    // Without a daemon, what is killed is the caller: nothing goes on running.
+    pulse.independent();
+    // What the caller sees of it before it gives up.
+    if fs::metadata(&records).is_err() {
+        failed_calls += 1;
+    }
+    drop(workspace);
+    let detail = if killed {
+        moment.words()
+    } else {
+        "there is no daemon to kill"
+    };
+    faults.push(Fault {
+        v: SCHEMA_VERSION,
+        scenario: SCENARIO.to_owned(),
+        arm: prober.arm.clone(),
+        outcome: Outcome::Ok,
+        detail: detail.to_owned(),
+        killed,
+        recovered: false,
+        recovery_ms: 0,
+        acknowledged: written.len() as u64,
+        lost: 0,
+        failed_calls,
+    });
+    acknowledged.extend(written);
+    Ok(())
+}
+
+/// Notes how the caller came back, and what was lost: each record counts for the kill that it did not
+/// survive.
+fn settle(fault: &mut Fault, root: &Path, acknowledged: &mut Vec<u64>, recovery: Duration) {
     fault.recovered = true;
     fault.recovery_ms = recovery.as_millis() as u64;
     let records = root.join("records");
@@ -139,7 +156,9 @@ fn settle(fault: &mut Fault, root: &Path, acknowledged: u64, recovery: Duration)
         fs::read_to_string(records.join(record_name(*number)))
             .is_ok_and(|text| text == record_text(*number))
     };
-    fault.lost = (0..acknowledged).filter(|number| !is_whole(number)).count() as u64;
+    let before = acknowledged.len();
+    acknowledged.retain(is_whole);
+    fault.lost = (before - acknowledged.len()) as u64;
 }
 
 /// Kills the daemon a few milliseconds into a stream of writes: whether there was one to kill, how

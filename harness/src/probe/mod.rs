@@ -77,6 +77,7 @@ impl Prober {
             program: self.program.clone(),
             patience: Duration::from_secs(20),
             cpu: None,
+            allow_other: false,
         })
     }
 
@@ -98,6 +99,7 @@ impl Prober {
             arm: self.arm.clone(),
             outcome: Outcome::Infra,
             detail: detail.to_owned(),
+            killed: false,
             recovered: false,
             recovery_ms: 0,
             acknowledged: 0,

@@ -22,25 +22,37 @@ pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
     let file = workspace.root().join(NAME);
     std::fs::write(&file, TEXT)?;
     let mut probes = Vec::new();
-    let mut note = |name: &str, result: Result<String, String>| {
+    let judge = |name: &str, result: Result<String, String>| {
         let (outcome, detail) = match result {
             Ok(text) if text == TEXT => (Outcome::Ok, "the text as it was written".to_owned()),
             Ok(text) => (Outcome::WrongData, format!("{} other bytes", text.len())),
             Err(problem) => (Outcome::Errno, problem),
         };
-        probes.push(prober.probe("visible", name, outcome, detail));
+        prober.probe("visible", name, outcome, detail)
     };
     let cat = || run(Command::new("cat").arg(&file), &site.dir);
 
-    note("a file, by cat, while in use", cat());
-    let counted = match workspace.counters()? {
-        Some(counters) if counters.requests() > 0 => Ok(TEXT.to_owned()),
-        Some(_) => Err("nothing was counted".to_owned()),
-        None => Err("nothing counts what is asked of it".to_owned()),
+    probes.push(judge("a file, by cat, while in use", cat()));
+    let (outcome, detail) = match workspace.counters()? {
+        Some(counters) if counters.requests() > 0 => (
+            Outcome::Ok,
+            format!("{} requests, by kind", counters.requests()),
+        ),
+        Some(_) => (Outcome::Errno, "nothing was counted".to_owned()),
+        None => (
+            Outcome::Errno,
+            "nothing counts what is asked of it".to_owned(),
+        ),
     };
-    note("how often it was asked for what", counted);
+    probes.push(prober.probe(
+        "visible",
+        "how often it was asked for what",
+        outcome,
+        detail,
+    ));
     workspace.kill()?;
-    note("a file, by cat, after its daemon was killed", cat());
+    pulse.independent();
+    probes.push(judge("a file, by cat, after its daemon was killed", cat()));
     // What the kill left behind is taken down by the next daemon, in order.
     drop(workspace);
     pulse.enter(STEP_LIMIT);
@@ -57,7 +69,7 @@ pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
         Some((program, arguments)) => run(Command::new(program).args(arguments), &site.dir)
             .map(|text| text.replace("\n\n\n", "\n\n").trim_end().to_owned() + "\n"),
     };
-    note(OFFLINE, offline);
+    probes.push(judge(OFFLINE, offline));
     pulse.leave();
     Ok(probes)
 }

@@ -1,6 +1,6 @@
 //! Comparing what an operation returned with what the model says. Never under the clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use rustix::io::Errno;
@@ -89,8 +89,12 @@ fn same_entries(
     scratch: &Scratch,
 ) -> Result<(), String> {
     let seen = &scratch.entries[place.clone()];
+    let mut names = BTreeSet::new();
     for entry in seen {
         let name = text(scratch, &entry.name);
+        if !names.insert(entry_bytes(scratch, entry)) {
+            return Err(format!("lists {name} twice"));
+        }
         match (expected.get(name.as_ref()), entry) {
             (Some(Entry::Directory), Seen { is_dir: true, .. }) => {}
             (
@@ -121,10 +125,12 @@ fn same_files(
     let files = scratch.entries[place.clone()]
         .iter()
         .filter(|entry| !entry.is_dir);
-    let mut count = 0;
+    let mut paths = BTreeSet::new();
     for file in files {
-        count += 1;
         let path = text(scratch, &file.name);
+        if !paths.insert(entry_bytes(scratch, file)) {
+            return Err(format!("finds {path} twice"));
+        }
         let path = op.path().join(&path).map_err(|error| error.to_string())?;
         match expected.get(&path) {
             None => return Err(format!("finds {path}, which should not be there")),
@@ -133,7 +139,7 @@ fn same_files(
                 .map_err(|what| format!("{path}: {what}"))?,
         }
     }
-    same_count(expected.len(), count)
+    same_count(expected.len(), paths.len())
 }
 
 fn same_count(expected: usize, seen: usize) -> Result<(), String> {
@@ -142,6 +148,10 @@ fn same_count(expected: usize, seen: usize) -> Result<(), String> {
     } else {
         Err(format!("returns {seen} entries instead of {expected}"))
     }
+}
+
+fn entry_bytes<'a>(scratch: &'a Scratch, entry: &Seen) -> &'a [u8] {
+    &scratch.names[entry.name.clone()]
 }
 
 fn text<'a>(scratch: &'a Scratch, name: &Range<usize>) -> std::borrow::Cow<'a, str> {

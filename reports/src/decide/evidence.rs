@@ -245,7 +245,8 @@ impl Evidence<'_> {
             .faults
             .iter()
             .filter(|fault| fault.scenario == "cron-kill" && fault.arm == arm)
-            .filter(|fault| fault.outcome == Outcome::Ok)
+            // A backend that did not come back is the answer; one that could not be tried is none.
+            .filter(|fault| !matches!(fault.outcome, Outcome::Infra | Outcome::Skipped))
             .collect();
         if faults.is_empty() {
             return None;
@@ -265,7 +266,11 @@ impl Evidence<'_> {
         Some(Counted {
             number: sum(&number),
             words: format!(
-                "{} kills: {recovered} recovered by itself within {slowest} ms, {failed} calls failed, {lost} of {acknowledged} acknowledged records lost",
+                "{}: {recovered} of {} starts found it usable within {slowest} ms, {failed} calls failed, {lost} of {acknowledged} acknowledged records lost",
+                match faults.iter().filter(|fault| fault.killed).count() {
+                    0 => "no daemon to kill".to_owned(),
+                    kills => format!("{kills} kills"),
+                },
                 faults.len()
             ),
         })

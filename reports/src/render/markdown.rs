@@ -17,12 +17,8 @@ pub(super) fn markdown(parts: &[Part]) -> String {
                 text.push('\n');
             }
             Part::Table(head, rows) => {
-                text += &line(head);
-                text += &line(&vec!["---".to_owned(); head.len()]);
-                for row in rows {
-                    text += &line(row);
-                }
-                text.push('\n');
+                let head: Vec<&str> = head.iter().map(String::as_str).collect();
+                text += &format!("{}\n", markdown_table(&head, rows));
             }
             Part::Chart(stem, shows) => text += &format!("![{shows}](charts/{stem}.svg)\n\n"),
             Part::Folded(summary, parts) => {
@@ -35,7 +31,17 @@ pub(super) fn markdown(parts: &[Part]) -> String {
     text
 }
 
-fn line(cells: &[String]) -> String {
+/// A table in Markdown.
+pub fn markdown_table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = line(head);
+    text += &line(&vec!["---"; head.len()]);
+    for row in rows {
+        text += &line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    text
+}
+
+fn line(cells: &[&str]) -> String {
     let cells: Vec<_> = cells
         .iter()
         .map(|cell| cell.replace('|', "\\|").replace('\n', " "))

@@ -11,4 +11,5 @@ mod text;
 
 pub use excerpt::splice;
 pub use files::{Report, WriteError, write};
+pub use markdown::markdown_table;
 pub use text::{count, decision_table, percent, ratio, table, time};

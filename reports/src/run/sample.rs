@@ -92,7 +92,8 @@ pub struct Sample {
     /// What reached the daemon during the timed calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon: Option<DaemonCounters>,
-    /// Processor time during the timed calls.
+    /// Processor time from the first timed call to the last, with everything between them: checking
+    /// results, reading counters, operations that are not timed.
     pub cpu: Cpu,
     /// The daemon's memory at the end of the timed calls.
     pub memory: Memory,
@@ -264,13 +265,15 @@ pub struct Fault {
     pub outcome: Outcome,
     /// What was seen, in a sentence.
     pub detail: String,
+    /// Whether there was a daemon to kill.
+    pub killed: bool,
     /// Whether the backend came back by the caller's next try, without anyone's help.
     pub recovered: bool,
     /// From the caller's next try to usable files, in milliseconds.
     pub recovery_ms: u64,
-    /// Records that were acknowledged before the fault.
+    /// Records that were acknowledged since the fault before this one.
     pub acknowledged: u64,
-    /// Of those, the ones that were gone afterwards.
+    /// Acknowledged records that were there before the fault, and gone afterwards.
     pub lost: u64,
     /// Calls that failed between the fault and the recovery.
     pub failed_calls: u64,

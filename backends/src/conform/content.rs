@@ -1,0 +1,199 @@
+//! Bytes: sizes, holes, ranges, memory maps.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use memmap2::MmapMut;
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+
+use super::check::{Check, Shortfall, did, must, refused, same};
+use super::names::read;
+use super::{Feature, Place};
+
+const MIB: u64 = 1 << 20;
+
+pub(super) const FEATURES: &[Feature] = &[
+    Feature::new("content", "truncate by path and by descriptor", |place| {
+        did("creating", fs::write(place.at("a"), "0123456789"))?;
+        let file = did("opening", File::options().write(true).open(place.at("a")))?;
+        did("cutting", file.set_len(4))?;
+        same("content", read(&place.at("a"))?, "0123".to_owned())?;
+        did("extending", file.set_len(6))?;
+        same("content", read(&place.at("a"))?, "0123\0\0".to_owned())?;
+        did("truncate by path", nix::unistd::truncate(&place.at("a"), 2))?;
+        same("content", read(&place.at("a"))?, "01".to_owned())?;
+        refused(
+            "truncating a directory",
+            nix::unistd::truncate(&place.dir, 0),
+            Errno::ISDIR,
+        )
+    }),
+    Feature::new(
+        "content",
+        "overwriting in the middle of a file open for reading",
+        |place| {
+            did("creating", fs::write(place.at("a"), "0123456789"))?;
+            let reader = did("opening", File::open(place.at("a")))?;
+            same("before", at(&reader, 0, 10)?, b"0123456789".to_vec())?;
+            let writer = did("opening", File::options().write(true).open(place.at("a")))?;
+            did("writing", writer.write_all_at(b"XY", 4))?;
+            same("after", at(&reader, 0, 10)?, b"0123XY6789".to_vec())
+        },
+    ),
+    Feature::new("content", "large files: 3 MB byte for byte", |place| {
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 % 251) as u8).collect();
+        did("writing", fs::write(place.at("large"), &bytes))?;
+        let back = did("reading", fs::read(place.at("large")))?;
+        must(back == bytes, || "other bytes came back")
+    }),
+    Feature::new(
+        "content",
+        "sparse files: holes read as zeros and take no space",
+        |place| {
+            let file = created(place, "sparse")?;
+            did(
+                "writing at 5 GiB",
+                file.write_all_at(b"end", 5 * 1024 * MIB),
+            )?;
+            let meta = did("stat", file.metadata())?;
+            same("size", meta.len(), 5 * 1024 * MIB + 3)?;
+            same(
+                "bytes at the hole's end",
+                at(&file, 5 * 1024 * MIB - 1, 4)?,
+                b"\0end".to_vec(),
+            )?;
+            same("bytes in the hole", at(&file, 4096 * MIB, 3)?, vec![0; 3])?;
+            must(meta.blocks() * 512 < MIB, || {
+                format!("{} blocks are allocated", meta.blocks())
+            })
+        },
+    ),
+    Feature::new("content", "`SEEK_DATA` and `SEEK_HOLE`", |place| {
+        let file = created(place, "sparse")?;
+        did("writing", file.write_all_at(b"data", 8 * MIB))?;
+        did("extending", file.set_len(16 * MIB))?;
+        let data = did("SEEK_DATA", seek(&file, SeekFrom::Data(0)))?;
+        must((4 * MIB..=8 * MIB).contains(&data), || {
+            format!("data begins at {data}, not {}", 8 * MIB)
+        })?;
+        let hole = did("SEEK_HOLE", seek(&file, SeekFrom::Hole(8 * MIB)))?;
+        must(hole > 8 * MIB && hole < 12 * MIB, || {
+            format!("the hole begins at {hole}, after {}", 8 * MIB)
+        })?;
+        refused(
+            "beyond the end",
+            seek(&file, SeekFrom::Data(17 * MIB)),
+            Errno::NXIO,
+        )
+    }),
+    Feature::new(
+        "content",
+        "fallocate: reserve, with and without size",
+        |place| {
+            let file = created(place, "a")?;
+            did(
+                "reserving",
+                fallocate(&file, FallocateFlags::empty(), 0, MIB),
+            )?;
+            same("size", did("stat", file.metadata())?.len(), MIB)?;
+            did(
+                "reserving",
+                fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 2 * MIB),
+            )?;
+            same("size", did("stat", file.metadata())?.len(), MIB)
+        },
+    ),
+    Feature::new("content", "fallocate: punch a hole, zero a range", ranges),
+    Feature::new("content", "mmap: shared writes reach the file", mapped),
+    Feature::new(
+        "content",
+        "mmap: writes by others show in the map",
+        |place| {
+            did("creating", fs::write(place.at("a"), "0123456789"))?;
+            let file = did(
+                "opening",
+                File::options().read(true).write(true).open(place.at("a")),
+            )?;
+            let map = map(&file)?;
+            same("before", map[..4].to_vec(), b"0123".to_vec())?;
+            did("writing", file.write_all_at(b"abcd", 0))?;
+            same("after", map[..4].to_vec(), b"abcd".to_vec())
+        },
+    ),
+    Feature::new("content", "statfs has room and a name length", |place| {
+        let fs = did("statvfs", rustix::fs::statvfs(&place.dir))?;
+        same("longest name", fs.f_namemax, 255)?;
+        must(fs.f_blocks >= fs.f_bfree && fs.f_bavail > 0, || {
+            format!(
+                "{} of {} blocks free, {} available",
+                fs.f_bfree, fs.f_blocks, fs.f_bavail
+            )
+        })
+    }),
+];
+
+fn created(place: &Place, name: &str) -> Result<File, Shortfall> {
+    let mut options = File::options();
+    let options = options.create_new(true).read(true).write(true);
+    did("creating", options.open(place.at(name)))
+}
+
+fn at(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Shortfall> {
+    let mut bytes = vec![0xaa; length];
+    did("reading", file.read_exact_at(&mut bytes, offset))?;
+    Ok(bytes)
+}
+
+fn ranges(place: &Place) -> Check {
+    let mut file = created(place, "a")?;
+    did("writing", file.write_all(&vec![b'x'; MIB as usize]))?;
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    did("punching", fallocate(&file, punch, 100_000, 300_000))?;
+    same("before the hole", at(&file, 99_999, 2)?, b"x\0".to_vec())?;
+    same("after the hole", at(&file, 399_999, 2)?, b"\0x".to_vec())?;
+    did(
+        "zeroing",
+        fallocate(&file, FallocateFlags::ZERO_RANGE, MIB - 10, 20),
+    )?;
+    same(
+        "size after zeroing past the end",
+        did("stat", file.metadata())?.len(),
+        MIB + 10,
+    )?;
+    same(
+        "zeroed",
+        at(&file, MIB - 11, 21)?,
+        [b"x".to_vec(), vec![0; 20]].concat(),
+    )
+}
+
+fn map(file: &File) -> Result<MmapMut, Shortfall> {
+    // SAFETY: the file was made for this check alone; it is not truncated while the map lives, and a
+    // byte that changes under the map is what the check looks for.
+    #[allow(unsafe_code)]
+    let map = unsafe { MmapMut::map_mut(file) };
+    did("mapping", map)
+}
+
+fn mapped(place: &Place) -> Check {
+    did("creating", fs::write(place.at("a"), vec![b'x'; 10_000]))?;
+    let file = did(
+        "opening",
+        File::options().read(true).write(true).open(place.at("a")),
+    )?;
+    let mut map = map(&file)?;
+    map[5000..5005].copy_from_slice(b"hello");
+    same(
+        "read after the store",
+        at(&file, 4999, 7)?,
+        b"xhellox".to_vec(),
+    )?;
+    did("msync", map.flush())?;
+    drop(map);
+    drop(file);
+    let text = read(&place.at("a"))?;
+    same("after closing", &text[4999..5006], "xhellox")?;
+    same("size", text.len(), 10_000)
+}

@@ -1,0 +1,157 @@
+//! Listings while they change, and nodes that are neither files nor directories.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+
+use rustix::fs::{CWD, Dev, FileType, Mode, mknodat};
+use rustix::io::Errno;
+
+use super::check::{Check, Shortfall, did, must, refused, same};
+use super::{Feature, Place};
+
+/// More than fits into one reply of a listing.
+const ENTRIES: usize = 2_000;
+
+pub(super) const FEATURES: &[Feature] = &[
+    Feature::new(
+        "listing",
+        "2,000 entries, each once, with type and inode",
+        |place| {
+            fill(place)?;
+            did("creating", fs::create_dir(place.at("sub")))?;
+            let mut count = 0;
+            for entry in did("listing", fs::read_dir(&place.dir))? {
+                let entry = did("listing", entry)?;
+                let meta = did("stat", entry.metadata())?;
+                same("inode", entry.ino(), meta.ino())?;
+                let kind = did("type", entry.file_type())?;
+                same("is a directory", kind.is_dir(), meta.is_dir())?;
+                count += 1;
+            }
+            same("entries", count, ENTRIES + 1)
+        },
+    ),
+    Feature::new("listing", "while entries are added", |place| {
+        fill(place)?;
+        let seen = list(place, |at| {
+            did("creating", fs::write(place.at(&format!("new{at}")), ""))
+        })?;
+        each_once(seen, |_| true)
+    }),
+    Feature::new("listing", "while entries are removed", |place| {
+        fill(place)?;
+        let seen = list(place, |at| {
+            let name = format!("{:04}", (at * 7) % ENTRIES);
+            // It may have been removed before.
+            let _ = fs::remove_file(place.at(&name));
+            Ok(())
+        })?;
+        let left = |name: &str| place.at(name).exists();
+        each_once(seen, left)
+    }),
+    Feature::new("listing", "removing everything that is listed", |place| {
+        fill(place)?;
+        for entry in did("listing", fs::read_dir(&place.dir))? {
+            let path = did("listing", entry)?.path();
+            did("removing", fs::remove_file(path))?;
+        }
+        same(
+            "entries left",
+            did("listing", fs::read_dir(&place.dir))?.count(),
+            0,
+        )
+    }),
+    Feature::new(
+        "directories",
+        "only empty ones are removed, and not as files",
+        |place| {
+            did("creating", fs::create_dir_all(place.at("dir/in")))?;
+            refused(
+                "removing a full one",
+                fs::remove_dir(place.at("dir")),
+                Errno::NOTEMPTY,
+            )?;
+            refused(
+                "unlinking one",
+                fs::remove_file(place.at("dir")),
+                Errno::ISDIR,
+            )?;
+            refused(
+                "creating one again",
+                fs::create_dir(place.at("dir")),
+                Errno::EXIST,
+            )?;
+            did("removing", fs::remove_dir(place.at("dir/in")))?;
+            did("removing", fs::remove_dir(place.at("dir")))
+        },
+    ),
+    Feature::new("directories", "300 levels deep", |place| {
+        let mut path = place.dir.clone();
+        for _ in 0..300 {
+            path.push("d");
+        }
+        did("creating", fs::create_dir_all(&path))?;
+        did("writing", fs::write(path.join("file"), "deep"))?;
+        did("removing", fs::remove_dir_all(place.at("d")))
+    }),
+    Feature::new("special", "named pipes and sockets", |place| {
+        let mode = Mode::RUSR | Mode::WUSR;
+        let made = mknodat(CWD, place.at("pipe"), FileType::Fifo, mode, Dev::default());
+        did("creating a pipe", made)?;
+        did("binding a socket", UnixListener::bind(place.at("s")))?;
+        let kind = |name| {
+            did(
+                "stat",
+                fs::symlink_metadata(place.at(name)).map(|meta| meta.file_type()),
+            )
+        };
+        must(
+            kind("pipe")?.is_fifo() && kind("s")?.is_socket(),
+            || "they are of another type",
+        )
+    }),
+];
+
+fn fill(place: &Place) -> Check {
+    for number in 0..ENTRIES {
+        did("creating", fs::write(place.at(&format!("{number:04}")), ""))?;
+    }
+    Ok(())
+}
+
+/// How often each name of [`fill`] is listed, while `meanwhile` is called after each tenth entry.
+fn list(
+    place: &Place,
+    meanwhile: impl Fn(usize) -> Check,
+) -> Result<BTreeMap<String, usize>, Shortfall> {
+    let mut seen = BTreeMap::new();
+    for (at, entry) in did("listing", fs::read_dir(&place.dir))?.enumerate() {
+        let name = did("listing", entry)?
+            .file_name()
+            .to_string_lossy()
+            .into_owned();
+        if !name.starts_with("new") {
+            *seen.entry(name).or_insert(0) += 1;
+        }
+        // Endless if what is added is listed and adds more: that may happen, but not for ever.
+        must(at < 3 * ENTRIES, || "the listing does not end")?;
+        if at % 10 == 0 {
+            meanwhile(at)?;
+        }
+    }
+    Ok(seen)
+}
+
+/// That every name that was there all the time was listed exactly once.
+fn each_once(seen: BTreeMap<String, usize>, there: impl Fn(&str) -> bool) -> Check {
+    for number in 0..ENTRIES {
+        let name = format!("{number:04}");
+        let times = seen.get(&name).copied().unwrap_or(0);
+        must(times == 1 || (times == 0 && !there(&name)), || {
+            format!("{name} was listed {times} times")
+        })?;
+    }
+    Ok(())
+}

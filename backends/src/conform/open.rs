@@ -1,0 +1,141 @@
+//! The flags of `open`.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::symlink;
+use std::thread;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+
+use super::check::{Check, did, must, refused, same};
+use super::names::read;
+use super::{Feature, Place};
+
+pub(super) const FEATURES: &[Feature] = &[
+    Feature::new(
+        "open",
+        "`O_EXCL`: one of many wins, a dangling link does not count",
+        exclusive,
+    ),
+    Feature::new(
+        "open",
+        "`O_APPEND`: no line lost between four writers",
+        appends,
+    ),
+    Feature::new("open", "`O_TRUNC`, and write without truncating", |place| {
+        did("creating", fs::write(place.at("a"), "0123456789"))?;
+        let mut file = did("opening", File::options().write(true).open(place.at("a")))?;
+        did("writing", file.write_all(b"abc"))?;
+        same("content", read(&place.at("a"))?, "abc3456789".to_owned())?;
+        did("truncating", File::create(place.at("a")))?;
+        same("content", read(&place.at("a"))?, String::new())
+    }),
+    Feature::new(
+        "open",
+        "`O_DIRECTORY` of a file, writing a directory",
+        |place| {
+            did("creating", fs::write(place.at("a"), ""))?;
+            let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+            let opened = openat(CWD, place.at("a"), flags, Mode::empty());
+            refused("opening a file as a directory", opened, Errno::NOTDIR)?;
+            let opened = File::options().write(true).open(&place.dir);
+            refused("opening a directory to write", opened, Errno::ISDIR)
+        },
+    ),
+    Feature::new("open", "`O_SYNC` and `O_DSYNC` writes", |place| {
+        for (name, flags) in [("sync", OFlags::SYNC), ("dsync", OFlags::DSYNC)] {
+            let flags = flags | OFlags::CREATE | OFlags::WRONLY;
+            let file = did("opening", openat(CWD, place.at(name), flags, Mode::RWXU))?;
+            did("writing", File::from(file).write_all(b"durable"))?;
+            same("content", read(&place.at(name))?, "durable".to_owned())?;
+        }
+        Ok(())
+    }),
+    Feature::new(
+        "open",
+        "`fsync`, `fdatasync`, and `fsync` of a directory",
+        |place| {
+            let mut file = did("creating", File::create(place.at("a")))?;
+            did("writing", file.write_all(b"durable"))?;
+            did("fdatasync", file.sync_data())?;
+            did("fsync", file.sync_all())?;
+            let dir = did("opening the directory", File::open(&place.dir))?;
+            did("fsync of the directory", dir.sync_all())
+        },
+    ),
+    Feature::new(
+        "open",
+        "`O_TMPFILE`: a file that never had a name",
+        |place| {
+            let flags = OFlags::TMPFILE | OFlags::RDWR;
+            let file = did("opening", openat(CWD, &place.dir, flags, Mode::RWXU))?;
+            did("writing", File::from(file).write_all(b"nameless"))?;
+            same(
+                "entries",
+                did("listing", fs::read_dir(&place.dir))?.count(),
+                0,
+            )
+        },
+    ),
+];
+
+fn exclusive(place: &Place) -> Check {
+    let path = place.at("lock");
+    let create = || File::options().write(true).create_new(true).open(&path);
+    let won = thread::scope(|scope| {
+        let racers: Vec<_> = (0..4).map(|_| scope.spawn(create)).collect();
+        // A racer only opens a file: it cannot panic.
+        let results = racers.into_iter().map(|racer| racer.join());
+        results.filter(|result| matches!(result, Ok(Ok(_)))).count()
+    });
+    same("winners of four", won, 1)?;
+    refused("creating again", create(), Errno::EXIST)?;
+    did("linking", symlink("missing", place.at("dangling")))?;
+    let dangling = File::options()
+        .write(true)
+        .create_new(true)
+        .open(place.at("dangling"));
+    refused("creating through a dangling link", dangling, Errno::EXIST)
+}
+
+fn appends(place: &Place) -> Check {
+    const WRITERS: usize = 4;
+    const LINES: usize = 50;
+    let path = place.at("log");
+    let write = |writer: usize| -> io::Result<()> {
+        let mut file = File::options().append(true).create(true).open(&path)?;
+        for line in 0..LINES {
+            file.write_all(format!("writer {writer} line {line}\n").as_bytes())?;
+        }
+        Ok(())
+    };
+    let results: Vec<io::Result<()>> = thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| scope.spawn(move || write(writer)))
+            .collect();
+        let lost = || Err(io::Error::other("the writer panicked"));
+        writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap_or_else(|_| lost()))
+            .collect()
+    });
+    for result in results {
+        did("appending", result)?;
+    }
+    let text = read(&path)?;
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let whole = |line: &&str| line.starts_with("writer ") && line.contains(" line ");
+    must(
+        lines.len() == WRITERS * LINES && lines.iter().all(whole),
+        || {
+            format!(
+                "{} of {} lines are there whole",
+                lines.len(),
+                WRITERS * LINES
+            )
+        },
+    )
+}

@@ -1,0 +1,220 @@
+//! Whether a database holds a whole file system: what `fsck` is to a disk.
+//!
+//! Nothing is changed, and a mounted database can be checked too: all is read in one transaction.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::content::{CHUNK, INDEX_BITS};
+use super::names::slots;
+use super::nodes::unsigned;
+use super::open::{OpenError, identify, unreadable};
+
+/// How many findings of one kind are told one by one.
+const SHOWN: usize = 10;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// What is wrong, in words; empty for a whole file system.
+    pub problems: Vec<String>,
+    /// Inodes that were looked at.
+    pub inodes: u64,
+    /// Names that were looked at.
+    pub names: u64,
+    /// Pieces of content that were looked at.
+    pub chunks: u64,
+    /// Inodes without a name: open files of a mount, or what a crash left; the next mount frees them.
+    pub orphans: u64,
+}
+
+/// A rule: what is wrong with each row that the query finds. The row's first column says which.
+struct Rule {
+    wrong: &'static str,
+    query: &'static str,
+}
+
+/// Mode bits in octal: type 0170000, directory 0040000 = 16384, file 0100000 = 32768, link 0120000 = 40960.
+const RULES: &[Rule] = &[
+    Rule {
+        wrong: "the root is not a directory that holds itself",
+        query: "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM inode WHERE ino = 1 AND mode & 61440 = 16384 AND parent = 1)",
+    },
+    Rule {
+        wrong: "an inode has an unknown type",
+        query: "SELECT ino FROM inode WHERE mode & 61440 NOT IN (4096, 8192, 16384, 24576, 32768, 40960, 49152)",
+    },
+    Rule {
+        wrong: "a name leads to no inode",
+        query: "SELECT quote(name) || ' in ' || parent FROM dirent d WHERE NOT EXISTS (SELECT 1 FROM inode i WHERE i.ino = d.ino)",
+    },
+    Rule {
+        wrong: "a name is in something that is no directory",
+        query: "SELECT quote(name) || ' in ' || parent FROM dirent d WHERE NOT EXISTS (SELECT 1 FROM inode i WHERE i.ino = d.parent AND i.mode & 61440 = 16384)",
+    },
+    Rule {
+        wrong: "a name shows another type than its inode has",
+        query: "SELECT quote(d.name) || ' in ' || d.parent FROM dirent d JOIN inode i USING (ino) WHERE d.mode <> i.mode & 61440",
+    },
+    Rule {
+        wrong: "a name stands twice in a directory",
+        query: "SELECT quote(name) || ' in ' || parent FROM dirent GROUP BY parent, name HAVING count(*) > 1",
+    },
+    Rule {
+        wrong: "a file counts other links than it has names",
+        query: "SELECT i.ino FROM inode i LEFT JOIN (SELECT ino, count(*) AS names FROM dirent GROUP BY ino) USING (ino) WHERE i.mode & 61440 <> 16384 AND i.nlink <> coalesce(names, 0)",
+    },
+    Rule {
+        wrong: "a directory counts other links than 2 and its subdirectories",
+        query: "SELECT i.ino FROM inode i LEFT JOIN (SELECT parent AS ino, count(*) AS below FROM dirent WHERE mode = 16384 GROUP BY parent) USING (ino) WHERE i.mode & 61440 = 16384 AND i.nlink <> 0 AND i.nlink <> 2 + coalesce(below, 0)",
+    },
+    Rule {
+        wrong: "a directory without links has names in it",
+        query: "SELECT i.ino FROM inode i WHERE i.mode & 61440 = 16384 AND i.nlink = 0 AND EXISTS (SELECT 1 FROM dirent d WHERE d.parent = i.ino)",
+    },
+    Rule {
+        wrong: "a directory has not exactly one name, in the directory it says it is in",
+        query: "SELECT i.ino FROM inode i LEFT JOIN dirent d ON d.ino = i.ino WHERE i.mode & 61440 = 16384 AND i.ino <> 1 AND i.nlink <> 0 GROUP BY i.ino HAVING count(d.ino) <> 1 OR max(d.parent) <> i.parent",
+    },
+    Rule {
+        wrong: "a directory cannot be reached from the root",
+        query: "WITH RECURSIVE reached (ino) AS (SELECT 1 UNION SELECT d.ino FROM reached JOIN dirent d ON d.parent = reached.ino WHERE d.mode = 16384) SELECT ino FROM inode WHERE mode & 61440 = 16384 AND nlink <> 0 AND ino NOT IN reached",
+    },
+    Rule {
+        wrong: "a symbolic link's size is not its target's, or something else has a target",
+        query: "SELECT ino FROM inode WHERE (mode & 61440 = 40960) <> (target IS NOT NULL) OR (target IS NOT NULL AND size <> length(target))",
+    },
+    Rule {
+        wrong: "an extended attribute belongs to no inode",
+        query: "SELECT ino FROM xattr x WHERE NOT EXISTS (SELECT 1 FROM inode i WHERE i.ino = x.ino)",
+    },
+];
+
+/// Looks at everything in the database at `path`.
+///
+/// # Errors
+/// See [`OpenError`], if it is no ctxbench file system or cannot be read. What is wrong inside one is
+/// not an error but a problem.
+pub fn check(path: &Path) -> Result<Checked, OpenError> {
+    // Without this, a missing file would be "unable to open database file".
+    std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    let wrong = |error: rusqlite::Error| unreadable(path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
+    identify(&connection, path)?;
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Deferred)
+        .map_err(wrong)?;
+    check_all(&transaction).map_err(wrong)
+}
+
+fn check_all(db: &Connection) -> rusqlite::Result<Checked> {
+    let count = |sql| db.query_row(sql, (), |row| row.get(0)).map(unsigned);
+    let mut checked = Checked {
+        problems: Vec::new(),
+        inodes: count("SELECT count(*) FROM inode")?,
+        names: count("SELECT count(*) FROM dirent")?,
+        chunks: count("SELECT count(*) FROM chunk")?,
+        orphans: count("SELECT count(*) FROM inode WHERE nlink = 0")?,
+    };
+    let problems = &mut checked.problems;
+    note(problems, "SQLite finds the file damaged", integrity(db)?);
+    for rule in RULES {
+        let mut statement = db.prepare(rule.query)?;
+        let rows = statement.query_map((), |row| {
+            Ok(match row.get_ref(0)? {
+                rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+                other => String::from_utf8_lossy(other.as_bytes().unwrap_or_default()).into_owned(),
+            })
+        })?;
+        note(problems, rule.wrong, rows.collect::<Result<_, _>>()?);
+    }
+    note(
+        problems,
+        "a name sits where a look-up does not find it",
+        misplaced(db)?,
+    );
+    content(db, problems)?;
+    Ok(checked)
+}
+
+/// Adds the first findings of a kind, and how many more there are.
+fn note(problems: &mut Vec<String>, wrong: &str, found: Vec<String>) {
+    let more = found.len().saturating_sub(SHOWN);
+    problems.extend(
+        found
+            .iter()
+            .take(SHOWN)
+            .map(|which| format!("{wrong}: {which}")),
+    );
+    if more > 0 {
+        problems.push(format!("{wrong}: and {more} more"));
+    }
+}
+
+fn integrity(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = db.prepare("PRAGMA integrity_check")?;
+    let rows = statement.query_map((), |row| row.get::<_, String>(0))?;
+    let lines: Vec<String> = rows.collect::<Result<_, _>>()?;
+    Ok(lines.into_iter().filter(|line| line != "ok").collect())
+}
+
+fn misplaced(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = db.prepare("SELECT parent, slot, name FROM dirent")?;
+    let mut rows = statement.query(())?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let name: Vec<u8> = row.get(2)?;
+        let slot = unsigned(row.get(1)?);
+        if !slots(&name).contains(&slot) {
+            let parent: i64 = row.get(0)?;
+            let name = String::from_utf8_lossy(&name);
+            found.push(format!("{name:?} in {parent}: slot {slot}"));
+        }
+    }
+    Ok(found)
+}
+
+/// Content belongs to files, stays within their size, and is counted in their blocks.
+fn content(db: &Connection, problems: &mut Vec<String>) -> rusqlite::Result<()> {
+    let mut statement = db.prepare(
+        "SELECT c.id >> ?1, c.id & ?2, length(c.bytes), i.mode, i.size
+         FROM chunk c LEFT JOIN inode i ON i.ino = c.id >> ?1",
+    )?;
+    let mut rows = statement.query([i64::from(INDEX_BITS), (1 << INDEX_BITS) - 1])?;
+    let (mut lost, mut outside) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        let ino: i64 = row.get(0)?;
+        let (index, length) = (unsigned(row.get(1)?), unsigned(row.get(2)?));
+        let mode: Option<u32> = row.get(3)?;
+        if mode.is_none_or(|mode| mode & 0o170_000 != 0o100_000) {
+            lost.push(format!("piece {index} of {ino}"));
+            continue;
+        }
+        let size = unsigned(row.get(4)?);
+        if length > CHUNK || index * CHUNK + length > size {
+            outside.push(format!(
+                "piece {index} of {ino}: {length} bytes, size {size}"
+            ));
+        }
+    }
+    note(problems, "content belongs to no file", lost);
+    note(
+        problems,
+        "content reaches past the end of its file",
+        outside,
+    );
+    let mut statement = db.prepare(
+        "SELECT i.ino, i.blocks, coalesce(held, 0) FROM inode i LEFT JOIN
+           (SELECT id >> ?1 AS ino, sum((length(bytes) + 4095) / 4096 * 8) AS held FROM chunk GROUP BY 1)
+         USING (ino) WHERE i.blocks <> coalesce(held, 0)",
+    )?;
+    let rows = statement.query_map([INDEX_BITS], |row| {
+        let (ino, says, held): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(format!("{ino}: {says}, not {held}"))
+    })?;
+    let found = rows.collect::<Result<_, _>>()?;
+    note(problems, "a file counts other blocks than it has", found);
+    Ok(())
+}
