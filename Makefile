@@ -2,8 +2,8 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-# rustup's own place, for a shell that was open before Rust was installed.
-export PATH := $(PATH):$(HOME)/.cargo/bin
+# rustup's own place first: a distribution's cargo may be too old to read Cargo.toml.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'

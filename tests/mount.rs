@@ -5,14 +5,15 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{CTXBENCH, Mount, Scratch, can_mount, is_root, mounts_under, run, stderr, wait_for};
-use rustix::fs::{CWD, RenameFlags, XattrFlags, getxattr, listxattr, renameat_with, setxattr};
+use common::{
+    CTXBENCH, Mount, Scratch, can_mount, is_root, mounts_under, run, stderr, stdout, wait_for,
+};
 use rustix::process::Signal;
 
 #[test]
@@ -189,147 +190,76 @@ fn a_database_is_mounted_once() {
     mount.end();
 }
 
-/// What agents' tools expect of any directory; run on a mount and on the file system below.
-fn behaves_like_a_file_system(dir: &Path) {
-    let at = |name: &str| dir.join(name);
-
-    // An unlinked file lives on for those who have it open.
-    let mut file = File::options()
-        .create_new(true)
-        .read(true)
-        .write(true)
-        .open(at("gone"))
-        .unwrap();
-    file.write_all(b"still here").unwrap();
-    fs::remove_file(at("gone")).unwrap();
-    fs::write(at("gone"), "another").unwrap();
-    file.seek(SeekFrom::Start(0)).unwrap();
-    let mut text = String::new();
-    file.read_to_string(&mut text).unwrap();
-    assert_eq!(text, "still here");
-    file.write_all(b", and grows").unwrap();
-    assert_eq!(file.metadata().unwrap().len(), 21);
-    assert_eq!(file.metadata().unwrap().nlink(), 0);
-    drop(file);
-    assert_eq!(fs::read_to_string(at("gone")).unwrap(), "another");
-
-    // Links of both kinds.
-    fs::write(at("a"), "one").unwrap();
-    fs::hard_link(at("a"), at("b")).unwrap();
-    symlink("a", at("c")).unwrap();
-    fs::write(at("c"), "two").unwrap();
-    assert_eq!(fs::read_to_string(at("b")).unwrap(), "two");
-    assert_eq!(fs::metadata(at("a")).unwrap().nlink(), 2);
-    assert_eq!(fs::read_link(at("c")).unwrap(), Path::new("a"));
-
-    // Renames with flags.
-    fs::write(at("x"), "x").unwrap();
-    fs::write(at("y"), "y").unwrap();
-    let rename = |flags| renameat_with(CWD, at("x"), CWD, at("y"), flags);
-    assert_eq!(
-        rename(RenameFlags::NOREPLACE).unwrap_err(),
-        rustix::io::Errno::EXIST
-    );
-    rename(RenameFlags::EXCHANGE).unwrap();
-    assert_eq!(fs::read_to_string(at("x")).unwrap(), "y");
-    rename(RenameFlags::empty()).unwrap();
-    assert_eq!(fs::read_to_string(at("y")).unwrap(), "y");
-    assert!(!at("x").exists());
-
-    // Holes.
-    let sparse = File::create(at("sparse")).unwrap();
-    sparse.write_all_at(b"end", 10 << 20).unwrap();
-    let meta = sparse.metadata().unwrap();
-    assert_eq!(meta.len(), (10 << 20) + 3);
-    assert!(meta.blocks() * 512 < 1 << 20, "{} blocks", meta.blocks());
-    let mut bytes = [1; 4];
-    File::open(at("sparse"))
-        .unwrap()
-        .read_exact_at(&mut bytes, (10 << 20) - 1)
-        .unwrap();
-    assert_eq!(&bytes, b"\0end");
-
-    // Extended attributes.
-    setxattr(at("a"), "user.ctx.tag", b"important", XattrFlags::CREATE).unwrap();
-    let mut value = [0; 64];
-    let length = getxattr(at("a"), "user.ctx.tag", &mut value[..]).unwrap();
-    assert_eq!(&value[..length], b"important");
-    let length = listxattr(at("a"), &mut value[..]).unwrap();
-    assert_eq!(&value[..length], b"user.ctx.tag\0");
-
-    // Appends and overwrites keep what is around them; truncation takes it away.
-    let mut log = File::options()
-        .append(true)
-        .create(true)
-        .open(at("log"))
-        .unwrap();
-    for line in 0..100 {
-        writeln!(log, "line {line}").unwrap();
-    }
-    let log = File::options().write(true).open(at("log")).unwrap();
-    log.write_all_at(b"LINE", 0).unwrap();
-    log.set_len(14).unwrap();
-    assert_eq!(fs::read_to_string(at("log")).unwrap(), "LINE 0\nline 1\n");
-    log.set_len(16).unwrap();
-    assert_eq!(fs::read(at("log")).unwrap(), b"LINE 0\nline 1\n\0\0");
-
-    // Attributes.
-    fs::set_permissions(at("log"), fs::Permissions::from_mode(0o600)).unwrap();
-    assert_eq!(
-        fs::metadata(at("log")).unwrap().permissions().mode() & 0o7777,
-        0o600
-    );
-    let then = std::time::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
-    log.set_modified(then).unwrap();
-    assert_eq!(fs::metadata(at("log")).unwrap().modified().unwrap(), then);
-    assert_eq!(
-        File::open(at("y".repeat(256).as_str()))
-            .unwrap_err()
-            .raw_os_error(),
-        Some(rustix::io::Errno::NAMETOOLONG.raw_os_error())
-    );
-
-    // A directory larger than one reply, listed while it changes.
-    fs::create_dir(at("many")).unwrap();
-    for number in 0..1500 {
-        fs::write(at("many").join(format!("{number:04}")), "").unwrap();
-    }
-    let mut seen = 0;
-    for (number, entry) in fs::read_dir(at("many")).unwrap().enumerate() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        seen += usize::from(!name.starts_with("new"));
-        if number % 100 == 0 {
-            fs::write(at("many").join(format!("new{number}")), "").unwrap();
-        }
-    }
-    assert_eq!(seen, 1500);
-    assert_eq!(fs::metadata(at("many")).unwrap().nlink(), 2);
-    fs::remove_dir_all(at("many")).unwrap();
-    assert!(!at("many").exists());
-
-    // A file larger than one request.
-    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n * 7 % 251) as u8).collect();
-    fs::write(at("large"), &large).unwrap();
-    assert!(fs::read(at("large")).unwrap() == large);
-    File::open(at("large")).unwrap().sync_all().unwrap();
-    File::open(dir).unwrap().sync_all().unwrap();
+/// The features that `ctxbench conform` finds failing, by line of its table.
+fn failing(output: &Output) -> Vec<String> {
+    let table = stdout(output);
+    let lines = table.lines().filter(|line| line.contains("FAILS"));
+    lines.map(str::to_owned).collect()
 }
 
 #[test]
-fn every_mount_behaves_like_the_file_system_below() {
-    let scratch = Scratch::new();
-    behaves_like_a_file_system(&scratch.dir("direct"));
+fn mounts_do_what_programs_expect_of_a_file_system() {
+    let direct = run(["conform", "direct"]);
+    assert!(failing(&direct).is_empty(), "{}", stdout(&direct));
     if !can_mount() {
         return;
     }
     for backend in ["memory", "sqlite"] {
-        for threads in ["1", "4"] {
-            let dir = scratch.dir(&format!("{backend}-{threads}"));
-            let mount = Mount::new(backend, &dir, &["--threads", threads]);
-            behaves_like_a_file_system(&dir);
-            mount.end();
+        let output = run(["conform", backend]);
+        let failing = failing(&output);
+        // FUSE_TMPFILE is what `fuser` does not speak.
+        assert!(
+            failing.len() == 1 && failing[0].contains("`O_TMPFILE`"),
+            "{}",
+            stdout(&output)
+        );
+        assert_eq!(output.status.code(), Some(1));
+        if is_root() {
+            let table = stdout(&output);
+            let skipped = table.lines().filter(|line| line.contains("skipped"));
+            let expected = skipped.filter(|line| !line.starts_with("two mounts"));
+            assert_eq!(expected.count(), 0, "{table}");
         }
     }
+}
+
+#[test]
+fn one_thread_serves_as_well_as_four() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for threads in ["1", "4"] {
+        let dir = scratch.dir(&format!("sqlite-{threads}"));
+        let mount = Mount::new("sqlite", &dir, &["--threads", threads]);
+        let output = run(["conform".as_ref(), "--path".as_ref(), dir.as_os_str()]);
+        assert_eq!(failing(&output).len(), 1, "{}", stdout(&output));
+        mount.end();
+        let db = scratch.path().join(format!("sqlite-{threads}.db"));
+        let checked = run(["check-store".as_ref(), db.as_os_str()]);
+        assert!(checked.status.success(), "{}", stdout(&checked));
+    }
+}
+
+#[test]
+fn a_foreign_directory_is_tried_and_left_as_it_was() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("theirs");
+    let path = dir.to_string_lossy().into_owned();
+    let output = run([
+        "conform",
+        "--path",
+        &path,
+        "--also",
+        &path,
+        "--only",
+        "two mounts",
+    ]);
+    assert!(output.status.success(), "{}", stdout(&output));
+    assert_eq!(stdout(&output).matches(" works").count(), 3);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+    let unknown = run(["conform", "floppy"]);
+    assert!(stderr(&unknown).contains("there is no backend `floppy`"));
 }
 
 #[test]
@@ -383,7 +313,7 @@ fn other_users_are_kept_out() {
 }
 
 /// Runs a script as nobody in a mount namespace of its own, in which `/dev/fuse` has the given mode.
-fn as_nobody_with_fuse(scratch: &Scratch, mode: &str, script: &str) -> std::process::Output {
+fn as_nobody_with_fuse(scratch: &Scratch, mode: &str, script: &str) -> Output {
     let node = scratch.path().join("fuse");
     let setup = format!(
         "mknod {node} c 10 229 && chmod {mode} {node} && mount --bind {node} /dev/fuse && \
@@ -417,12 +347,7 @@ fn a_user_who_is_not_root_mounts_through_fusermount3() {
          kill -INT $!; wait $!; grep -c $PWD/ctx /proc/mounts || true; cat err >&2",
     );
     assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(
-        common::stdout(&output),
-        "hello\nnobody\n0\n",
-        "{}",
-        stderr(&output)
-    );
+    assert_eq!(stdout(&output), "hello\nnobody\n0\n", "{}", stderr(&output));
 }
 
 #[test]

@@ -133,13 +133,16 @@ fn a_run_measures_every_cell_reports_and_decides() {
             .as_u64()
             .unwrap_or(0)
     };
-    // Exact: hot, the kernel answers by itself; lukewarm, every file is looked up once, and the directory.
+    // Hot, the kernel answers by itself; lukewarm, every file is looked up once, and the directory unless
+    // the kernel kept that one: it lets go of directories only after what was in them.
     assert_eq!(
         daemon("sqlite", "hot", "lookup") + daemon("sqlite", "hot", "getattr"),
         0
     );
-    assert_eq!(daemon("sqlite", "lukewarm", "lookup"), 257);
-    assert_eq!(daemon("memory", "lukewarm", "lookup"), 257);
+    for arm in ["sqlite", "memory"] {
+        let lookups = daemon(arm, "lukewarm", "lookup");
+        assert!((256..=257).contains(&lookups), "{arm}: {lookups}");
+    }
     assert!(daemon("null", "hot", "lookup") >= 512);
 
     let probes = fs::read_to_string(out.join("probes.jsonl")).unwrap();
@@ -280,8 +283,10 @@ fn a_killed_run_takes_its_daemons_with_it() {
     wait_for("a daemon", || !daemons_of(child.id()).is_empty());
     child.kill().unwrap();
     child.wait().unwrap();
+    // `fusectl` is the killed process's own; the next run takes it down.
     wait_for("the daemons to unmount", || {
-        mounts_under(scratch.path()).is_empty()
+        let mut left = mounts_under(scratch.path()).into_iter();
+        left.all(|mount| mount.ends_with("fusectl"))
     });
     // And to end, or they would write into the scratch directory while it is removed.
     wait_for("the daemons to end", || {
@@ -290,6 +295,23 @@ fn a_killed_run_takes_its_daemons_with_it() {
         let mut lines = processes.map(|p| fs::read(p.path().join("cmdline")).unwrap_or_default());
         !lines.any(|line| String::from_utf8_lossy(&line).contains(place))
     });
+    let again = scratch.path().join("again");
+    let one = [
+        "--backend",
+        "direct",
+        "--workload",
+        "micro/stat",
+        "--rounds",
+        "1",
+    ];
+    let output = ctxbench(["run", "--no-probes", "--policy", "none", "--state", "hot"])
+        .args(one)
+        .arg("--out")
+        .arg(again)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(mounts_under(scratch.path()).is_empty());
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use backends::sqlite::{OpenError, SqliteStore};
-use backends::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
+use backends::sqlite::{OpenError, SqliteStore, check};
+use backends::store::{Allocate, Caller, Change, Kind, NewNode, ROOT, Store, Timestamp};
 
 const OWNER: Caller = Caller {
     uid: 0,
@@ -200,4 +200,85 @@ fn several_threads_see_one_file_system() {
         })
         .unwrap();
     assert_eq!(count, 200);
+}
+
+#[test]
+fn a_check_finds_what_is_damaged_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fs.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "a", &vec![7; 100_000]);
+    write_file(&store, "b", b"small");
+    store.link(&OWNER, 2, ROOT, b"c").unwrap();
+    // While it is open, and after.
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    drop(store);
+    let whole = check(&path).unwrap();
+    assert_eq!(whole.problems, Vec::<String>::new());
+    assert_eq!((whole.inodes, whole.names, whole.orphans), (3, 3, 0));
+
+    for (damage, found) in [
+        ("DELETE FROM inode WHERE ino = 3", "leads to no inode"),
+        (
+            "UPDATE inode SET nlink = 5 WHERE ino = 2",
+            "counts other links",
+        ),
+        (
+            "UPDATE inode SET nlink = 9 WHERE ino = 1",
+            "2 and its subdirectories",
+        ),
+        ("UPDATE inode SET size = 10 WHERE ino = 2", "past the end"),
+        (
+            "UPDATE inode SET blocks = 0 WHERE ino = 2",
+            "counts other blocks",
+        ),
+        (
+            "UPDATE inode SET mode = 16877 WHERE ino = 3",
+            "another type",
+        ),
+        ("UPDATE inode SET parent = 7 WHERE ino = 1", "root"),
+        (
+            "UPDATE dirent SET slot = slot + 100 WHERE ino = 3",
+            "look-up does not find",
+        ),
+        (
+            "INSERT INTO xattr VALUES (77, x'61', x'62')",
+            "extended attribute",
+        ),
+        (
+            "INSERT INTO chunk VALUES (77 << 24, x'00')",
+            "belongs to no file",
+        ),
+    ] {
+        let copy = dir.path().join("damaged.db");
+        std::fs::copy(&path, &copy).unwrap();
+        let connection = rusqlite::Connection::open(&copy).unwrap();
+        assert!(connection.execute(damage, ()).unwrap() > 0, "{damage}");
+        drop(connection);
+        let problems = check(&copy).unwrap().problems;
+        assert!(
+            problems.iter().any(|problem| problem.contains(found)),
+            "{damage}: {problems:?}"
+        );
+    }
+    assert!(check(&dir.path().join("missing.db")).is_err());
+}
+
+#[test]
+fn ranges_larger_than_the_file_are_punched_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("fs.db")).unwrap();
+    write_file(&store, "a", &vec![7; 100_000]);
+    let size = Change {
+        size: Some(400 << 30),
+        ..Change::default()
+    };
+    store.setattr(&OWNER, 2, &size).unwrap();
+    store
+        .fallocate(&OWNER, 2, Allocate::PunchHole, 10, 399 << 30)
+        .unwrap();
+    let mut bytes = Vec::new();
+    store.read(2, 0, 20, &mut bytes).unwrap();
+    assert_eq!(bytes, [vec![7; 10], vec![0; 10]].concat());
+    assert_eq!(store.getattr(2).unwrap().blocks, 64);
 }

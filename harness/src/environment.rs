@@ -6,6 +6,7 @@ use std::path::Path;
 
 use backends::fuse::connection::{fusectl, mount_of};
 use reports::run::{Environment, SCHEMA_VERSION};
+use sha2::{Digest, Sha256};
 
 /// Version and commit of this binary.
 pub fn ctxbench() -> String {
@@ -14,6 +15,14 @@ pub fn ctxbench() -> String {
         env!("CARGO_PKG_VERSION"),
         env!("CTXBENCH_COMMIT")
     )
+}
+
+/// SHA-256 of the running binary: two builds of one commit with changes are two things.
+fn binary_sha256() -> io::Result<String> {
+    let mut digest = Sha256::new();
+    digest.update(fs::read("/proc/self/exe")?);
+    let bytes = digest.finalize();
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Looks at the machine.
@@ -73,6 +82,7 @@ pub fn environment(scratch: &Path) -> io::Result<Environment> {
             },
             env!("CTXBENCH_RUSTC")
         ),
+        binary_sha256: binary_sha256()?,
         load: read("/proc/loadavg")
             .split(' ')
             .take(3)

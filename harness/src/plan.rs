@@ -52,6 +52,8 @@ pub struct Inputs<'a> {
     pub can_drop_caches: bool,
     /// When the plan is made, in UTC.
     pub created: String,
+    /// The command line that plans the same run.
+    pub command: String,
     /// Version and commit of this binary.
     pub ctxbench: String,
 }
@@ -65,6 +67,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         essay: inputs.suite.essay.trim().to_owned(),
         created: inputs.created.clone(),
         ctxbench: inputs.ctxbench.clone(),
+        command: inputs.command.clone(),
         seed: inputs.seed,
         rounds: inputs.suite.rounds,
         probes: inputs.suite.probes,
@@ -152,10 +155,13 @@ fn planned_workload(
     result_tokens: &BTreeMap<String, u64>,
 ) -> PlannedWorkload {
     let script = &workload.script;
-    let mut turns = script.think_ms.clone();
-    turns.sort_unstable();
+    let turns = &script.think_ms;
     PlannedWorkload {
         name: workload.name.clone(),
+        file: workload
+            .file
+            .as_ref()
+            .map(|file| file.display().to_string()),
         essay: workload.essay.clone(),
         sha256: workload.sha256.clone(),
         states,
@@ -166,7 +172,7 @@ fn planned_workload(
             .collect(),
         not_replayed: script.not_replayed.clone(),
         result_tokens: result_tokens.get(&workload.name).copied(),
-        turn_ms: turns.get(turns.len() / 2).copied(),
+        session_ms: (!turns.is_empty()).then(|| turns.iter().sum()),
         turns: (!turns.is_empty()).then_some(turns.len() as u64),
     }
 }
@@ -307,6 +313,7 @@ states = ["hot"]
             policy: None,
             can_drop_caches,
             created: "now".to_owned(),
+            command: "ctxbench run".to_owned(),
             ctxbench: "test".to_owned(),
         })
     }

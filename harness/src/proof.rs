@@ -138,7 +138,7 @@ pub fn check(
     }
     let names = daemon.count("lookup") + daemon.count("getattr") + listings;
     if touched.asked > 0 && names == 0 {
-        return unproved(format!("the daemon was not asked for any name"));
+        return unproved("the daemon was not asked for any name".to_owned());
     }
     Ok(())
 }

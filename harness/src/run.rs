@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use reports::run::{Plan, RunError, Sample, Writer};
+use reports::run::{Outcome, Plan, RunError, Sample, Writer};
+use rustix::io::Errno;
 
 use crate::interrupt::Interrupt;
 use crate::lab::Lab;
@@ -15,6 +16,8 @@ pub enum Ended {
     Complete,
     /// The user ended it; it can be resumed.
     Interrupted,
+    /// There is no room left for workspaces, with what failed.
+    ScratchFull(String),
     /// Results could not be written any more; those before are readable.
     CannotRecord(RunError),
 }
@@ -48,6 +51,13 @@ pub fn run(
         let Some(sample) = lab.measure(plan, &block) else {
             return Ended::Interrupted;
         };
+        if sample.outcome == Outcome::Setup
+            && let Some(reason) = &sample.reason
+            && reason.contains(&Errno::NOSPC.to_string())
+        {
+            // Every block after it would fail alike, and say nothing about a backend.
+            return Ended::ScratchFull(reason.clone());
+        }
         if let Err(error) = writer.sample(&sample) {
             return Ended::CannotRecord(error);
         }
@@ -59,7 +69,7 @@ pub fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reports::run::{Environment, Outcome, Run, SCHEMA_VERSION};
+    use reports::run::{Environment, Run, SCHEMA_VERSION};
     use std::path::Path;
 
     /// A lab that answers every block with a sample of its own, until it is told to stop.

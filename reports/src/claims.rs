@@ -6,7 +6,7 @@ use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::input::{InputError, parse_toml};
-use crate::stats::Interval;
+use crate::stats::{Interval, MIN_ROUNDS};
 use crate::summary::Summary;
 
 static CLAIMS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/claims");
@@ -166,7 +166,7 @@ impl Test {
         let Some(interval) = cell.interval else {
             return (
                 Standing::Open,
-                format!("{place}: one block says nothing about spread"),
+                format!("{place}: fewer than {MIN_ROUNDS} blocks say too little about spread"),
             );
         };
         let Interval { low, high } = interval.map(|ns| ns / 1e6);

@@ -12,6 +12,9 @@ use crate::stats::{Comparison, Interval, compare, earned, interval_of_mean, log_
 /// The metric that sums all calls of a session.
 pub const MAKESPAN: &str = "makespan";
 
+/// The arm that every other daemon is held against, too: the same front end over memory.
+pub const FLOOR: &str = "memory";
+
 /// Everything that follows from a run's samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
@@ -58,7 +61,10 @@ pub struct Cell {
     pub max_ns: u64,
     /// Against the baseline; `None` for the baseline itself.
     pub against_baseline: Option<Comparison>,
-    /// Requests that reached the daemon for each call of the workload; `None` where nothing counts them.
+    /// Against the [`FLOOR`] arm, for other arms with a daemon; judged by the same noise floor.
+    pub against_floor: Option<Comparison>,
+    /// Requests that reached the daemon for each call; `None` where nothing counts them, or where the
+    /// workload makes calls of several kinds and the counters cannot tell whose they were.
     pub requests_per_call: Option<f64>,
 }
 
@@ -81,6 +87,11 @@ pub struct Noise {
     pub twins: Vec<TwinCell>,
     /// Cells whose twins are called different when judged by the floor of the others.
     pub called_different: usize,
+    /// Cells whose twins' interval does not hold 1; one in a hundred is expected.
+    pub excluding_one: usize,
+    /// The median, over all cells, of the ratio above 1 that a twin would have to differ by to be
+    /// called different four times out of five.
+    pub median_detectable: Option<f64>,
 }
 
 /// The twins in one cell.
@@ -123,8 +134,9 @@ pub struct Cost {
     pub daemon_cpu_ns: f64,
     /// The most memory that the daemon had resident, in bytes.
     pub daemon_peak_bytes: u64,
-    /// From the daemon's start to a usable mount, in nanoseconds: the median.
-    pub ready_ns: u64,
+    /// From the start of the daemon to a usable mount, in nanoseconds, block by block. Where caches are
+    /// cold it is started on the files that are there, else on nothing.
+    pub ready_ns: Vec<u64>,
     /// The store's own counts, for each call.
     pub store_counts: BTreeMap<String, f64>,
 }
@@ -150,6 +162,15 @@ impl Ending {
         let ok = self.calls.get(&Outcome::Ok).copied().unwrap_or(0);
         (all > 0 && all == ok).then(|| 3.0 / all as f64)
     }
+}
+
+/// How many kinds of timed calls a workload makes.
+fn kinds(plan: &Plan, workload: &str) -> usize {
+    let planned = plan
+        .workloads
+        .iter()
+        .find(|planned| planned.name == workload);
+    planned.map_or(0, |planned| planned.calls.len())
 }
 
 /// The key of a cell without its arm.
@@ -210,13 +231,21 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             let cost = costs.iter().find(|cost| {
                 cost.workload == place.0 && cost.state == place.1 && cost.arm == arm.name
             });
-            let requests = cost.filter(|_| arm.backend.counts_requests);
+            let of_one_kind = place.2 == MAKESPAN || kinds(plan, &place.0) == 1;
+            let requests = cost.filter(|_| arm.backend.counts_requests && of_one_kind);
+            let floor_arm = collected.get(&(place.clone(), FLOOR.to_owned()));
+            let is_compared = arm.backend.counts_requests && arm.name != FLOOR;
+            let against_floor = floor_arm.filter(|_| is_compared).and_then(|floor_arm| {
+                let logs = log_ratios(&own.by_round, &floor_arm.by_round);
+                let floor = floors.get(&place).copied().unwrap_or(1.0);
+                compare(&logs, floor, seed(plan, &place, &arm.name))
+            });
             cells.push(cell(
                 plan,
                 &place,
                 arm,
                 own,
-                against,
+                (against, against_floor),
                 requests.map(|cost| cost.requests),
             ));
         }
@@ -294,7 +323,7 @@ fn cell(
     place: &Place,
     arm: &Arm,
     own: &Collected,
-    against_baseline: Option<Comparison>,
+    (against_baseline, against_floor): (Option<Comparison>, Option<Comparison>),
     requests_per_call: Option<f64>,
 ) -> Cell {
     let logs: Vec<f64> = own
@@ -322,6 +351,7 @@ fn cell(
         p999_ns: percentile(0.999),
         max_ns: own.max_ns,
         against_baseline,
+        against_floor,
         requests_per_call,
     }
 }
@@ -372,6 +402,12 @@ fn noise(
     Noise {
         median_floor: median(twins.iter().map(|twin| twin.floor).collect()),
         worst: worst.cloned(),
+        excluding_one: twins
+            .iter()
+            .filter_map(|twin| twin.judged.interval)
+            .filter(|interval| interval.low > 1.0 || interval.high < 1.0)
+            .count(),
+        median_detectable: median(twins.iter().filter_map(|t| t.judged.detectable).collect()),
         called_different: twins
             .iter()
             .filter(|twin| twin.judged.verdict != crate::stats::Verdict::Inconclusive)
@@ -427,8 +463,6 @@ fn cost(blocks: &[&Sample]) -> Option<Cost> {
             *store_counts.entry(name.clone()).or_default() += *count as f64 / calls as f64;
         }
     }
-    let mut ready: Vec<u64> = blocks.iter().map(|block| block.ready_ns).collect();
-    ready.sort_unstable();
     Some(Cost {
         workload: first.workload.clone(),
         state: first.state.clone(),
@@ -445,7 +479,7 @@ fn cost(blocks: &[&Sample]) -> Option<Cost> {
             .map(|block| block.memory.peak)
             .max()
             .unwrap_or(0),
-        ready_ns: ready[ready.len() / 2],
+        ready_ns: blocks.iter().map(|block| block.ready_ns).collect(),
         store_counts,
     })
 }

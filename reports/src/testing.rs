@@ -142,13 +142,14 @@ fn sample(
 fn plan(seed: u64) -> Plan {
     let workload = |name: &str, kind: &str, tokens, turn| PlannedWorkload {
         name: name.to_owned(),
+        file: None,
         essay: format!("What {name} stands for."),
         sha256: "0".repeat(64),
         states: vec!["hot".to_owned()],
         calls: BTreeMap::from([(kind.to_owned(), CALLS)]),
         not_replayed: BTreeMap::new(),
         result_tokens: tokens,
-        turn_ms: turn,
+        session_ms: turn,
         turns: turn.map(|_| 40),
     };
     Plan {
@@ -157,6 +158,7 @@ fn plan(seed: u64) -> Plan {
         essay: "A scripted run.".to_owned(),
         created: "2026-11-21T00:00:00Z".to_owned(),
         ctxbench: "0.0.0 (test)".to_owned(),
+        command: format!("ctxbench run --suite scripted --seed {seed}"),
         seed,
         rounds: ROUNDS,
         probes: true,
@@ -254,6 +256,7 @@ fn environment() -> Environment {
         hypervisor: Some("yes".to_owned()),
         scratch: "ext4 on /dev/vda (rw)".to_owned(),
         user: "root".to_owned(),
+        binary_sha256: "0".repeat(64),
         build: "release".to_owned(),
         load: "0.1 0.1 0.1".to_owned(),
         cpu_pressure_avg10: Some(0.5),

@@ -54,8 +54,8 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
     let workload = Workload::parse(&file, text, |trace| {
         let stem = trace.strip_prefix("traces/").unwrap_or(trace);
         let text = TRACES.get_file(stem).and_then(|file| file.contents_utf8());
-        text.map(str::to_owned)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        let found = text.map(|text| (PathBuf::from(trace), text.to_owned()));
+        found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     })?;
     if workload.name != name {
         let message = format!(
@@ -70,9 +70,15 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
 fn workload_file(path: &Path) -> Result<Workload, InputError> {
     let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
     let dir = path.parent().unwrap_or(Path::new("."));
-    Workload::parse(path, &text, |trace| {
-        std::fs::read_to_string(dir.join(trace))
-    })
+    let mut workload = Workload::parse(path, &text, |trace| {
+        let trace = dir.join(trace);
+        let text = std::fs::read_to_string(&trace)?;
+        Ok((trace, text))
+    })?;
+    // A run is resumed from wherever the user is then.
+    let file = path.canonicalize();
+    workload.file = Some(file.map_err(|error| InputError::whole(path, error))?);
+    Ok(workload)
 }
 
 /// The names of all built-in suites, in order.
@@ -153,6 +159,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_workload_of_ones_own_finds_its_trace_and_blobs_beside_it() {
+        use crate::compile::sha256;
+        let dir = tempfile::tempdir().unwrap();
+        let digest = sha256(b"hello\n");
+        std::fs::create_dir(dir.path().join("blobs")).unwrap();
+        std::fs::write(dir.path().join("blobs").join(&digest), "hello\n").unwrap();
+        let built_in = include_str!("../traces/claude-code-read-heavy.trace.jsonl");
+        let mut head: serde_json::Value =
+            serde_json::from_str(built_in.lines().next().unwrap()).unwrap();
+        head["fidelity"] = "content".into();
+        let file = format!(
+            r#"{{"t":"file","path":"a.md","known":"full","content":{{"bytes":6,"lines":1,"sha256":"{digest}","blob":"blobs/{digest}"}}}}"#
+        );
+        let call = r#"{"t":"call","i":0,"k":0,"lane":"main","tool":"Read","op":"read","path":"a.md","args":{},"at":1}"#;
+        let result = r#"{"t":"result","i":0,"ok":true,"bytes":6,"tok":1}"#;
+        let end = built_in.lines().last().unwrap();
+        let trace = [&head.to_string(), file.as_str(), call, result, end].join("\n");
+        std::fs::write(dir.path().join("my.trace.jsonl"), trace + "\n").unwrap();
+        let essay = "A workload of one's own, as a user would write it beside a trace of their own sessions.";
+        let toml = format!(
+            "name = \"mine\"\nessay = \"{essay}\"\nstates = [\"hot\"]\n[trace]\nfile = \"my.trace.jsonl\"\n"
+        );
+        let path = dir.path().join("mine.toml");
+        std::fs::write(&path, toml).unwrap();
+        let workload = workload(path.to_str().unwrap()).unwrap();
+        assert_eq!(&*workload.script.files[0].1, b"hello\n");
+        assert!(workload.is_recorded && workload.file.is_some());
     }
 
     #[test]

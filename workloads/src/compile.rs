@@ -1,5 +1,6 @@
 //! Traces to scripts: recorded calls become file operations, everything else is counted and left out.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -16,6 +17,9 @@ use crate::trace::{
 /// A pause between two API calls that is longer than this was not the model: ten minutes.
 const LONGEST_TURN_MS: u64 = 600_000;
 
+/// The largest content that a trace may ask for: 1 GiB.
+const CONTENT_MAX: u64 = 1 << 30;
+
 /// Turns a trace into a script. `file` names it in errors; blobs are looked for beside it.
 ///
 /// # Errors
@@ -28,6 +32,7 @@ pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
             .map_err(|message| wrong(file, &format!("file {}", initial.path), &message))?;
         files.push((initial.path.clone(), bytes));
     }
+    check_tree(&files).map_err(|(path, message)| wrong(file, &format!("file {path}"), &message))?;
     let script = Script::new(files);
     let mut compiler = Compiler {
         file,
@@ -195,13 +200,14 @@ impl<'a> Compiler<'a> {
         let mut new = Vec::new();
         let mut done = 0;
         for span in spans {
-            let (start, end) = (span.at as usize, (span.at + span.old) as usize);
-            if start < done || end > old.len() {
+            let (start, end) = (span.at, span.at.saturating_add(span.old));
+            if start < done as u64 || end > old.len() as u64 {
                 return Err(format!(
                     "replaces bytes {start}..{end} of {path}, which has {} bytes",
                     old.len()
                 ));
             }
+            let (start, end) = (start as usize, end as usize);
             new.extend_from_slice(&old[done..start]);
             new.extend_from_slice(&materialise(self.file, &span.new)?);
             done = end;
@@ -250,8 +256,39 @@ impl<'a> Compiler<'a> {
     }
 }
 
+/// Whether these files can be in one tree.
+fn check_tree(files: &[(WorkspacePath, Bytes)]) -> Result<(), (WorkspacePath, String)> {
+    let mut all = BTreeSet::new();
+    for (path, _) in files {
+        if *path == WorkspacePath::root() {
+            return Err((path.clone(), "is the workspace itself".to_owned()));
+        }
+        if !all.insert(path) {
+            return Err((path.clone(), "is there twice".to_owned()));
+        }
+    }
+    for path in &all {
+        let above = all
+            .iter()
+            .find(|other| **other != *path && path.is_within(other));
+        if let Some(above) = above {
+            return Err((
+                (*path).clone(),
+                format!("lies below {above}, which is a file"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The bytes that a content record stands for.
 fn materialise(file: &Path, content: &Content) -> Result<Bytes, String> {
+    if content.bytes > CONTENT_MAX {
+        return Err(format!(
+            "field `bytes`: {} is more than the {CONTENT_MAX} that are allowed",
+            content.bytes
+        ));
+    }
     let bytes = match (&content.fill, &content.blob) {
         (Some(filler), None) => fill(filler.seed, content.bytes, content.lines),
         (None, Some(blob)) => {

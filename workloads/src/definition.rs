@@ -1,6 +1,6 @@
 //! Workload files: a named reason to measure, with an essay of what it stands for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ struct Definition {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TraceFile {
-    /// Relative to the `workloads` folder.
+    /// Relative to the workload file; of a built-in one, to the `workloads` folder.
     file: String,
 }
 
@@ -63,6 +63,10 @@ pub struct Workload {
     pub states: Vec<CacheState>,
     /// What is replayed.
     pub script: Script,
+    /// The file that defines it, if it is not built in; absolute.
+    pub file: Option<PathBuf>,
+    /// Whether its calls were recorded, not generated.
+    pub is_recorded: bool,
     /// Whether it works on the fixed names and bytes of a backend that holds nothing.
     pub fits_fixed_tree: bool,
     /// SHA-256 of the definition and of the trace it names: what was measured.
@@ -70,15 +74,15 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Reads a workload file; `file` names it in errors, `read` gives the text of a trace file named
-    /// relative to the `workloads` folder.
+    /// Reads a workload file; `file` names it in errors, `read` gives the place and the text of the trace
+    /// file that it names.
     ///
     /// # Errors
     /// [`InputError`] with file, line and field.
     pub fn parse(
         file: &Path,
         text: &str,
-        read: impl FnOnce(&str) -> std::io::Result<String>,
+        read: impl FnOnce(&str) -> std::io::Result<(PathBuf, String)>,
     ) -> Result<Self, InputError> {
         let definition: Definition = parse_toml(file, text)?;
         if definition.essay.trim().len() < 80 {
@@ -100,16 +104,15 @@ impl Workload {
                 }
                 (None, Some(cycle), None) => (cycle.script(), false),
                 (None, None, Some(trace)) => {
-                    let jsonl = read(&trace.file).map_err(|error| {
+                    let (trace_file, jsonl) = read(&trace.file).map_err(|error| {
                         InputError::whole(
                             file,
                             format!("field `trace.file`: {}: {error}", trace.file),
                         )
                     })?;
-                    let trace_file = Path::new(&trace.file);
-                    let parsed = Trace::parse(trace_file, &jsonl)?;
+                    let parsed = Trace::parse(&trace_file, &jsonl)?;
                     identity.push_str(&jsonl);
-                    (compile(trace_file, &parsed)?, false)
+                    (compile(&trace_file, &parsed)?, false)
                 }
                 _ => {
                     let message =
@@ -122,6 +125,8 @@ impl Workload {
             essay: definition.essay.trim().to_owned(),
             states: definition.states,
             script,
+            file: None,
+            is_recorded: definition.trace.is_some(),
             fits_fixed_tree,
             sha256: sha256(identity.as_bytes()),
         })

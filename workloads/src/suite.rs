@@ -1,5 +1,6 @@
 //! Suites: which workloads, cache states and backends make a run, and how often.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -57,6 +58,34 @@ impl Suite {
                 return Err(InputError::whole(file, message));
             }
         }
+        suite
+            .check_duplicates()
+            .map_err(|message| InputError::whole(file, message))?;
         Ok(suite)
+    }
+
+    /// Whether everything is named once: two blocks of one cell in a round could not be told apart.
+    ///
+    /// # Errors
+    /// What is named twice.
+    pub fn check_duplicates(&self) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        for name in &self.backends {
+            if !seen.insert(name) {
+                return Err(format!("backend {name} is named twice"));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for workload in &self.workloads {
+            if !seen.insert(&workload.name) {
+                return Err(format!("workload {} is named twice", workload.name));
+            }
+            let states: BTreeSet<_> = workload.states.iter().collect();
+            if states.len() < workload.states.len() {
+                let name = &workload.name;
+                return Err(format!("workload {name}: a state is named twice"));
+            }
+        }
+        Ok(())
     }
 }

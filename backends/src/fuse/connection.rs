@@ -153,8 +153,10 @@ impl Connection {
     }
 }
 
-/// Where `fusectl` is mounted, through which the kernel lets connections be aborted: usually
-/// `/sys/fs/fuse/connections`, but any place will do.
+/// Where `fusectl` is usually mounted.
+pub const FUSECTL: &str = "/sys/fs/fuse/connections";
+
+/// Where `fusectl` is mounted, through which the kernel lets connections be aborted: any place will do.
 pub fn fusectl() -> Option<PathBuf> {
     let mounts = mounts().ok()?;
     let control = mounts.into_iter().find(|mount| mount.kind == "fusectl");

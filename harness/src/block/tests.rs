@@ -15,6 +15,8 @@ fn workload(script: Script) -> Arc<Workload> {
         essay: "A test.".to_owned(),
         states: vec![CacheState::Hot],
         script,
+        file: None,
+        is_recorded: false,
         fits_fixed_tree: false,
         sha256: String::new(),
     })
@@ -217,13 +219,16 @@ fn a_call_takes_what_the_clock_says_and_nothing_around_it_counts() {
 }
 
 #[test]
-fn a_failure_that_the_recording_had_too_is_a_call_like_any_other() {
+fn a_failure_that_the_recording_had_too_is_waited_for_but_is_in_no_latency() {
     let mut script = two_files();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
     script.meanwhile(vec![FileOp::Remove(path("a"))]);
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
     let measured = measured(script, &[100, 1, 200], Duration::from_secs(10));
     assert_eq!(measured.outcomes[&Outcome::Ok], 2);
+    assert_eq!(measured.makespan_ns, 300);
+    let read = &measured.calls["read"];
+    assert_eq!((read.count, read.total_ns), (1, 100));
 }
 
 #[test]

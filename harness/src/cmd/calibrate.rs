@@ -37,7 +37,7 @@ const ALLOWED: f64 = 1.05;
 #[command(after_help = "Exit codes: 0 within 5 % of fio, 1 not, or fio is missing.")]
 pub struct Calibrate {
     /// How often each side runs.
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(8..))]
     rounds: u32,
     /// Where the file lies [default: $CTXBENCH_SCRATCH or /var/tmp].
     #[arg(long, value_name = "DIR")]

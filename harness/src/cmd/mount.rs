@@ -1,7 +1,7 @@
 //! `ctxbench mount`: any mountable backend, in the foreground, for a user or for the harness.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -93,11 +93,14 @@ impl Mount {
         let (dir, until_stdin_ends) = (self.dir.clone(), self.until_stdin_ends);
         serve(store, &self.dir, &options, move |stop| {
             stop_on_signal(signals, stop.clone());
+            // Nobody may be listening any more; `println!` would panic, and leave the mount behind.
+            let mut out = std::io::stdout();
             if until_stdin_ends {
-                println!("{READY}");
+                let _ = writeln!(out, "{READY}");
                 stop_when_stdin_ends(stop);
             } else {
-                println!(
+                let _ = writeln!(
+                    out,
                     "{source} is mounted on {}; unmount with Ctrl-C here, or `fusermount3 -u {}`",
                     dir.display(),
                     dir.display()

@@ -1,6 +1,6 @@
 //! `ctxbench run`: measure a suite and record it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -109,6 +109,15 @@ enum Placement {
     Free,
 }
 
+impl Placement {
+    fn name(self) -> &'static str {
+        match self {
+            Placement::SharedCpu => SHARED_CPU,
+            Placement::Free => "free",
+        }
+    }
+}
+
 impl From<State> for CacheState {
     fn from(state: State) -> Self {
         match state {
@@ -132,7 +141,7 @@ impl Run {
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
         let _fusectl = Fusectl::at_hand(scratch.path());
         let prepared = match &self.resume {
-            Some(dir) => resumed(dir)?,
+            Some(dir) => resumed(dir, scratch.path())?,
             None => self.planned(scratch.path())?,
         };
         let Prepared {
@@ -185,6 +194,12 @@ impl Run {
         match ended {
             Ended::Complete => {}
             Ended::Interrupted => return Ok(interrupted(&dir)),
+            Ended::ScratchFull(reason) => {
+                bail!(
+                    "the scratch directory's disk is full: {reason}\n  what was recorded is readable in {}\n  fix: free space, or name another disk with --scratch, and start a new run",
+                    dir.display()
+                );
+            }
             Ended::CannotRecord(error) => {
                 return Err(anyhow::Error::new(error).context(format!(
                     "results cannot be written any more; what was recorded is readable in {}",
@@ -220,9 +235,36 @@ impl Run {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// The command line that plans the same run.
+    fn command(&self, seed: u64, rounds: u32) -> String {
+        let mut words = vec!["ctxbench run".to_owned(), format!("--suite {}", self.suite)];
+        words.extend(
+            self.workload
+                .iter()
+                .map(|name| format!("--workload {name}")),
+        );
+        for state in &self.state {
+            words.push(format!("--state {}", CacheState::from(*state).name()));
+        }
+        words.extend(self.backend.iter().map(|name| format!("--backend {name}")));
+        words.push(format!("--rounds {rounds} --seed {seed}"));
+        words.push(format!("--call-timeout {}", self.call_timeout));
+        words.push(format!("--placement {}", self.placement.name()));
+        words.push(format!("--policy {}", self.policy));
+        words.extend(self.no_probes.then(|| "--no-probes".to_owned()));
+        words.join(" ")
+    }
+
     fn planned(&self, scratch: &Path) -> anyhow::Result<Prepared> {
         let suite = self.suite()?;
+        if let Err(problem) = suite.check_duplicates() {
+            bail!("{problem}");
+        }
         let workloads = load_workloads(&suite)?;
+        let mut names = BTreeSet::new();
+        if let Some(twice) = workloads.iter().find(|w| !names.insert(&w.name)) {
+            bail!("two workloads have the name {}", twice.name);
+        }
         for (entry, workload) in suite.workloads.iter().zip(&workloads) {
             for state in &entry.states {
                 if !workload.states.contains(state) {
@@ -257,10 +299,7 @@ impl Run {
             seed,
             settings: Settings {
                 call_timeout_ms: (self.call_timeout * 1000.0).ceil() as u64,
-                placement: match self.placement {
-                    Placement::SharedCpu => SHARED_CPU.to_owned(),
-                    Placement::Free => "free".to_owned(),
-                },
+                placement: self.placement.name().to_owned(),
             },
             policy: policy.as_ref().map(|(name, text)| PlannedPolicy {
                 name: name.clone(),
@@ -269,7 +308,19 @@ impl Run {
             can_drop_caches: backend::can_drop_caches(),
             created: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             ctxbench: environment::ctxbench(),
+            command: self.command(seed, suite.rounds),
         });
+        if let Some((_, text)) = &policy {
+            let (file, _) = find(&self.policy)?;
+            let missing = Policy::parse(&file, text)?.unanswered(&plan);
+            if !missing.is_empty() {
+                eprintln!(
+                    "warning: policy {} will stay inconclusive: this run does not measure {}",
+                    self.policy,
+                    missing.join(", ")
+                );
+            }
+        }
         let dir = match &self.out {
             Some(dir) => dir.clone(),
             None => {
@@ -355,19 +406,27 @@ struct Prepared {
     arms: Vec<plan::LiveArm>,
 }
 
-fn resumed(dir: &Path) -> anyhow::Result<Prepared> {
+fn resumed(dir: &Path, scratch: &Path) -> anyhow::Result<Prepared> {
     let (writer, run) = Writer::resume(dir)?;
-    let this = environment::ctxbench();
-    if run.plan.ctxbench != this {
-        bail!(
-            "{} was measured by ctxbench {}, this is {this}: figures of two versions do not mix\n  fix: start a new run",
-            dir.display(),
-            run.plan.ctxbench
-        );
+    let (then, now) = (&run.environment, environment(scratch)?);
+    for (what, then, now) in [
+        ("the binary", &then.binary_sha256, &now.binary_sha256),
+        ("the kernel", &then.kernel, &now.kernel),
+        ("the processor", &then.cpu, &now.cpu),
+        ("the scratch file system", &then.scratch, &now.scratch),
+        ("the user", &then.user, &now.user),
+    ] {
+        if then != now {
+            bail!(
+                "{}: {what} is another one than when the run began ({then}; now {now}): figures do not mix\n  fix: start a new run",
+                dir.display()
+            );
+        }
     }
     let mut workloads = Vec::new();
     for planned in &run.plan.workloads {
-        let workload = catalogue::workload(&planned.name)?;
+        let place = planned.file.as_ref().unwrap_or(&planned.name);
+        let workload = catalogue::workload(place)?;
         if workload.sha256 != planned.sha256 {
             bail!(
                 "workload {} has changed since {} was planned\n  fix: start a new run",
@@ -433,7 +492,9 @@ fn load_workloads(suite: &Suite) -> anyhow::Result<Vec<Arc<Workload>>> {
 }
 
 fn agent_tokens(workloads: &[Arc<Workload>]) -> BTreeMap<String, u64> {
-    let agents = workloads.iter().filter(|w| w.name.starts_with("agent/"));
+    let agents = workloads
+        .iter()
+        .filter(|w| w.name.starts_with("agent/") && !w.is_recorded);
     agents
         .map(|workload| (workload.name.clone(), result_tokens(&workload.script)))
         .collect()

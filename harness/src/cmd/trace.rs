@@ -106,7 +106,13 @@ impl Import {
             Ok(session) => session,
             Err(problem) => bail!("{}: {problem}", self.session.display()),
         };
+        let digest = sha256(recorded.as_bytes());
         let name = self.session.file_name().unwrap_or_default();
+        let name = match self.fidelity {
+            // A file name may say something, too.
+            Keep::Shape => format!("session-{}", &digest[..12]),
+            Keep::Content => name.to_string_lossy().trim_end_matches(".gz").to_owned(),
+        };
         let id = self.id.clone().unwrap_or_else(|| trace_name(&self.out));
         let provenance = Provenance {
             id,
@@ -116,8 +122,8 @@ impl Import {
                 },
                 repo: self.repo,
                 commit: self.commit,
-                path: name.to_string_lossy().trim_end_matches(".gz").to_owned(),
-                sha256: sha256(recorded.as_bytes()),
+                path: name,
+                sha256: digest,
                 licence: self.licence,
             },
         };

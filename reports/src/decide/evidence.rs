@@ -269,6 +269,7 @@ impl Evidence<'_> {
                 "{}: {recovered} of {} starts found it usable within {slowest} ms, {failed} calls failed, {lost} of {acknowledged} acknowledged records lost",
                 match faults.iter().filter(|fault| fault.killed).count() {
                     0 => "no daemon to kill".to_owned(),
+                    1 => "1 kill".to_owned(),
                     kills => format!("{kills} kills"),
                 },
                 faults.len()

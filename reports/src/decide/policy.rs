@@ -6,6 +6,8 @@ use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
 use crate::input::{InputError, parse_toml, sha256};
+use crate::run::Plan;
+use crate::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
 
@@ -108,17 +110,59 @@ impl Policy {
                 (Some(_), None) | (None, Some(_)) => {}
                 _ => return wrong("needs exactly one of `latency` and `count`"),
             }
+            if criterion.must_count.is_some() && criterion.must_be_at_most.is_none() {
+                return wrong("`must_count` needs `must_be_at_most`");
+            }
+            if criterion.latency.is_some() && criterion.workload.is_some() {
+                return wrong("`workload` goes with `count`; a latency names its own");
+            }
             if criterion.count == Some(Count::ResultTokens) && criterion.workload.is_none() {
                 return wrong("`count = \"result-tokens\"` needs `workload`");
             }
         }
-        if policy.criteria.is_empty() {
-            return Err(InputError::whole(
-                file,
-                "needs at least one `[[criterion]]`",
-            ));
+        let problem = if policy.criteria.is_empty() {
+            "needs at least one `[[criterion]]`"
+        } else if policy.wins_needed == 0 {
+            "field `wins_needed`: must be at least 1: what is better in nothing is not adopted"
+        } else if policy.wins_needed > policy.criteria.len() {
+            "field `wins_needed`: is more than there are criteria"
+        } else if policy.baseline == policy.candidate {
+            "fields `baseline`, `candidate`: are the same arm"
+        } else {
+            return Ok(policy);
+        };
+        Err(InputError::whole(file, problem))
+    }
+
+    /// What the policy asks for and a run of this plan cannot answer, by criterion.
+    pub fn unanswered(&self, plan: &Plan) -> Vec<String> {
+        let mut missing = Vec::new();
+        for arm in [&self.baseline, &self.candidate] {
+            if !plan.arms.iter().any(|planned| planned.name == *arm) {
+                missing.push(format!("arm {arm}"));
+            }
         }
-        Ok(policy)
+        for criterion in &self.criteria {
+            let (name, state, metric) = match (&criterion.latency, &criterion.workload) {
+                (Some(place), _) => (&place.workload, Some(&place.state), Some(&place.metric)),
+                (None, Some(workload)) => (workload, None, None),
+                (None, None) => continue,
+            };
+            let planned = plan.workloads.iter().find(|planned| planned.name == *name);
+            let is_there = planned.is_some_and(|planned| {
+                let has_metric = |metric: &String| {
+                    metric == MAKESPAN || planned.calls.contains_key(metric.as_str())
+                };
+                state.is_none_or(|state| planned.states.contains(state))
+                    && metric.is_none_or(has_metric)
+            });
+            if !is_there {
+                let parts = [metric, Some(name), state].into_iter().flatten();
+                let parts: Vec<_> = parts.map(String::as_str).collect();
+                missing.push(format!("{} ({})", parts.join(" "), criterion.aspect));
+            }
+        }
+        missing
     }
 }
 

@@ -218,7 +218,6 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
             cost.client_cpu_ns.to_string(),
             cost.daemon_cpu_ns.to_string(),
             cost.daemon_peak_bytes.to_string(),
-            cost.ready_ns.to_string(),
         ]
     });
     let head = [
@@ -233,7 +232,6 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "client_cpu_ns",
         "daemon_cpu_ns",
         "daemon_peak_bytes",
-        "ready_ns",
     ];
     csv(&dir.join("costs.csv"), &head, costs)?;
     let claims = report.claims.iter().map(|claim| {

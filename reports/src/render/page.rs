@@ -138,9 +138,11 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
         _ => facts.push("Noise floor: unknown, too few rounds of the twin arms.".to_owned()),
     }
     facts.push(format!(
-        "A/A check: judged by the floor of the other cells, the twins are called different in {} of {} cells.",
+        "A/A check: judged by the floor of the other cells, the twins are called different in {} of {} cells; their own 99 % interval leaves out 1 in {}. In the median cell, twins that differ by {} would be told apart four times out of five.",
         noise.called_different,
-        noise.twins.len()
+        noise.twins.len(),
+        noise.excluding_one,
+        noise.median_detectable.map_or("an unknown ratio".to_owned(), percent)
     ));
     if plan.settings.placement == "shared-cpu" {
         facts.push("Client and daemon share one processor: in a closed loop only one of them runs at a time, and no figure depends on where the scheduler wakes the other. With --placement free, figures on many machines are higher.".to_owned());
@@ -267,6 +269,28 @@ fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(ratio_rows(report, |cell| {
         cell.workload.starts_with("micro/")
     }));
+    let floors: Vec<Vec<String>> = report
+        .summary
+        .cells
+        .iter()
+        .filter_map(|cell| {
+            let comparison = cell.against_floor.as_ref()?;
+            Some(vec![
+                cell.workload.clone(),
+                cell.state.clone(),
+                cell.metric.clone(),
+                cell.arm.clone(),
+                ratio(comparison),
+            ])
+        })
+        .collect();
+    if !floors.is_empty() {
+        let head = ["workload", "state", "metric", "arm", "ratio to memory"];
+        parts.push(Folded(
+            "Ratios to the floor: the same front end over memory".to_owned(),
+            vec![Table(head.map(str::to_owned).to_vec(), floors)],
+        ));
+    }
     parts.push(Folded(
         "Latencies and percentiles".to_owned(),
         vec![latencies(report)],
@@ -351,18 +375,18 @@ fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(ratio_rows(report, |cell| cell.metric == MAKESPAN));
     let mut rows = Vec::new();
     for workload in &report.run.plan.workloads {
-        let (Some(turn), Some(turns)) = (workload.turn_ms, workload.turns) else {
+        let (Some(session_ms), Some(turns)) = (workload.session_ms, workload.turns) else {
             continue;
         };
         let cells = report.summary.cells.iter();
         for cell in cells.filter(|c| c.workload == workload.name && c.metric == MAKESPAN) {
-            let session_ns = turn as f64 * 1e6 * turns as f64;
+            let session_ns = session_ms as f64 * 1e6;
             rows.push(vec![
                 cell.workload.clone(),
                 cell.state.clone(),
                 cell.arm.clone(),
                 time(cell.typical_ns),
-                time(turn as f64 * 1e6),
+                time(session_ns),
                 turns.to_string(),
                 format!("{:.3} %", cell.typical_ns / session_ns * 100.0),
             ]);
@@ -374,11 +398,11 @@ fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
             "state",
             "arm",
             "waited for files",
-            "median model turn",
+            "recorded turns, summed",
             "turns",
             "share of the session",
         ];
-        parts.push(Text("The same as a share of the recorded session's model turns: what a backend can win or lose of an agent's time at all.".to_owned()));
+        parts.push(Text("The same as a share of the recorded session: the sum of the times from one model answer to the next, tools included, breaks of more than ten minutes left out. It is what a backend can win or lose of an agent's time at all.".to_owned()));
         parts.push(Table(head.map(str::to_owned).to_vec(), rows));
     }
     parts.push(Folded(
@@ -422,7 +446,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "Where the time goes".to_owned()));
-    parts.push(Text("The cost by amputation, a call: what the caller waited, split into the store, our front end around it, and all the rest (the caller's own system calls, the kernel, the queue, waking up, reading and writing /dev/fuse). Counts are exact.".to_owned()));
+    parts.push(Text("The cost by amputation, a call: what the caller waited, split into the store, our front end around it, and all the rest (the caller's own system calls, the kernel, the queue, waking up, reading and writing /dev/fuse). Counts are exact. Processor times are of the whole block, the harness's own checking and untimed operations included, divided by its timed calls: they can be larger than the service time.".to_owned()));
     parts.push(Chart(charts::COSTS, "Time of one call: kernel and queue, front end, store; caches hot where anything reached the daemon, else lukewarm."));
     let rows = with_daemon.iter().map(|cost| {
         let counts = cost.store_counts.iter().filter(|(_, n)| **n >= 0.005);
@@ -451,8 +475,8 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         "store",
         "FUSE requests",
         "store's counts",
-        "client CPU",
-        "daemon CPU",
+        "client CPU, whole block",
+        "daemon CPU, whole block",
     ];
     parts.push(Folded(
         "All cells".to_owned(),
@@ -466,20 +490,27 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             .map(|cost| cost.daemon_peak_bytes)
             .max()
             .unwrap_or(0);
-        let mut ready: Vec<u64> = costs.map(|cost| cost.ready_ns).collect();
-        ready.sort_unstable();
+        let ready = |cold: bool| {
+            let costs = costs.clone().filter(|cost| (cost.state == "cold") == cold);
+            let mut ready: Vec<u64> = costs.flat_map(|cost| cost.ready_ns.clone()).collect();
+            ready.sort_unstable();
+            let middle = ready.get(ready.len() / 2);
+            middle.map_or("–".to_owned(), |ns| time(*ns as f64))
+        };
         if peak > 0 {
             memory.push(vec![
                 arm.to_owned(),
                 format!("{:.1} MiB", peak as f64 / f64::from(1 << 20)),
-                time(ready[ready.len() / 2] as f64),
+                ready(false),
+                ready(true),
             ]);
         }
     }
     let head = [
         "arm",
         "daemon's peak memory",
-        "start to usable mount, median",
+        "first start to usable mount, median",
+        "cold restart to usable mount, median",
     ];
     parts.push(Table(head.map(str::to_owned).to_vec(), memory));
 }
@@ -658,16 +689,14 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "How it was measured".to_owned()));
     parts.push(List(vec![
         "A block is one measured pass through a cell (backend × workload × cache state) in a fresh workspace; the block is the sample. Blocks of all backends alternate in a random order that the seed fixes; ratios are paired within a round.".to_owned(),
-        "Intervals are bootstrap percentile intervals over blocks, expanded for small samples (Hesterberg 2015), 99 %. A verdict also has to clear 2 % and the cell's noise floor, and needs five rounds.".to_owned(),
+        "Intervals are bootstrap percentile intervals over blocks, expanded for small samples (Hesterberg 2015), 99 %. A verdict also has to clear 2 % and the cell's noise floor. Fewer than eight rounds carry neither interval nor verdict.".to_owned(),
         "p99 is printed from 299 calls on, p99.9 from 2,995; percentiles come from merged histograms, never from averages.".to_owned(),
         "One client in a closed loop: service times, no queueing of its own, so nothing for coordinated omission to hide.".to_owned(),
         format!("Calls over {} s count as timeouts, and are cut off after twice that.", plan.settings.call_timeout_ms as f64 / 1000.0),
     ]));
     parts.push(Text(format!(
-        "To reproduce: `ctxbench run --suite {} --seed {} --rounds {}`. This page again, from the same files: `ctxbench report {}`. The data are in report.json and *.csv beside this page, the histograms in hist/.",
-        plan.suite,
-        plan.seed,
-        plan.rounds,
+        "To reproduce: `{}`. This page again, from the same files: `ctxbench report {}`. The data are in report.json and *.csv beside this page, the histograms in hist/.",
+        plan.command,
         report.run.dir.display()
     )));
 }

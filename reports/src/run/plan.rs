@@ -18,6 +18,8 @@ pub struct Plan {
     pub created: String,
     /// Version and commit of the ctxbench that planned and ran it.
     pub ctxbench: String,
+    /// The command line that plans the same run.
+    pub command: String,
     /// Decides the order of blocks and the order of calls; nothing else is random.
     pub seed: u64,
     /// How often each cell is measured.
@@ -107,6 +109,9 @@ pub struct ArmBackend {
 pub struct PlannedWorkload {
     /// Its name.
     pub name: String,
+    /// The file that defines it, if it is not built in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// What it stands for.
     pub essay: String,
     /// SHA-256 of its definition and trace.
@@ -117,13 +122,15 @@ pub struct PlannedWorkload {
     pub calls: BTreeMap<String, u64>,
     /// Recorded calls that no file operation stands for, by what they do.
     pub not_replayed: BTreeMap<String, u64>,
-    /// Tokens of all results as an agent is shown them (o200k); only for agent workloads.
+    /// Tokens of all results as an agent is shown them (o200k); only for agent workloads that are
+    /// generated: what a recorded agent was shown of a file is not replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_tokens: Option<u64>,
-    /// Median time of a model turn in the recording, in milliseconds; only for recorded sessions.
+    /// The recording's times from one model answer to the next, summed, in milliseconds; only for recorded
+    /// sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub turn_ms: Option<u64>,
-    /// Model turns in the recording.
+    pub session_ms: Option<u64>,
+    /// Those times in the recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u64>,
 }
@@ -166,6 +173,8 @@ pub struct Environment {
     pub user: String,
     /// How this binary was built.
     pub build: String,
+    /// SHA-256 of this binary.
+    pub binary_sha256: String,
     /// Load averages over 1, 5 and 15 minutes at the start.
     pub load: String,
     /// Share of time in which something waited for a processor in the 10 s before the start, in percent.

@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::bootstrap::{Interval, LEVEL, interval_of_mean};
+use super::bootstrap::{Interval, LEVEL, MIN_ROUNDS, interval_of_mean};
 
 /// The smallest effect that counts, as a ratio.
 pub const MIN_EFFECT: f64 = 1.02;
-
-/// The fewest rounds that can carry a verdict.
-pub const MIN_ROUNDS: usize = 5;
 
 /// The chance to find an effect as large as the minimum detectable one.
 const POWER: f64 = 0.8;
@@ -34,7 +31,7 @@ pub enum Verdict {
 pub struct Comparison {
     /// Candidate over baseline: the geometric mean of the rounds' ratios.
     pub ratio: f64,
-    /// Its interval, where there are two rounds or more.
+    /// Its interval, where there are [`MIN_ROUNDS`] rounds or more.
     pub interval: Option<Interval>,
     /// Rounds in which both were measured.
     pub rounds: usize,
@@ -71,12 +68,12 @@ pub fn compare(log_ratios: &[f64], floor: f64, seed: u64) -> Option<Comparison> 
     let mean = log_ratios.iter().sum::<f64>() / rounds as f64;
     let interval = interval_of_mean(log_ratios, seed).map(|logs| logs.map(f64::exp));
     let verdict = match interval {
-        Some(interval) if rounds >= MIN_ROUNDS && interval.low > floor => Verdict::Worse,
-        Some(interval) if rounds >= MIN_ROUNDS && interval.high < 1.0 / floor => Verdict::Better,
+        Some(interval) if interval.low > floor => Verdict::Worse,
+        Some(interval) if interval.high < 1.0 / floor => Verdict::Better,
         _ => Verdict::Inconclusive,
     };
-    let equivalent = rounds >= MIN_ROUNDS
-        && interval.is_some_and(|interval| interval.low > 1.0 / floor && interval.high < floor);
+    let equivalent =
+        interval.is_some_and(|interval| interval.low > 1.0 / floor && interval.high < floor);
     Some(Comparison {
         ratio: mean.exp(),
         interval,
@@ -160,7 +157,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn swapping_the_arms_turns_the_verdict_round(values in prop::collection::vec(-1.0f64..1.0, 5..15)) {
+        fn swapping_the_arms_turns_the_verdict_round(values in prop::collection::vec(-1.0f64..1.0, 8..15)) {
             let there = compare(&values, 1.0, 3).unwrap();
             let swapped: Vec<f64> = values.iter().map(|value| -value).collect();
             let back = compare(&swapped, 1.0, 3).unwrap();
@@ -174,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn the_ratio_lies_in_its_interval(values in prop::collection::vec(-1.0f64..1.0, 2..15)) {
+        fn the_ratio_lies_in_its_interval(values in prop::collection::vec(-1.0f64..1.0, 8..15)) {
             let found = compare(&values, 1.0, 3).unwrap();
             let interval = found.interval.unwrap();
             prop_assert!(interval.low <= found.ratio + 1e-9 && found.ratio <= interval.high + 1e-9);

@@ -4,6 +4,6 @@ mod bootstrap;
 mod compare;
 mod earned;
 
-pub use bootstrap::{Interval, LEVEL, interval_of_mean};
-pub use compare::{Comparison, MIN_EFFECT, MIN_ROUNDS, Verdict, compare, log_ratios};
+pub use bootstrap::{Interval, LEVEL, MIN_ROUNDS, interval_of_mean};
+pub use compare::{Comparison, MIN_EFFECT, Verdict, compare, log_ratios};
 pub use earned::{calls_needed, earned};

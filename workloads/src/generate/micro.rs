@@ -9,6 +9,9 @@ use crate::filler::fill;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 
+/// The most content that a workload may ask for, in bytes: files and calls together.
+const CONTENT_MAX: u64 = 1 << 30;
+
 /// The parameters of a micro workload.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +74,13 @@ impl Micro {
     pub(crate) fn script(&self) -> Result<Script, String> {
         if self.files > 10_000 {
             return Err("field `micro.files`: at most 10000".to_owned());
+        }
+        let most = u64::from(self.file_bytes.unwrap_or(0).max(self.bytes));
+        let asked = most * u64::from(self.files) + u64::from(self.bytes) * u64::from(self.calls);
+        if asked > CONTENT_MAX {
+            return Err(format!(
+                "fields `micro.files`, `bytes`, `calls`: {asked} bytes of content in all, more than the {CONTENT_MAX} that are allowed"
+            ));
         }
         if self.calls == 0 {
             return Err("field `micro.calls`: must be at least 1".to_owned());

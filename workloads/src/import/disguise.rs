@@ -9,14 +9,97 @@ use crate::compile::sha256;
 use crate::filler::fill;
 use crate::trace::{Content, Extra, Fidelity, Fill};
 
-/// The longest file extension that is kept: longer ones may say something.
-const EXTENSION_MAX: usize = 5;
+/// File extensions that say what kind of file it is, and nothing about whose. Others are left out.
+const EXTENSIONS: &[&str] = &[
+    "c", "cc", "cfg", "conf", "cpp", "cs", "css", "csv", "go", "h", "hpp", "html", "ini", "java",
+    "js", "json", "jsonl", "jsx", "kt", "lock", "log", "lua", "md", "mod", "php", "pl", "png",
+    "proto", "py", "rb", "rs", "scss", "sh", "sql", "sum", "svg", "swift", "tmp", "toml", "ts",
+    "tsx", "txt", "vue", "xml", "yaml", "yml", "zig",
+];
+
+/// Tools that come with agents. Others are numbered: a tool of one's own may be named after anything.
+const TOOLS: &[&str] = &[
+    "Agent",
+    "AskUserQuestion",
+    "Bash",
+    "BashOutput",
+    "Edit",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "Glob",
+    "Grep",
+    "KillBash",
+    "KillShell",
+    "LS",
+    "LSP",
+    "MultiEdit",
+    "NotebookEdit",
+    "NotebookRead",
+    "Read",
+    "Skill",
+    "SlashCommand",
+    "Task",
+    "TaskCreate",
+    "TaskGet",
+    "TaskList",
+    "TaskOutput",
+    "TaskStop",
+    "TaskUpdate",
+    "TodoRead",
+    "TodoWrite",
+    "ToolSearch",
+    "WebFetch",
+    "WebSearch",
+    "Write",
+];
+
+/// Arguments of those tools. Others are numbered.
+const ARGUMENTS: &[&str] = &[
+    "-A",
+    "-B",
+    "-C",
+    "-i",
+    "-n",
+    "args",
+    "cell_id",
+    "command",
+    "content",
+    "dangerouslyDisableSandbox",
+    "description",
+    "edit_mode",
+    "edits",
+    "file_path",
+    "glob",
+    "head_limit",
+    "limit",
+    "multiline",
+    "new_string",
+    "notebook_path",
+    "offset",
+    "old_string",
+    "output_mode",
+    "path",
+    "pattern",
+    "prompt",
+    "query",
+    "recursive",
+    "replace_all",
+    "run_in_background",
+    "skill",
+    "subagent_type",
+    "timeout",
+    "todos",
+    "type",
+    "url",
+];
 
 /// Replaces what may not be shown, the same thing always by the same.
 pub(super) struct Disguise {
     fidelity: Fidelity,
     /// Disguised names by original path, one map for directories and files.
     names: HashMap<String, String>,
+    /// Numbers of words that are not shown, by word.
+    words: HashMap<String, usize>,
     next_seed: u64,
     /// Contents by SHA-256, where they are shown.
     pub(super) blobs: BTreeMap<String, Vec<u8>>,
@@ -31,6 +114,7 @@ impl Disguise {
         Self {
             fidelity,
             names: HashMap::new(),
+            words: HashMap::new(),
             next_seed: first,
             blobs: BTreeMap::new(),
         }
@@ -103,26 +187,44 @@ impl Disguise {
     }
 
     /// The arguments to show: numbers and switches as they were, texts by their length.
-    pub(super) fn args(&self, args: &Extra) -> Extra {
+    pub(super) fn args(&mut self, args: &Extra) -> Extra {
+        if self.fidelity == Fidelity::Content {
+            return args.clone();
+        }
         let shown = args.iter().map(|(key, value)| {
-            let value = match self.fidelity {
-                Fidelity::Content => value.clone(),
-                Fidelity::Shape => measured(value),
-            };
-            (key.clone(), value)
+            let key = self.word(key, ARGUMENTS, "argument");
+            (key, measured(value))
         });
         shown.collect()
+    }
+
+    /// The name of a tool to show.
+    pub(super) fn tool(&mut self, tool: &str) -> String {
+        self.word(tool, TOOLS, "tool")
+    }
+
+    /// The lane to show: which subagent it was is a number.
+    pub(super) fn lane(&mut self, lane: &str) -> String {
+        match lane.strip_prefix("sub:") {
+            Some(agent) => format!("sub:{}", self.word(agent, &[], "agent")),
+            None => lane.to_owned(),
+        }
+    }
+
+    fn word(&mut self, word: &str, known: &[&str], kind: &str) -> String {
+        if self.fidelity == Fidelity::Content || known.contains(&word) {
+            return word.to_owned();
+        }
+        let next = self.words.len();
+        let number = self.words.entry(format!("{kind} {word}")).or_insert(next);
+        format!("{kind}-{number}")
     }
 }
 
 fn extension(name: &str) -> String {
     let extension = Path::new(name).extension().and_then(|ext| ext.to_str());
     match extension {
-        Some(ext)
-            if ext.len() <= EXTENSION_MAX && ext.bytes().all(|b| b.is_ascii_alphanumeric()) =>
-        {
-            format!(".{ext}")
-        }
+        Some(ext) if EXTENSIONS.contains(&ext) => format!(".{ext}"),
         _ => String::new(),
     }
 }
@@ -151,7 +253,13 @@ mod tests {
         let (content, bytes) = disguise.content("top secret\n");
         assert_eq!((content.bytes, content.lines), (11, 1));
         assert!(!String::from_utf8(bytes).unwrap().contains("secret"));
-        let args = json!({"pattern": "secret", "-n": true, "limit": 5, "list": ["secret"], "deep": {"secret": 1}});
+        assert_eq!(disguise.path("secret/notes.alice"), "d0/f3");
+        assert_eq!(disguise.tool("Read"), "Read");
+        assert_eq!(disguise.tool("mcp__acme__get"), "tool-0");
+        assert_eq!(disguise.lane("main"), "main");
+        assert_eq!(disguise.lane("sub:alice"), "sub:agent-1");
+        assert_eq!(disguise.tool("mcp__acme__get"), "tool-0");
+        let args = json!({"secret key": 1, "pattern": "secret", "-n": true, "limit": 5, "list": ["secret"], "deep": {"secret": 1}});
         let shown = serde_json::to_string(&disguise.args(args.as_object().unwrap())).unwrap();
         assert!(!shown.contains("secret"), "{shown}");
         assert!(shown.contains("\"limit\":5"), "{shown}");

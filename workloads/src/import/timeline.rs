@@ -228,8 +228,8 @@ impl<'a> Writer<'a> {
         Call {
             i: index,
             k: call.api,
-            lane: call.lane.clone(),
-            tool: call.tool.clone(),
+            lane: self.disguise.lane(&call.lane),
+            tool: self.disguise.tool(&call.tool),
             op: call.op,
             path: None,
             range: call.range,
