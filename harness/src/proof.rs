@@ -77,6 +77,10 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
     touched
 }
 
+/// Bytes that may come from disk in a hot block: what is created needs room, and a file system reads its
+/// maps of free space when it looks for it.
+const HOT_METADATA_MAX: u64 = 64 * 1024;
+
 /// What came from disk, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskReads {
@@ -102,7 +106,7 @@ pub fn check(
     let unproved = |why: String| Err(format!("the state {name} is not proved: {why}"));
     if state == CacheState::Hot {
         let bytes = disk.client + disk.daemon.map_or(0, |(_, timed)| timed);
-        if bytes > 0 {
+        if bytes > HOT_METADATA_MAX {
             return unproved(format!("{bytes} bytes came from disk"));
         }
         return Ok(());
@@ -264,7 +268,8 @@ mod tests {
             check(CacheState::Hot, &Touched::default(), None, &disk)
         };
         assert!(check(0, 0).is_ok());
-        assert!(check(4096, 0).is_err());
-        assert!(check(0, 4096).is_err());
+        assert!(check(4096, 4096).is_ok(), "maps of free space");
+        assert!(check(100_000, 0).is_err());
+        assert!(check(0, 100_000).is_err());
     }
 }
