@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
 ARGS ?=
 
-.PHONY: help setup build bench report test check calibrate aa example clean
+.PHONY: help setup build bench report test check conform calibrate aa example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -40,6 +40,9 @@ check: setup ## Format, lints, docs and licences, warnings as errors
 	@cargo test --locked --quiet -p harness --test licences
 	@if command -v cargo-deny >/dev/null 2>&1; then cargo deny check; \
 	else echo 'check: advisories were not asked: cargo-deny is not installed (cargo install cargo-deny)'; fi
+
+conform: build ## Conformance table, pjdfstest and fsx (installs both under target/tools)
+	@scripts/conform $(ARGS)
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio

@@ -1,7 +1,10 @@
 //! File content in chunks.
 //!
 //! A chunk row holds as many bytes as have been written of it; what is missing, at its end or as a
-//! whole, reads as zeros. Rows never reach past the end of the file.
+//! whole, reads as zeros. Rows begin before the end of the file, or are the first: what a row holds
+//! past the end is left over, is never read, and is cut off before the file grows over it. So a file
+//! that is emptied and written again, as editors do, overwrites its rows in place, and only the pages
+//! that differ get into the log.
 
 use rusqlite::params;
 
@@ -83,6 +86,19 @@ pub(super) fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8
     Ok(())
 }
 
+/// Bytes up to which a row is as long as its content; longer ones are whole pages long, so that they
+/// mostly keep their length, and with it their place, when their content's changes a little.
+const EXACT_MAX: u64 = 2048;
+
+/// How long the row for so many bytes of content is.
+fn padded(length: u64) -> u64 {
+    if length <= EXACT_MAX {
+        length
+    } else {
+        length.next_multiple_of(4096)
+    }
+}
+
 /// Writes `data` at `offset` and stamps the inode.
 pub(super) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
     let mut attr = nodes::get_file(db, ino)?;
@@ -90,41 +106,47 @@ pub(super) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]
     if end > SIZE_MAX {
         return Err(Errno::FBIG.into());
     }
+    if offset > attr.size {
+        cut(db, &mut attr)?;
+    }
     let mut rest = data;
     for piece in pieces(offset, data.len() as u64) {
         let (bytes, after) = rest.split_at(piece.length);
         rest = after;
-        // Past the old end there is no row to merge with.
-        let is_new = piece.index * CHUNK >= attr.size;
-        let old = if is_new {
-            None
-        } else {
-            chunk(db, ino, piece.index)?
-        };
-        let old_length = old.as_ref().map_or(0, |old| old.len() as u64);
-        let new_length = match old {
-            Some(mut old) if piece.within > 0 || piece.length < old.len() => {
-                let stop = piece.within + piece.length;
-                if old.len() < stop {
-                    old.resize(stop, 0);
-                }
-                old[piece.within..stop].copy_from_slice(bytes);
-                put(db, ino, piece.index, &old)?
-            }
-            _ if piece.within > 0 => {
-                let mut padded = vec![0; piece.within];
-                padded.extend_from_slice(bytes);
-                put(db, ino, piece.index, &padded)?
-            }
-            _ => put(db, ino, piece.index, bytes)?,
-        };
-        attr.blocks += blocks(new_length);
-        attr.blocks -= blocks(old_length).min(attr.blocks);
+        write_piece(db, &mut attr, &piece, bytes)?;
     }
     attr.size = attr.size.max(end);
     attr.mtime = caller.now;
     attr.ctime = caller.now;
     nodes::update(db, &attr)
+}
+
+/// Writes what falls into one chunk, and notes in `attr` what that allocates.
+fn write_piece(db: &Db, attr: &mut Attr, piece: &Piece, bytes: &[u8]) -> Result<()> {
+    let start = piece.index * CHUNK;
+    let stop = piece.within + piece.length;
+    // Past the end there is no row, but for what is left over in the first.
+    let may_have_row = start < attr.size || piece.index == 0;
+    let valid = attr.size.saturating_sub(start).min(CHUNK) as usize;
+    let is_whole = piece.within == 0 && piece.length >= valid;
+    let (old_length, mut content) = if !may_have_row {
+        (0, Vec::new())
+    } else if is_whole {
+        (row_length(db, attr.ino, piece.index)?, Vec::new())
+    } else {
+        let old = chunk(db, attr.ino, piece.index)?.unwrap_or_default();
+        (old.len() as u64, old)
+    };
+    content.truncate(valid);
+    let length = padded(valid.max(stop) as u64).min(CHUNK);
+    content.resize(length as usize, 0);
+    content[piece.within..stop].copy_from_slice(bytes);
+    put(db, attr.ino, piece.index, &content)?;
+    if start < attr.size {
+        attr.blocks -= blocks(old_length).min(attr.blocks);
+    }
+    attr.blocks += blocks(length);
+    Ok(())
 }
 
 /// Cuts or extends the content to `size` and notes it in `attr`, which the caller writes back.
@@ -133,21 +155,37 @@ pub(super) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
         return Err(Errno::FBIG.into());
     }
     if size < attr.size {
-        let first_gone = size.div_ceil(CHUNK);
-        delete(db, attr.ino, first_gone, attr.size / CHUNK)?;
-        if !size.is_multiple_of(CHUNK) {
-            db.execute(
-                "UPDATE chunk SET bytes = substr(bytes, 1, ?2) WHERE id = ?1 AND length(bytes) > ?2",
-                params![id(attr.ino, size / CHUNK), signed(size % CHUNK)],
-            )?;
+        let (first_gone, last) = (size.div_ceil(CHUNK).max(1), (attr.size - 1) / CHUNK);
+        let is_cut = first_gone <= last;
+        if is_cut {
+            delete(db, attr.ino, first_gone, last)?;
         }
-        attr.blocks = if size == 0 {
-            0
-        } else {
-            count_blocks(db, attr.ino)?
-        };
+        if size == 0 {
+            attr.blocks = 0;
+        } else if is_cut {
+            attr.blocks = count_blocks(db, attr.ino)?;
+        }
+    } else if size > attr.size {
+        cut(db, attr)?;
     }
     attr.size = size;
+    Ok(())
+}
+
+/// Cuts off what is left over past the end of the file, which is about to grow over it.
+fn cut(db: &Db, attr: &mut Attr) -> Result<()> {
+    let (last, valid) = (attr.size / CHUNK, attr.size % CHUNK);
+    if attr.size == 0 {
+        delete(db, attr.ino, 0, 0)?;
+    } else if valid > 0 {
+        let changed = db.execute(
+            "UPDATE chunk SET bytes = substr(bytes, 1, ?2) WHERE id = ?1 AND length(bytes) > ?2",
+            params![id(attr.ino, last), signed(valid)],
+        )?;
+        if changed > 0 {
+            attr.blocks = count_blocks(db, attr.ino)?;
+        }
+    }
     Ok(())
 }
 
@@ -169,9 +207,10 @@ pub(super) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Resul
         let Some(mut bytes) = chunk(db, attr.ino, index)? else {
             continue;
         };
-        let stop = (end - start).min(bytes.len() as u64) as usize;
+        let valid = (attr.size - start).min(bytes.len() as u64) as usize;
+        let stop = (end - start).min(valid as u64) as usize;
         let within = offset.saturating_sub(start) as usize;
-        if within == 0 && stop == bytes.len() {
+        if within == 0 && stop == valid {
             delete(db, attr.ino, index, index)?;
         } else if let Some(range) = bytes.get_mut(within..stop) {
             range.fill(0);
@@ -225,13 +264,23 @@ fn chunk(db: &Db, ino: Ino, index: u64) -> Result<Option<Vec<u8>>> {
     )
 }
 
-fn put(db: &Db, ino: Ino, index: u64, bytes: &[u8]) -> Result<u64> {
+/// How long a row is, without reading it; 0 where there is none.
+fn row_length(db: &Db, ino: Ino, index: u64) -> Result<u64> {
+    let length = db.row(
+        "SELECT length(bytes) FROM chunk WHERE id = ?1",
+        [id(ino, index)],
+        |row| row.get(0),
+    )?;
+    Ok(length.map_or(0, unsigned))
+}
+
+fn put(db: &Db, ino: Ino, index: u64, bytes: &[u8]) -> Result<()> {
     db.execute(
         "INSERT INTO chunk (id, bytes) VALUES (?1, ?2)
          ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes",
         params![id(ino, index), bytes],
     )?;
-    Ok(bytes.len() as u64)
+    Ok(())
 }
 
 fn delete(db: &Db, ino: Ino, first: u64, last: u64) -> Result<()> {

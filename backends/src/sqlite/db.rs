@@ -1,11 +1,13 @@
 //! One SQLite connection: prepared statements, transactions, and SQLite's errors as the caller sees them.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 
-use crate::store::{Errno, Result, StoreError};
+use crate::store::{Attr, Errno, Ino, Result, StoreError};
 
 /// What the store counts of its own work.
 #[derive(Debug, Default)]
@@ -22,18 +24,46 @@ impl Tally {
     }
 }
 
+/// Inodes whose attributes are kept; all are let go when there are more.
+const KEPT_INODES: usize = 16_384;
+
 /// A connection and its tally.
 #[derive(Debug)]
 pub(super) struct Db {
     pub(super) connection: Connection,
     tally: Arc<Tally>,
+    /// What the rows of the inodes used last say: this connection is the only one that changes them.
+    kept: RefCell<HashMap<Ino, Attr>>,
 }
 
 impl Db {
     pub(super) fn new(connection: Connection, tally: Arc<Tally>) -> Self {
         // More than there are statements in this module, so that each is compiled once.
         connection.set_prepared_statement_cache_capacity(64);
-        Self { connection, tally }
+        Self {
+            connection,
+            tally,
+            kept: RefCell::default(),
+        }
+    }
+
+    /// The attributes of an inode, if they are kept.
+    pub(super) fn kept(&self, ino: Ino) -> Option<Attr> {
+        self.kept.borrow().get(&ino).copied()
+    }
+
+    /// Keeps what an inode's row says now.
+    pub(super) fn keep(&self, attr: &Attr) {
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() >= KEPT_INODES && !kept.contains_key(&attr.ino) {
+            kept.clear();
+        }
+        kept.insert(attr.ino, *attr);
+    }
+
+    /// Lets go of an inode whose row changes in another way.
+    pub(super) fn let_go(&self, ino: Ino) {
+        self.kept.borrow_mut().remove(&ino);
     }
 
     /// A compiled statement, counted.
@@ -61,6 +91,7 @@ impl Db {
     pub(super) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         if !self.connection.is_autocommit() {
             // Only a panic inside `work` leaves a transaction open; what it did must not be kept.
+            self.kept.borrow_mut().clear();
             self.execute("ROLLBACK", ())?;
         }
         self.execute("BEGIN IMMEDIATE", ())?;
@@ -70,10 +101,13 @@ impl Db {
         });
         match &result {
             Ok(_) => Tally::add(&self.tally.commits),
-            // A full disk makes SQLite roll back by itself.
-            Err(_) if self.connection.is_autocommit() => {}
             Err(_) => {
-                self.execute("ROLLBACK", ())?;
+                // What was kept inside may not be what the rows say after all.
+                self.kept.borrow_mut().clear();
+                // A full disk makes SQLite roll back by itself.
+                if !self.connection.is_autocommit() {
+                    self.execute("ROLLBACK", ())?;
+                }
             }
         }
         result

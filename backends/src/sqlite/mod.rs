@@ -25,7 +25,7 @@ mod xattrs;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::store::{
@@ -46,6 +46,8 @@ pub struct SqliteStore {
     checkpointer: Checkpointer,
     log: Log,
     next_ino: AtomicU64,
+    /// Whether there is any extended attribute: the kernel asks for `security.capability` before many a write.
+    has_xattrs: AtomicBool,
     tally: Arc<Tally>,
     path: PathBuf,
     _ownership: Ownership,
@@ -64,14 +66,15 @@ impl SqliteStore {
         let tally = Arc::new(Tally::default());
         let mut db = Db::new(connection, Arc::clone(&tally));
         let store_error = |error: StoreError| unreadable(path, &error);
-        let next_ino = db
+        let (next_ino, has_xattrs) = db
             .transaction(|db| {
                 create_root(db, owner)?;
                 reclaim_orphans(db)?;
                 let max = db.row("SELECT max(ino) FROM inode", (), |row| row.get(0))?;
                 // Written at every opening, so that there is a log to sync.
                 db.execute("UPDATE inode SET nlink = nlink WHERE ino = 1", ())?;
-                Ok(nodes::unsigned(max.unwrap_or(1)) + 1)
+                let xattr = db.row("SELECT 1 FROM xattr LIMIT 1", (), |_| Ok(()))?;
+                Ok((nodes::unsigned(max.unwrap_or(1)) + 1, xattr.is_some()))
             })
             .map_err(store_error)?;
         let log = Log::open(path, Arc::clone(&tally))?;
@@ -83,6 +86,7 @@ impl SqliteStore {
             checkpointer,
             log,
             next_ino: AtomicU64::new(next_ino),
+            has_xattrs: AtomicBool::new(has_xattrs),
             tally,
             path: path.to_owned(),
             _ownership: ownership,
@@ -152,6 +156,7 @@ fn reclaim_orphans(db: &Db) -> Result<()> {
 }
 
 fn reclaim(db: &Db, ino: Ino) -> Result<()> {
+    db.let_go(ino);
     let deleted = db.execute(
         "DELETE FROM inode WHERE ino = ?1 AND nlink = 0",
         [nodes::signed(ino)],
@@ -391,8 +396,8 @@ impl Store for SqliteStore {
                     keep_size
                 }
             };
-            if !keep_size {
-                attr.size = attr.size.max(end);
+            if !keep_size && end > attr.size {
+                content::truncate(db, &mut attr, end)?;
             }
             attr.mtime = caller.now;
             attr.ctime = caller.now;
@@ -423,10 +428,16 @@ impl Store for SqliteStore {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if !self.has_xattrs.load(Ordering::Acquire) {
+            return Err(Errno::NODATA.into());
+        }
         xattrs::get(&self.db(), ino, name)
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        if !self.has_xattrs.load(Ordering::Acquire) {
+            return Ok(Vec::new());
+        }
         xattrs::list(&self.db(), ino)
     }
 
@@ -438,6 +449,7 @@ impl Store for SqliteStore {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        self.has_xattrs.store(true, Ordering::Release);
         self.transaction(|db| xattrs::set(db, caller, ino, name, value, mode))
     }
 

@@ -44,7 +44,10 @@ pub(super) fn lookup(db: &Db, parent: Ino, name: &[u8]) -> Result<Attr> {
         |row| nodes::attr(row, 0),
     )?;
     match found {
-        Some(attr) => Ok(attr),
+        Some(attr) => {
+            db.keep(&attr);
+            Ok(attr)
+        }
         None => {
             nodes::get_directory(db, parent)?;
             Err(Errno::NOENT.into())

@@ -53,11 +53,18 @@ pub(super) fn signed(value: u64) -> i64 {
 }
 
 pub(super) fn find(db: &Db, ino: Ino) -> Result<Option<Attr>> {
-    db.row(
+    if let Some(kept) = db.kept(ino) {
+        return Ok(Some(kept));
+    }
+    let found = db.row(
         concat!("SELECT ", columns!(), " FROM inode i WHERE i.ino = ?1"),
         [signed(ino)],
         |row| attr(row, 0),
-    )
+    )?;
+    if let Some(attr) = &found {
+        db.keep(attr);
+    }
+    Ok(found)
 }
 
 /// The attributes of an inode that should exist.
@@ -115,6 +122,7 @@ pub(super) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -
             target,
         ],
     )?;
+    db.keep(attr);
     Ok(())
 }
 
@@ -136,6 +144,7 @@ pub(super) fn update(db: &Db, attr: &Attr) -> Result<()> {
             attr.ctime.0,
         ],
     )?;
+    db.keep(attr);
     Ok(())
 }
 
@@ -145,6 +154,11 @@ pub(super) fn names_changed(db: &Db, dir: Ino, caller: &Caller, subdirectories: 
         "UPDATE inode SET nlink = nlink + ?2, mtime = ?3, ctime = ?3 WHERE ino = ?1",
         params![signed(dir), subdirectories, caller.now.0],
     )?;
+    if let Some(mut attr) = db.kept(dir) {
+        attr.nlink = attr.nlink.saturating_add_signed(subdirectories);
+        (attr.mtime, attr.ctime) = (caller.now, caller.now);
+        db.keep(&attr);
+    }
     Ok(())
 }
 

@@ -30,7 +30,8 @@ CREATE TABLE dirent (
   PRIMARY KEY (parent, slot)
 ) STRICT, WITHOUT ROWID;
 
--- A piece of a file: id = ino * 2^24 + index, 32 KiB each. A missing or short piece reads as zeros.
+-- A piece of a file: id = ino * 2^24 + index, 32 KiB each. A missing or short piece reads as zeros;
+-- what lies past the end of the file is left over, and no part of it.
 CREATE TABLE chunk (
   id    INTEGER PRIMARY KEY,
   bytes BLOB NOT NULL
@@ -55,4 +56,6 @@ CREATE VIEW file AS
 
 -- Content by inode and offset: SELECT CAST(bytes AS TEXT) FROM content WHERE ino = 2 ORDER BY at;
 CREATE VIEW content AS
-  SELECT id >> 24 AS ino, (id & 16777215) * 32768 AS at, bytes FROM chunk;
+  SELECT ino, at, substr(bytes, 1, max(0, size - at)) AS bytes
+  FROM (SELECT id >> 24 AS ino, (id & 16777215) * 32768 AS at, bytes FROM chunk)
+  JOIN inode USING (ino);

@@ -75,6 +75,14 @@ const TASKS: &[(&str, &str)] = &[
         "sqlite3 d 'CREATE TABLE t (n); INSERT INTO t VALUES (1), (2)'; test \"$(sqlite3 d 'SELECT sum(n) FROM t; PRAGMA integrity_check' | tr '\\n' ' ')\" = '3 ok '",
     ),
     (
+        "vi",
+        "echo one > a; vi -es -u NONE -c 's/one/two/' -c wq a; test \"$(cat a)\" = two; test \"$(ls -A)\" = a",
+    ),
+    (
+        "cargo",
+        "cargo init -q --vcs none --name hello h; cd h; cargo build -q --offline; test \"$(./target/debug/hello)\" = 'Hello, world!'",
+    ),
+    (
         "python3",
         "python3 -c 'import os, json; json.dump([1], open(\"a.tmp\", \"w\")); os.replace(\"a.tmp\", \"a\"); assert json.load(open(\"a\")) == [1]'",
     ),

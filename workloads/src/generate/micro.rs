@@ -9,6 +9,9 @@ use crate::filler::fill;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 
+/// Bytes of one system call of a large file that is read or written from start to end.
+const STREAM_PIECE: usize = 1 << 20;
+
 /// The most content that a workload may ask for, in bytes: files and calls together.
 const CONTENT_MAX: u64 = 1 << 30;
 
@@ -45,6 +48,12 @@ enum Operation {
     ListAttributes,
     /// Create, write, close.
     Create,
+    /// Create, write, `fsync`, close.
+    CreateFsync,
+    /// Create a file and write it in pieces.
+    StreamWrite,
+    /// Read a file from start to end in pieces.
+    StreamRead,
     /// Open for appending, write, close.
     Append,
     /// Rename within the directory.
@@ -85,7 +94,10 @@ impl Micro {
         if self.calls == 0 {
             return Err("field `micro.calls`: must be at least 1".to_owned());
         }
-        let needs_files = !matches!(self.operation, Operation::Create | Operation::List);
+        let needs_files = !matches!(
+            self.operation,
+            Operation::Create | Operation::CreateFsync | Operation::StreamWrite | Operation::List
+        );
         if needs_files && self.files == 0 {
             return Err("field `micro.files`: this operation needs at least one".to_owned());
         }
@@ -169,13 +181,30 @@ impl Micro {
                     };
                     script.call(kind, vec![op]);
                 }
-                Operation::Create => {
+                Operation::Create | Operation::CreateFsync => {
                     let op = FileOp::Write {
                         path: name("n", call),
                         content: content(self.bytes, &mut rng),
-                        sync: false,
+                        sync: self.operation == Operation::CreateFsync,
                     };
                     script.call(CallKind::Create, vec![op]);
+                }
+                Operation::StreamWrite => {
+                    let content = content(self.bytes, &mut rng);
+                    let pieces = content.chunks(STREAM_PIECE).map(|piece| FileOp::Append {
+                        path: name("n", call),
+                        content: piece.into(),
+                    });
+                    script.call(CallKind::Write, pieces.collect());
+                }
+                Operation::StreamRead => {
+                    let pieces = (0..self.bytes as usize).step_by(STREAM_PIECE);
+                    let pieces = pieces.map(|offset| FileOp::ReadOpen {
+                        path: path(),
+                        offset: offset as u64,
+                        length: STREAM_PIECE,
+                    });
+                    script.call(CallKind::Read, pieces.collect());
                 }
                 Operation::Append => {
                     let op = FileOp::Append {
