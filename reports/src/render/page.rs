@@ -262,7 +262,7 @@ fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) -> Part {
 fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
     parts.push(Text(format!(
-        "Each figure is a ratio to {} in the same round: the geometric mean over rounds of the blocks' medians, with its 99 % interval. \"better\" and \"worse\" clear the cell's noise floor; \"same\" is shown to lie within it; \"?\" is neither. \"kernel cache\": no call reached the daemon.",
+        "Each figure is a ratio to {} in the same round: the geometric mean over rounds of the blocks' medians, with its 99 % interval. \"better\" and \"worse\" clear the cell's noise floor; \"same\" is shown to lie within it, if it is at most 25 %; \"?\" is neither. \"kernel cache\": no call reached the daemon.",
         report.summary.baseline
     )));
     parts.push(Chart(charts::LATENCY, "Typical latency of one operation by backend, caches hot, with 99 % intervals; logarithmic."));

@@ -10,6 +10,10 @@ use super::bootstrap::{Interval, LEVEL, MIN_ROUNDS, interval_of_mean};
 /// The smallest effect that counts, as a ratio.
 pub const MIN_EFFECT: f64 = 1.02;
 
+/// The noisiest floor, as a ratio, within which two arms may be called the same. Within a wider one
+/// everything is.
+pub const SAME_WITHIN: f64 = 1.25;
+
 /// The chance to find an effect as large as the minimum detectable one.
 const POWER: f64 = 0.8;
 
@@ -72,8 +76,8 @@ pub fn compare(log_ratios: &[f64], floor: f64, seed: u64) -> Option<Comparison> 
         Some(interval) if interval.high < 1.0 / floor => Verdict::Better,
         _ => Verdict::Inconclusive,
     };
-    let equivalent =
-        interval.is_some_and(|interval| interval.low > 1.0 / floor && interval.high < floor);
+    let equivalent = floor <= SAME_WITHIN
+        && interval.is_some_and(|interval| interval.low > 1.0 / floor && interval.high < floor);
     Some(Comparison {
         ratio: mean.exp(),
         interval,
@@ -132,6 +136,11 @@ mod tests {
     fn the_same_is_shown_only_by_a_narrow_interval() {
         let same = compare(&ratios(1.0), 1.05, 1).unwrap();
         assert!(same.equivalent && same.verdict == Verdict::Inconclusive);
+        let noisy = compare(&ratios(1.0), 1.3, 1).unwrap();
+        assert!(
+            !noisy.equivalent,
+            "within such noise, everything is the same"
+        );
         let spread: Vec<f64> = (0..10).map(|n| f64::from(n % 3 - 1) * 0.3).collect();
         let unclear = compare(&spread, 1.05, 1).unwrap();
         assert!(!unclear.equivalent && unclear.verdict == Verdict::Inconclusive);
