@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -93,6 +93,8 @@ impl Checkpointer {
         // One pending wake-up is enough: a checkpoint takes all there is.
         let (wake, woken) = sync_channel(1);
         let hook_wake = wake.clone();
+        let copying = Arc::new(Mutex::new(()));
+        let thread_copying = Arc::clone(&copying);
         let mut next_own = CHECKPOINT_PAGES_MAX;
         writer.wal_hook(Some(move |wal: &mut Wal, pages: i32| {
             if pages < CHECKPOINT_PAGES_MAX {
@@ -100,7 +102,9 @@ impl Checkpointer {
             }
             if pages >= next_own {
                 next_own = pages.saturating_add(CHECKPOINT_PAGES_AGAIN);
-                // Passive: it never waits for a reader.
+                // Wait for the thread, which a writer without pause would outrun for ever, and copy the
+                // rest: then the next write starts the log anew. Passive: it never waits for a reader.
+                let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
                     tracing::warn!(%error, pages, "the log cannot be emptied");
                 }
@@ -112,7 +116,7 @@ impl Checkpointer {
         }))?;
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
-            .spawn(move || run(&own, &woken, &tally))
+            .spawn(move || run(&own, &woken, &thread_copying, &tally))
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         Ok(Self {
             wake: Some(wake),
@@ -131,8 +135,9 @@ impl Checkpointer {
     }
 }
 
-fn run(connection: &Connection, woken: &Receiver<()>, tally: &Tally) {
+fn run(connection: &Connection, woken: &Receiver<()>, copying: &Mutex<()>, tally: &Tally) {
     while woken.recv().is_ok() {
+        let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
         match connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
             Ok(_) => Tally::add(&tally.checkpoints),
             Err(error) => tracing::warn!(%error, "checkpoint"),
