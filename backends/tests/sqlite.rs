@@ -282,20 +282,3 @@ fn ranges_larger_than_the_file_are_punched_at_once() {
     assert_eq!(bytes, [vec![7; 10], vec![0; 10]].concat());
     assert_eq!(store.getattr(2).unwrap().blocks, 64);
 }
-
-#[test]
-fn a_writer_without_pause_does_not_outrun_the_checkpointer() {
-    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    let path = dir.path().join("fs.db");
-    let store = open(&path).unwrap();
-    write_file(&store, "a", &[0]);
-    let piece = vec![7; 1 << 20];
-    let log = dir.path().join("fs.db-wal");
-    let mut longest = 0;
-    for round in 0..700_u64 {
-        store.write(&OWNER, 2, (round % 64) << 20, &piece).unwrap();
-        longest = longest.max(std::fs::metadata(&log).unwrap().len());
-    }
-    // 256 MiB of pages, their headers, and what one more attempt allows.
-    assert!(longest < 320 << 20, "{longest}");
-}

@@ -107,7 +107,7 @@ pub fn stderr(output: &Output) -> String {
 
 /// Waits until something is so.
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !is_so() {
         assert!(Instant::now() < deadline, "waited in vain for: {what}");
         std::thread::sleep(Duration::from_millis(5));
