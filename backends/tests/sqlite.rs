@@ -4,8 +4,10 @@
 
 use std::path::Path;
 
-use backends::sqlite::{OpenError, SqliteStore, check};
-use backends::store::{Allocate, Caller, Change, Kind, NewNode, ROOT, Store, Timestamp};
+use backends::sqlite::{HEAD, OpenError, SqliteStore, check};
+use backends::store::{
+    Allocate, Caller, Change, Errno, Kind, NewNode, ROOT, Seek, Store, Timestamp,
+};
 
 const OWNER: Caller = Caller {
     uid: 0,
@@ -18,14 +20,8 @@ fn open(path: &Path) -> Result<SqliteStore, OpenError> {
 }
 
 fn write_file(store: &SqliteStore, name: &str, content: &[u8]) {
-    let node = NewNode {
-        kind: Kind::File,
-        permissions: 0o644,
-        rdev: 0,
-        target: &[],
-    };
-    let file = store.create(&OWNER, ROOT, name.as_bytes(), &node).unwrap();
-    store.write(&OWNER, file.ino, 0, content).unwrap();
+    let ino = create_file(store, name);
+    store.write(&OWNER, ino, 0, content).unwrap();
 }
 
 fn read_file(store: &SqliteStore, name: &str) -> Vec<u8> {
@@ -58,6 +54,252 @@ fn every_fsync_syncs_the_log() {
         store.fsync(ROOT, number % 2 == 0).unwrap();
     }
     assert_eq!(store.counters()["log_syncs"] - before, 5);
+}
+
+fn create_file(store: &SqliteStore, name: &str) -> u64 {
+    let node = NewNode {
+        kind: Kind::File,
+        permissions: 0o644,
+        rdev: 0,
+        target: &[],
+    };
+    let file = store.create(&OWNER, ROOT, name.as_bytes(), &node);
+    file.unwrap().ino
+}
+
+fn resize(store: &SqliteStore, ino: u64, size: u64) {
+    let change = Change {
+        size: Some(size),
+        ..Change::default()
+    };
+    store.setattr(&OWNER, ino, &change).unwrap();
+}
+
+fn read_at(store: &SqliteStore, ino: u64, offset: u64, size: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    store.read(ino, offset, size, &mut bytes).unwrap();
+    bytes
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_is_past_the_head_is_in_a_file_beside_the_database_and_goes_with_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let tails = dir.path().join("a.db-tails");
+    let store = open(&path).unwrap();
+    let ino = create_file(&store, "big");
+    store.write(&OWNER, ino, 0, &[1; HEAD as usize]).unwrap();
+    assert!(!tails.exists(), "so much fits");
+    store.write(&OWNER, ino, HEAD - 2, b"abcd").unwrap();
+    let tail = tails.join(ino.to_string());
+    assert_eq!(std::fs::read(&tail).unwrap(), b"cd");
+    assert_eq!(read_at(&store, ino, HEAD - 3, 10), b"\x01abcd");
+    assert!(store.getattr(ino).unwrap().blocks > HEAD / 512);
+
+    let syncs = store.counters()["tail_syncs"];
+    store.fsync(ino, true).unwrap();
+    store.fsync(ino, true).unwrap();
+    assert_eq!(
+        store.counters()["tail_syncs"],
+        syncs + 1,
+        "nothing is left to sync"
+    );
+
+    resize(&store, ino, 10);
+    resize(&store, ino, 2 * MIB);
+    assert!(
+        read_at(&store, ino, 10, 3 << 20)
+            .iter()
+            .all(|byte| *byte == 0)
+    );
+    assert_eq!(store.seek(ino, 0, Seek::Hole).unwrap(), 32 * 1024);
+    assert!(store.seek(ino, HEAD, Seek::Data).is_err());
+
+    drop(store);
+    let store = open(&path).unwrap();
+    assert_eq!(store.getattr(ino).unwrap().size, 2 * MIB);
+    store.unlink(&OWNER, ROOT, b"big").unwrap();
+    store.reclaim(ino).unwrap();
+    assert!(!tail.exists());
+    drop(store);
+    assert!(!tails.exists(), "what is left is one file");
+}
+
+#[test]
+fn tails_that_a_crash_left_are_swept_and_others_files_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let tails = dir.path().join("a.db-tails");
+    let store = open(&path).unwrap();
+    let (big, small) = (create_file(&store, "big"), create_file(&store, "small"));
+    store.write(&OWNER, big, 0, &vec![7; 3 << 20]).unwrap();
+    drop(store);
+    for left in [&small.to_string(), "99", "readme"] {
+        std::fs::write(tails.join(left), "left over").unwrap();
+    }
+    let store = open(&path).unwrap();
+    let mut names: Vec<_> = std::fs::read_dir(&tails)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, [big.to_string(), "readme".to_owned()]);
+    assert!(read_at(&store, big, 0, 4 << 20) == vec![7; 3 << 20]);
+}
+
+#[test]
+fn space_reserved_for_a_growing_tail_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    let ino = create_file(&store, "big");
+    for mib in 0..5 {
+        store.write(&OWNER, ino, mib * MIB, &[7; 1 << 20]).unwrap();
+    }
+    let tail = dir.path().join("a.db-tails").join(ino.to_string());
+    let occupied = || std::os::unix::fs::MetadataExt::blocks(&tail.metadata().unwrap()) * 512;
+    assert!(
+        occupied() > 5 * MIB - HEAD,
+        "{} bytes; does this file system know fallocate?",
+        occupied()
+    );
+    assert!(store.getattr(ino).unwrap().blocks * 512 < 5 * MIB + 64 * 1024);
+    drop(store);
+    assert_eq!(occupied(), 5 * MIB - HEAD);
+    // What a crash leaves goes at the next opening.
+    rustix::fs::fallocate(
+        std::fs::File::options().write(true).open(&tail).unwrap(),
+        rustix::fs::FallocateFlags::KEEP_SIZE,
+        0,
+        9 * MIB,
+    )
+    .unwrap();
+    assert_eq!(occupied(), 9 * MIB);
+    let store = open(&path).unwrap();
+    assert_eq!(occupied(), 5 * MIB - HEAD);
+    assert!(read_at(&store, ino, 0, 6 << 20) == vec![7; 5 << 20]);
+}
+
+#[test]
+fn a_missing_tail_is_an_error_and_never_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    let ino = create_file(&store, "big");
+    store.write(&OWNER, ino, 0, &vec![7; 3 << 20]).unwrap();
+    drop(store);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    let tail = dir.path().join("a.db-tails").join(ino.to_string());
+
+    std::fs::File::options()
+        .write(true)
+        .open(&tail)
+        .unwrap()
+        .set_len(5)
+        .unwrap();
+    let problems = check(&path).unwrap().problems;
+    assert!(
+        problems[0].contains("past the first 256 KiB is missing"),
+        "{problems:?}"
+    );
+    assert!(
+        problems[0].contains(&format!("5 of {} bytes", 3 * MIB - HEAD)),
+        "{problems:?}"
+    );
+
+    std::fs::remove_file(&tail).unwrap();
+    assert!(check(&path).unwrap().problems[0].contains("No such file"));
+    let store = open(&path).unwrap();
+    let mut bytes = Vec::new();
+    let error = store.read(ino, 0, 2 << 20, &mut bytes).unwrap_err();
+    assert_eq!(error.errno, Errno::IO);
+    assert!(error.to_string().contains("a.db-tails"), "{error}");
+    let error = store.write(&OWNER, ino, 2 * MIB, b"x").unwrap_err();
+    assert_eq!(error.errno, Errno::IO, "it must not come back as zeros");
+    assert_eq!(read_at(&store, ino, 0, 100), [7; 100]);
+}
+
+#[test]
+fn a_database_of_schema_version_1_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    let (big, sparse) = (create_file(&store, "big"), create_file(&store, "sparse"));
+    store.write(&OWNER, big, 0, &[1; HEAD as usize]).unwrap();
+    drop(store);
+    let next = HEAD / (32 * 1024);
+    // Version 1 kept everything in rows of 32 KiB.
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(&format!(
+        "INSERT INTO chunk VALUES (({big} << 24) + {next}, zeroblob(32768)), (({big} << 24) + {next} + 1, CAST('end of it, and what is left over' AS BLOB));
+         UPDATE inode SET size = {HEAD} + 32768 + 9, blocks = {HEAD} / 512 + 72 WHERE ino = {big};
+         UPDATE inode SET size = 1 << 30 WHERE ino = {sparse};
+         PRAGMA user_version = 1;"
+    )).unwrap();
+    drop(old);
+    let error = check(&path).unwrap_err().to_string();
+    assert!(error.contains("schema version 1"), "{error}");
+    let store = open(&path).unwrap();
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    let mut expected = vec![1; HEAD as usize];
+    expected.extend([0; 32768]);
+    expected.extend(b"end of it");
+    assert!(read_at(&store, big, 0, 2 << 20) == expected);
+    resize(&store, big, 2 * MIB);
+    expected.resize(2 << 20, 0);
+    assert!(read_at(&store, big, 0, 3 << 20) == expected);
+    assert_eq!(read_at(&store, sparse, (1 << 30) - 4, 10), [0; 4]);
+}
+
+#[test]
+fn an_edit_of_one_byte_in_50_mib_writes_less_than_64_kib() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let log = dir.path().join("a.db-wal");
+    let store = open(&path).unwrap();
+    let ino = create_file(&store, "big");
+    for mib in 0..50 {
+        store.write(&OWNER, ino, mib * MIB, &[7; 1 << 20]).unwrap();
+    }
+    for (later, offset) in [0, 200_000, HEAD - 1, HEAD, 30 * MIB + 5]
+        .into_iter()
+        .enumerate()
+    {
+        let caller = Caller {
+            now: Timestamp(2 + later as i64),
+            ..OWNER
+        };
+        // An empty log holds what the edit writes and nothing else.
+        drop(store_log_emptied(&path));
+        let before = log.metadata().unwrap().len();
+        assert_eq!(before, 0);
+        store.write(&caller, ino, offset, b"x").unwrap();
+        let written = log.metadata().unwrap().len();
+        assert!(
+            written > 0 && written <= 64 * 1024,
+            "{written} bytes at {offset}"
+        );
+    }
+}
+
+/// Copies the log into the database and cuts it off.
+fn store_log_emptied(path: &Path) -> rusqlite::Connection {
+    let other = rusqlite::Connection::open(path).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    // The store's own checkpoints come in between.
+    while other
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| {
+            row.get::<_, i64>(0)
+        })
+        .unwrap()
+        != 0
+    {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    other
 }
 
 #[test]
@@ -125,7 +367,7 @@ fn what_is_no_file_system_of_ours_is_refused_and_left_alone() {
     drop(newer);
     let error = open(&path).unwrap_err().to_string();
     assert!(
-        error.contains("schema version 99; this ctxbench knows version 1"),
+        error.contains("schema version 99; this ctxbench knows version 2"),
         "{error}"
     );
 

@@ -4,12 +4,13 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
-use super::content::{CHUNK, INDEX_BITS};
+use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, tail_length};
 use super::names::slots;
-use super::nodes::unsigned;
-use super::open::{OpenError, identify, unreadable};
+use super::nodes::{signed, unsigned};
+use super::open::{OpenError, SCHEMA_VERSION, identify, unreadable};
+use super::tails::{self, HEAD};
 
 /// How many findings of one kind are told one by one.
 const SHOWN: usize = 10;
@@ -102,11 +103,26 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
-    identify(&connection, path)?;
+    if let Some(version) = identify(&connection, path)?
+        && version < SCHEMA_VERSION
+    {
+        let reason = format!(
+            "it has schema version {version}; mount it once, which brings it to version {SCHEMA_VERSION}"
+        );
+        return Err(unreadable(path, &reason));
+    }
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Deferred)
         .map_err(wrong)?;
-    check_all(&transaction).map_err(wrong)
+    let mut checked = check_all(&transaction).map_err(wrong)?;
+    drop(transaction);
+    let short = short_tails(&connection, path).map_err(wrong)?;
+    note(
+        &mut checked.problems,
+        "content past the first 256 KiB is missing",
+        short,
+    );
+    Ok(checked)
 }
 
 fn check_all(db: &Connection) -> rusqlite::Result<Checked> {
@@ -176,6 +192,37 @@ fn misplaced(db: &Connection) -> rusqlite::Result<Vec<String>> {
     Ok(found)
 }
 
+/// Files whose tails hold less than the files are long, or are not there.
+fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
+    let dir = tails::directory(path);
+    let missing = |ino: i64, size: i64| {
+        let wanted = tail_length(unsigned(size));
+        let held = std::fs::metadata(dir.join(ino.to_string())).map(|tail| tail.len());
+        (held.as_ref().ok() < Some(&wanted)).then(|| match held {
+            Ok(held) => format!("{ino}: {held} of {wanted} bytes"),
+            Err(error) => format!("{ino}: {}: {error}", dir.join(ino.to_string()).display()),
+        })
+    };
+    let mut long =
+        db.prepare("SELECT ino, size FROM inode WHERE mode & 61440 = 32768 AND size > ?1")?;
+    let files = long.query_map([signed(HEAD)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let files: Vec<(i64, i64)> = files.collect::<Result<_, _>>()?;
+    let mut found = Vec::new();
+    for (ino, size) in files {
+        if missing(ino, size).is_none() {
+            continue;
+        }
+        // A mount that is in use may just have cut the file: then its row says so by now.
+        let again = db
+            .prepare_cached("SELECT size FROM inode WHERE ino = ?1")?
+            .query_row([ino], |row| row.get(0))
+            .optional()?;
+        let still_long = again.filter(|size| tail_length(unsigned(*size)) > 0);
+        found.extend(still_long.and_then(|size| missing(ino, size)));
+    }
+    Ok(found)
+}
+
 /// Content belongs to files, stays within their size, and is counted in their blocks.
 fn content(db: &Connection, problems: &mut Vec<String>) -> rusqlite::Result<()> {
     let mut statement = db.prepare(
@@ -194,7 +241,7 @@ fn content(db: &Connection, problems: &mut Vec<String>) -> rusqlite::Result<()> 
         }
         let size = unsigned(row.get(4)?);
         // What the last row, or the first of an empty file, holds past the end is left over.
-        if length > CHUNK || (index > 0 && index * CHUNK >= size) {
+        if length > CHUNK || index >= HEAD_CHUNKS || (index > 0 && index * CHUNK >= size) {
             outside.push(format!(
                 "piece {index} of {ino}: {length} bytes, size {size}"
             ));

@@ -1,4 +1,4 @@
-//! File content in chunks.
+//! File content: the first 256 KiB in chunks, what is past it in a tail (see [`super::tails`]).
 //!
 //! A chunk row holds as many bytes as have been written of it; what is missing, at its end or as a
 //! whole, reads as zeros. Rows begin before the end of the file, or are the first: what a row holds
@@ -10,6 +10,7 @@ use rusqlite::params;
 
 use super::db::Db;
 use super::nodes::{self, signed, unsigned};
+use super::tails::HEAD;
 use crate::store::{Attr, Caller, Errno, Ino, Result};
 
 /// Bytes in a chunk.
@@ -20,6 +21,9 @@ pub(super) const INDEX_BITS: u32 = 24;
 
 /// The largest file in bytes: 512 GiB.
 pub(super) const SIZE_MAX: u64 = CHUNK << INDEX_BITS;
+
+/// Chunks of a file with a tail.
+pub(super) const HEAD_CHUNKS: u64 = HEAD / CHUNK;
 
 /// The largest inode number whose chunk ids fit into SQLite's integers.
 pub(super) const INO_MAX: Ino = (1 << (63 - INDEX_BITS)) - 1;
@@ -47,7 +51,9 @@ struct Piece {
 /// Cuts a range at chunk borders.
 fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     let end = offset + length;
-    (offset / CHUNK..end.div_ceil(CHUNK)).map(move |index| {
+    // Nothing lies in no piece, also where it begins within one.
+    let last = if length > 0 { end.div_ceil(CHUNK) } else { 0 };
+    (offset / CHUNK..last).map(move |index| {
         let start = offset.max(index * CHUNK);
         let stop = end.min((index + 1) * CHUNK);
         Piece {
@@ -58,16 +64,38 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// Appends the bytes at `offset` to `out`, as far as the file goes.
-pub(super) fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+/// How much of a file of so many bytes is in its tail.
+pub(super) fn tail_length(size: u64) -> u64 {
+    size.saturating_sub(HEAD)
+}
+
+/// How many of `length` bytes at `offset` are in the head.
+fn in_head(offset: u64, length: u64) -> usize {
+    HEAD.saturating_sub(offset).min(length) as usize
+}
+
+/// Appends the bytes at `offset` to `out`, as far as the file goes; how many of them, at the end, are zeros
+/// that are to be read from the tail.
+pub(super) fn read(
+    db: &Db,
+    ino: Ino,
+    offset: u64,
+    size: usize,
+    out: &mut Vec<u8>,
+) -> Result<usize> {
     let attr = nodes::get_file(db, ino)?;
-    let length = attr.size.saturating_sub(offset).min(size as u64);
-    if length == 0 {
-        return Ok(());
-    }
+    let all = attr.size.saturating_sub(offset).min(size as u64) as usize;
+    let head = in_head(offset, all as u64);
     let start = out.len();
-    out.resize(start + length as usize, 0);
-    let out = &mut out[start..];
+    out.resize(start + all, 0);
+    if head > 0 {
+        read_head(db, ino, offset, &mut out[start..start + head])?;
+    }
+    Ok(all - head)
+}
+
+fn read_head(db: &Db, ino: Ino, offset: u64, out: &mut [u8]) -> Result<()> {
+    let length = out.len() as u64;
     let (first, last) = (offset / CHUNK, (offset + length - 1) / CHUNK);
     let mut statement =
         db.statement("SELECT id, bytes FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
@@ -107,10 +135,14 @@ pub(super) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]
         return Err(Errno::FBIG.into());
     }
     if offset > attr.size {
-        cut(db, &mut attr)?;
+        grow(db, &mut attr, offset)?;
     }
-    let mut rest = data;
-    for piece in pieces(offset, data.len() as u64) {
+    let (mut rest, tail) = data.split_at(in_head(offset, data.len() as u64));
+    if !tail.is_empty() {
+        let length = tail_length(attr.size);
+        db.tails.write(ino, length, tail_length(offset), tail)?;
+    }
+    for piece in pieces(offset, rest.len() as u64) {
         let (bytes, after) = rest.split_at(piece.length);
         rest = after;
         write_piece(db, &mut attr, &piece, bytes)?;
@@ -155,7 +187,8 @@ pub(super) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
         return Err(Errno::FBIG.into());
     }
     if size < attr.size {
-        let (first_gone, last) = (size.div_ceil(CHUNK).max(1), (attr.size - 1) / CHUNK);
+        let first_gone = size.div_ceil(CHUNK).max(1);
+        let last = (attr.size.min(HEAD) - 1) / CHUNK;
         let is_cut = first_gone <= last;
         if is_cut {
             delete(db, attr.ino, first_gone, last)?;
@@ -166,18 +199,22 @@ pub(super) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
             attr.blocks = count_blocks(db, attr.ino)?;
         }
     } else if size > attr.size {
-        cut(db, attr)?;
+        grow(db, attr, size)?;
     }
     attr.size = size;
     Ok(())
 }
 
-/// Cuts off what is left over past the end of the file, which is about to grow over it.
-fn cut(db: &Db, attr: &mut Attr) -> Result<()> {
+/// Makes what lies between the end of the file and `size` a hole: cuts off what is left over there.
+fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     let (last, valid) = (attr.size / CHUNK, attr.size % CHUNK);
+    if tail_length(size) > 0 {
+        let length = tail_length(attr.size);
+        db.tails.extend(attr.ino, length, tail_length(size))?;
+    }
     if attr.size == 0 {
         delete(db, attr.ino, 0, 0)?;
-    } else if valid > 0 {
+    } else if attr.size < HEAD && valid > 0 {
         let changed = db.execute(
             "UPDATE chunk SET bytes = substr(bytes, 1, ?2) WHERE id = ?1 AND length(bytes) > ?2",
             params![id(attr.ino, last), signed(valid)],
@@ -192,6 +229,11 @@ fn cut(db: &Db, attr: &mut Attr) -> Result<()> {
 /// Makes a range read as zeros, and notes what that frees in `attr`, which the caller writes back.
 pub(super) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Result<()> {
     let end = (offset + length).min(attr.size);
+    if tail_length(end) > tail_length(offset) {
+        let length = tail_length(end) - tail_length(offset);
+        db.tails.punch(attr.ino, tail_length(offset), length)?;
+    }
+    let end = end.min(HEAD);
     if offset >= end {
         return Ok(());
     }
@@ -231,24 +273,35 @@ pub(super) fn next_data(db: &Db, attr: &Attr, offset: u64) -> Result<Option<u64>
         ],
         |row| row.get(0),
     )?;
-    let at = found.map(|id| offset.max(index(id) * CHUNK));
+    let at = match found {
+        Some(id) => Some(offset.max(index(id) * CHUNK)),
+        None if tail_length(attr.size) > 0 => db
+            .tails
+            .next_data(attr.ino, tail_length(offset))?
+            .map(|at| HEAD + at),
+        None => None,
+    };
     Ok(at.filter(|at| *at < attr.size))
 }
 
 /// The first byte at or after `offset` that lies in no chunk; at the latest the end of the file.
 pub(super) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
     let first = offset / CHUNK;
+    let mut hole = first;
     let mut statement =
         db.statement("SELECT id FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
     let mut rows = statement.query([id(attr.ino, first), id(attr.ino, attr.size / CHUNK)])?;
-    let mut hole = first;
     while let Some(row) = rows.next()? {
         if index(row.get(0)?) != hole {
             break;
         }
         hole += 1;
     }
-    Ok(offset.max(hole * CHUNK).min(attr.size))
+    let mut at = offset.max(hole * CHUNK);
+    if at >= HEAD && at < attr.size {
+        at = HEAD + db.tails.next_hole(attr.ino, tail_length(at))?;
+    }
+    Ok(at.min(attr.size))
 }
 
 /// Deletes all content of an inode that is going away.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 
+use super::tails::Tails;
 use crate::store::{Attr, Errno, Ino, Result, StoreError};
 
 /// What the store counts of its own work.
@@ -15,6 +16,7 @@ pub(super) struct Tally {
     pub(super) statements: AtomicU64,
     pub(super) commits: AtomicU64,
     pub(super) syncs: AtomicU64,
+    pub(super) tail_syncs: AtomicU64,
     pub(super) checkpoints: AtomicU64,
 }
 
@@ -31,17 +33,19 @@ const KEPT_INODES: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct Db {
     pub(super) connection: Connection,
+    pub(super) tails: Arc<Tails>,
     tally: Arc<Tally>,
     /// What the rows of the inodes used last say: this connection is the only one that changes them.
     kept: RefCell<HashMap<Ino, Attr>>,
 }
 
 impl Db {
-    pub(super) fn new(connection: Connection, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(connection: Connection, tails: Arc<Tails>, tally: Arc<Tally>) -> Self {
         // More than there are statements in this module, so that each is compiled once.
         connection.set_prepared_statement_cache_capacity(64);
         Self {
             connection,
+            tails,
             tally,
             kept: RefCell::default(),
         }

@@ -13,6 +13,7 @@ use rusqlite::wal::CheckpointMode;
 
 use super::db::Tally;
 use super::open::{self, OpenError};
+use super::tails::Tails;
 use crate::store::{Errno, Result, StoreError};
 
 /// Pages in the log after which it is copied into the database: 4 MiB.
@@ -58,21 +59,25 @@ impl Log {
     }
 
     /// Makes every committed transaction durable: what is no longer in the log, a checkpoint has
-    /// synced into the database before it left the log.
+    /// synced into the database before it left the log. The tails first: a length that the log
+    /// promises must have its bytes.
     ///
     /// # Errors
     /// `EIO` if the disk reports one, and from then on always.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(super) fn sync(&self, tails: &Tails) -> Result<()> {
         if self.is_broken.load(Ordering::Acquire) {
             let reason =
                 "an earlier sync of the log failed: nothing is durable until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
-        Tally::add(&self.tally.syncs);
-        self.file.sync_data().map_err(|error| {
+        let broken = |reason: String| {
             self.is_broken.store(true, Ordering::Release);
-            StoreError::storage(Errno::IO, format!("syncing the log: {error}"))
-        })
+            StoreError::storage(Errno::IO, reason)
+        };
+        tails.sync().map_err(|error| broken(error.to_string()))?;
+        Tally::add(&self.tally.syncs);
+        let synced = self.file.sync_data();
+        synced.map_err(|error| broken(format!("syncing the log: {error}")))
     }
 }
 

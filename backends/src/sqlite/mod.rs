@@ -9,6 +9,9 @@
 //! promises. `close` without `fsync` promises nothing about power loss; after one, the file system
 //! is in the state of some earlier moment, never a mixture.
 //!
+//! What lies past the first 256 KiB of a file is not in the database, but in a plain file beside it
+//! (`tails`): a write there is as atomic as one to the file system that holds it.
+//!
 //! # Limits
 //!
 //! Files up to 512 GiB, 2³⁹ inodes. Space is allocated on write: `fallocate` reserves nothing.
@@ -20,6 +23,8 @@ mod log;
 mod names;
 mod nodes;
 mod open;
+mod tails;
+mod upgrade;
 mod xattrs;
 
 use std::collections::BTreeMap;
@@ -37,6 +42,8 @@ use db::{Db, Tally};
 use log::{Checkpointer, Log};
 pub use open::{OpenError, SCHEMA_VERSION};
 use open::{Ownership, connect, own, prepare, unreadable};
+pub use tails::HEAD;
+use tails::Tails;
 
 /// A file system in one SQLite database.
 #[derive(Debug)]
@@ -45,6 +52,7 @@ pub struct SqliteStore {
     db: Mutex<Db>,
     checkpointer: Checkpointer,
     log: Log,
+    tails: Arc<Tails>,
     next_ino: AtomicU64,
     /// Whether there is any extended attribute: the kernel asks for `security.capability` before many a write.
     has_xattrs: AtomicBool,
@@ -62,9 +70,10 @@ impl SqliteStore {
     pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
         let ownership = own(path)?;
         let connection = connect(path)?;
-        prepare(&connection, path)?;
         let tally = Arc::new(Tally::default());
-        let mut db = Db::new(connection, Arc::clone(&tally));
+        let tails = Arc::new(Tails::new(path, Arc::clone(&tally)));
+        prepare(&connection, &tails, path)?;
+        let mut db = Db::new(connection, Arc::clone(&tails), Arc::clone(&tally));
         let store_error = |error: StoreError| unreadable(path, &error);
         let (next_ino, has_xattrs) = db
             .transaction(|db| {
@@ -77,6 +86,8 @@ impl SqliteStore {
                 Ok((nodes::unsigned(max.unwrap_or(1)) + 1, xattr.is_some()))
             })
             .map_err(store_error)?;
+        let has_tail = |ino| Ok(nodes::find(&db, ino)?.is_some_and(|attr| attr.size > HEAD));
+        tails.sweep(has_tail).map_err(store_error)?;
         let log = Log::open(path, Arc::clone(&tally))?;
         let checkpointer =
             Checkpointer::start(&mut db.connection, connect(path)?, Arc::clone(&tally))
@@ -85,6 +96,7 @@ impl SqliteStore {
             db: Mutex::new(db),
             checkpointer,
             log,
+            tails,
             next_ino: AtomicU64::new(next_ino),
             has_xattrs: AtomicBool::new(has_xattrs),
             tally,
@@ -100,6 +112,14 @@ impl SqliteStore {
 
     fn transaction<T>(&self, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
         self.db().transaction(work)
+    }
+
+    /// Attributes as others see them: with what the tail occupies.
+    fn with_tail(&self, mut attr: Attr) -> Attr {
+        if attr.kind == Kind::File && attr.size > HEAD {
+            attr.blocks += self.tails.blocks(attr.ino);
+        }
+        attr
     }
 
     fn new_ino(&self) -> Result<Ino> {
@@ -152,10 +172,13 @@ fn reclaim_orphans(db: &Db) -> Result<()> {
             orphans.push(nodes::unsigned(row.get(0)?));
         }
     }
-    orphans.into_iter().try_for_each(|ino| reclaim(db, ino))
+    orphans
+        .into_iter()
+        .try_for_each(|ino| reclaim(db, ino).map(|_| ()))
 }
 
-fn reclaim(db: &Db, ino: Ino) -> Result<()> {
+/// Frees what is in the database of an inode without a name; whether it was one.
+fn reclaim(db: &Db, ino: Ino) -> Result<bool> {
     db.let_go(ino);
     let deleted = db.execute(
         "DELETE FROM inode WHERE ino = ?1 AND nlink = 0",
@@ -165,7 +188,7 @@ fn reclaim(db: &Db, ino: Ino) -> Result<()> {
         content::clear(db, ino)?;
         xattrs::clear(db, ino)?;
     }
-    Ok(())
+    Ok(deleted > 0)
 }
 
 impl Store for SqliteStore {
@@ -178,26 +201,37 @@ impl Store for SqliteStore {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        names::lookup(&self.db(), parent, name)
+        let attr = names::lookup(&self.db(), parent, name)?;
+        Ok(self.with_tail(attr))
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        nodes::get(&self.db(), ino)
+        let attr = nodes::get(&self.db(), ino)?;
+        Ok(self.with_tail(attr))
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        self.transaction(|db| {
+        let db = self.db();
+        let (old_size, attr) = db.transaction(|db| {
             let mut attr = match change.size {
                 Some(_) => nodes::get_file(db, ino)?,
                 None => nodes::get(db, ino)?,
             };
+            let old_size = attr.size;
             if let Some(size) = change.size {
                 content::truncate(db, &mut attr, size)?;
             }
             change.apply(&mut attr, caller.now);
             nodes::update(db, &attr)?;
-            Ok(attr)
-        })
+            Ok((old_size, attr))
+        })?;
+        let tail = content::tail_length(attr.size);
+        if attr.kind == Kind::File && tail < content::tail_length(old_size) {
+            // Before anybody can write there again.
+            self.tails.cut(ino, tail);
+        }
+        drop(db);
+        Ok(self.with_tail(attr))
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
@@ -243,7 +277,7 @@ impl Store for SqliteStore {
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.transaction(|db| {
+        let linked = self.transaction(|db| {
             nodes::get_living_directory(db, parent)?;
             let mut attr = nodes::get(db, ino)?;
             if attr.kind == Kind::Directory {
@@ -258,7 +292,8 @@ impl Store for SqliteStore {
             attr.ctime = caller.now;
             nodes::update(db, &attr)?;
             Ok(attr)
-        })
+        });
+        linked.map(|attr| self.with_tail(attr))
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
@@ -360,11 +395,22 @@ impl Store for SqliteStore {
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
-        self.transaction(|db| reclaim(db, ino))
+        let db = self.db();
+        if db.transaction(|db| reclaim(db, ino))? {
+            self.tails.remove(ino);
+        }
+        Ok(())
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        content::read(&self.db(), ino, offset, size, out)
+        let in_tail = content::read(&self.db(), ino, offset, size, out)?;
+        if in_tail > 0 {
+            // Without the database: what others do meanwhile, they could as well have done before.
+            let start = out.len() - in_tail;
+            let offset = content::tail_length(offset);
+            self.tails.read(ino, offset, &mut out[start..])?;
+        }
+        Ok(())
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
@@ -424,7 +470,10 @@ impl Store for SqliteStore {
         with_attr: bool,
         emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        names::list(&self.db(), dir, after, with_attr, emit)
+        names::list(&self.db(), dir, after, with_attr, &mut |mut entry| {
+            entry.attr = entry.attr.map(|attr| self.with_tail(attr));
+            emit(entry)
+        })
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
@@ -458,12 +507,12 @@ impl Store for SqliteStore {
     }
 
     fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
-        // Every operation is committed when it returns: there is only the log to make durable.
-        self.log.sync()
+        // Every operation is committed when it returns: there are only tails and log to make durable.
+        self.log.sync(&self.tails)
     }
 
     fn sync(&self) -> Result<()> {
-        self.log.sync()
+        self.log.sync(&self.tails)
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -484,6 +533,7 @@ impl Store for SqliteStore {
             ("sql_statements", load(&self.tally.statements)),
             ("sql_commits", load(&self.tally.commits)),
             ("log_syncs", load(&self.tally.syncs)),
+            ("tail_syncs", load(&self.tally.tail_syncs)),
             ("checkpoints", load(&self.tally.checkpoints)),
         ])
     }

@@ -190,6 +190,7 @@ mod tests {
 
     use super::*;
     use crate::sqlite::db::Tally;
+    use crate::sqlite::tails::Tails;
 
     #[test]
     fn slots_are_stable_positive_and_spread() {
@@ -212,7 +213,9 @@ mod tests {
         connection
             .execute_batch(include_str!("schema.sql"))
             .unwrap();
-        let db = Db::new(connection, Arc::new(Tally::default()));
+        let tally = Arc::new(Tally::default());
+        let tails = Tails::new(std::path::Path::new("unused"), Arc::clone(&tally));
+        let db = Db::new(connection, Arc::new(tails), tally);
         for at in 0..taken {
             db.execute(
                 "INSERT INTO dirent (parent, slot, name, ino, mode) VALUES (1, ?1, ?2, 9, 32768)",

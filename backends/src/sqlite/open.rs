@@ -10,11 +10,14 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
+use super::tails::Tails;
+use super::upgrade;
+
 /// `PRAGMA application_id` of our databases: `ctxb`.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
 
 /// `PRAGMA user_version` of the schema in `schema.sql`.
-pub const SCHEMA_VERSION: i32 = 1;
+pub const SCHEMA_VERSION: i32 = 2;
 
 /// Why a database cannot be opened as a file system. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
@@ -100,11 +103,11 @@ pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Whether the database is empty, and not yet a file system.
+/// The schema version of a database; `None` if it is empty, and not yet a file system.
 ///
 /// # Errors
 /// If it is something else, or newer than this ctxbench.
-pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, OpenError> {
+pub(super) fn identify(connection: &Connection, path: &Path) -> Result<Option<i32>, OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let pragma = |name: &str| -> rusqlite::Result<i32> {
         connection.pragma_query_value(None, name, |row| row.get(0))
@@ -127,13 +130,17 @@ pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, Ope
             found: version,
         });
     }
-    Ok(is_new)
+    Ok((!is_new).then_some(version))
 }
 
-/// Checks what the file holds, and creates the tables in an empty one.
-pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+/// Checks what the file holds, creates the tables in an empty one, and brings an old one up to date.
+pub(super) fn prepare(
+    connection: &Connection,
+    tails: &Tails,
+    path: &Path,
+) -> Result<(), OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let is_new = identify(connection, path)?;
+    let version = identify(connection, path)?;
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(wrong)?;
@@ -141,7 +148,14 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenEr
         let reason = format!("SQLite offers journal mode {mode:?} here, but WAL is needed");
         return Err(unreadable(path, &reason));
     }
-    if is_new {
+    if version == Some(1) {
+        tracing::info!(
+            "bringing {} to schema version {SCHEMA_VERSION}",
+            path.display()
+        );
+        upgrade::from_version_1(connection, tails).map_err(|error| unreadable(path, &error))?;
+    }
+    if version.is_none() {
         let create = format!(
             "BEGIN; {} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;",
             include_str!("schema.sql")

@@ -1,4 +1,4 @@
--- The tables of a ctxbench file system, schema version 1. docs/SQLITE.md explains them.
+-- The tables of a ctxbench file system, schema version 2. docs/SQLITE.md explains them.
 -- Times are nanoseconds since 1970; `mode` is st_mode, type bits included.
 CREATE TABLE inode (
   ino    INTEGER PRIMARY KEY,
@@ -8,7 +8,7 @@ CREATE TABLE inode (
   gid    INTEGER NOT NULL,
   rdev   INTEGER NOT NULL,
   size   INTEGER NOT NULL,
-  blocks INTEGER NOT NULL,             -- allocated, in units of 512 bytes
+  blocks INTEGER NOT NULL,             -- allocated in this database, in units of 512 bytes
   atime  INTEGER NOT NULL,
   mtime  INTEGER NOT NULL,
   ctime  INTEGER NOT NULL,
@@ -30,8 +30,9 @@ CREATE TABLE dirent (
   PRIMARY KEY (parent, slot)
 ) STRICT, WITHOUT ROWID;
 
--- A piece of a file: id = ino * 2^24 + index, 32 KiB each. A missing or short piece reads as zeros;
--- what lies past the end of the file is left over, and no part of it.
+-- A piece of the first 256 KiB of a file: id = ino * 2^24 + index, 32 KiB each. A missing or short piece
+-- reads as zeros; what lies past the end of the file is left over, and no part of it. From byte 262144
+-- on, content is in the file `<ino>` of the directory beside the database whose name ends in `-tails`.
 CREATE TABLE chunk (
   id    INTEGER PRIMARY KEY,
   bytes BLOB NOT NULL
@@ -54,7 +55,7 @@ CREATE VIEW file AS
   )
   SELECT tree.path, inode.* FROM tree JOIN inode USING (ino);
 
--- Content by inode and offset: SELECT CAST(bytes AS TEXT) FROM content WHERE ino = 2 ORDER BY at;
+-- The first 256 KiB of content by inode and offset: SELECT CAST(bytes AS TEXT) FROM content WHERE ino = 2 ORDER BY at;
 CREATE VIEW content AS
   SELECT ino, at, substr(bytes, 1, max(0, size - at)) AS bytes
   FROM (SELECT id >> 24 AS ino, (id & 16777215) * 32768 AS at, bytes FROM chunk)
