@@ -1,0 +1,254 @@
+//! What the `sqlite` mount promises about data: nothing acknowledged is lost with a killed daemon, and a
+//! full disk costs nothing but the call that meets it.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use common::{Mount, Scratch, can_mount, is_root, run, stderr};
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// One change of one file, or of its name.
+#[derive(Debug)]
+enum Step {
+    Write {
+        name: String,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    Truncate {
+        name: String,
+        size: usize,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Unlink {
+        name: String,
+    },
+}
+
+impl Step {
+    fn random(dice: &mut ChaCha8Rng) -> Self {
+        let mut name = || format!("f{}", dice.random_range(0..6));
+        let (name, other) = (name(), name());
+        match dice.random_range(0..10) {
+            0 => Self::Truncate {
+                name,
+                size: dice.random_range(0..500_000),
+            },
+            1 => Self::Rename {
+                from: name,
+                to: other,
+            },
+            2 => Self::Unlink { name },
+            _ => Self::Write {
+                name,
+                // About where a file begins to have a tail, and at its start.
+                offset: [
+                    0,
+                    dice.random_range(0..5_000),
+                    dice.random_range(200_000..300_000),
+                ][dice.random_range(0..3)],
+                bytes: vec![dice.random(); dice.random_range(1..60_000)],
+            },
+        }
+    }
+
+    /// What the files are after it.
+    fn apply(&self, files: &mut Files) {
+        match self {
+            Self::Write {
+                name,
+                offset,
+                bytes,
+            } => {
+                let file = files.entry(name.clone()).or_default();
+                let end = offset + bytes.len();
+                file.resize(file.len().max(end), 0);
+                file[*offset..end].copy_from_slice(bytes);
+            }
+            Self::Truncate { name, size } => {
+                files.entry(name.clone()).or_default().resize(*size, 0);
+            }
+            Self::Rename { from, to } => {
+                if let Some(file) = files.remove(from) {
+                    files.insert(to.clone(), file);
+                }
+            }
+            Self::Unlink { name } => {
+                files.remove(name);
+            }
+        }
+    }
+
+    /// Does it. A name that is not there is no failure.
+    fn perform(&self, dir: &Path) -> io::Result<()> {
+        let open = |name: &String| {
+            File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(dir.join(name))
+        };
+        let done = match self {
+            Self::Write {
+                name,
+                offset,
+                bytes,
+            } => open(name)?.write_all_at(bytes, *offset as u64),
+            Self::Truncate { name, size } => open(name)?.set_len(*size as u64),
+            Self::Rename { from, to } => fs::rename(dir.join(from), dir.join(to)),
+            Self::Unlink { name } => fs::remove_file(dir.join(name)),
+        };
+        match done {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+}
+
+fn read_all(dir: &Path) -> Files {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let files = entries.map(|entry| {
+        let name = entry.file_name().into_string().unwrap();
+        (name, fs::read(entry.path()).unwrap())
+    });
+    files.collect()
+}
+
+/// Whether a file is as before or after a step that was cut off in the middle: a write that reaches into
+/// the tail may have come half, and one that creates its file may have come to nothing but that.
+fn is_between(seen: Option<&Vec<u8>>, before: Option<&Vec<u8>>, after: Option<&Vec<u8>>) -> bool {
+    let Some(seen) = seen else {
+        return before.is_none() || after.is_none();
+    };
+    let empty = Vec::new();
+    let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
+    (seen.len() == before.len() || seen.len() == after.len())
+        && seen
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| before.get(at) == Some(byte) || after.get(at) == Some(byte))
+}
+
+#[test]
+fn every_acknowledged_byte_survives_a_killed_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("ctx");
+    let mut dice = ChaCha8Rng::seed_from_u64(3);
+    let mut acknowledged = Files::new();
+    let mut steps = 0;
+    for crash in 0..8 {
+        let mount = Mount::new("sqlite", &dir, &[]);
+        let pause = Duration::from_millis(dice.random_range(30..180));
+        let cut_off = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(pause);
+                mount.crash();
+            });
+            loop {
+                let step = Step::random(&mut dice);
+                if step.perform(&dir).is_err() {
+                    break step;
+                }
+                step.apply(&mut acknowledged);
+                steps += 1;
+            }
+        });
+        let mount = Mount::new("sqlite", &dir, &[]);
+        let seen = read_all(&dir);
+        let mut after = acknowledged.clone();
+        cut_off.apply(&mut after);
+        for name in (0..6).map(|number| format!("f{number}")) {
+            let (seen, before, after) =
+                (seen.get(&name), acknowledged.get(&name), after.get(&name));
+            if before == after {
+                assert!(
+                    seen == before,
+                    "crash {crash}: {name} is not what was acknowledged"
+                );
+            } else {
+                assert!(
+                    is_between(seen, before, after),
+                    "crash {crash}: {name} is neither as before nor as after {cut_off:?}"
+                );
+            }
+        }
+        acknowledged = seen;
+        mount.crash();
+        let checked = run([Path::new("check-store"), &scratch.path().join("ctx.db")]);
+        assert!(checked.status.success(), "{}", stderr(&checked));
+    }
+    assert!(steps > 100, "only {steps} steps were acknowledged in all");
+}
+
+#[test]
+fn a_full_disk_fails_the_call_that_meets_it_and_nothing_else() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (disk, dir) = (scratch.dir("disk"), scratch.dir("ctx"));
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=8m", "none"])
+        .arg(&disk)
+        .status();
+    assert!(mounted.unwrap().success());
+    let db = disk.join("fs.db");
+    let db_option = db.to_str().unwrap();
+    let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
+    let text = |number: usize| vec![number as u8; 20_000 + number * 1_000];
+    // One after the other, small and with a tail, until there is no more space.
+    let mut written = 0;
+    let error = loop {
+        let name = dir.join(written.to_string());
+        match fs::write(&name, text(written)) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 1_000, "the disk does not get full");
+    };
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+    assert!(written > 10, "{written}");
+    let tail = File::create(dir.join("tail"))
+        .and_then(|file| (0..200).try_for_each(|at| file.write_all_at(&[1; 65_536], at * 65_536)));
+    assert_eq!(tail.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let intact = || {
+        (0..written).for_each(|number| {
+            assert!(fs::read(dir.join(number.to_string())).unwrap() == text(number));
+        });
+    };
+    intact();
+    mount.end();
+    let checked = run([Path::new("check-store"), &db]);
+    assert!(checked.status.success(), "{}", stderr(&checked));
+
+    // With space again, everything goes on.
+    let remounted = Command::new("mount")
+        .args(["-o", "remount,size=32m"])
+        .arg(&disk)
+        .status();
+    assert!(remounted.unwrap().success());
+    let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
+    intact();
+    fs::write(dir.join("more"), "more").unwrap();
+    assert_eq!(fs::read_to_string(dir.join("more")).unwrap(), "more");
+    mount.end();
+}
