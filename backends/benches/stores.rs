@@ -86,6 +86,30 @@ fn stores(criterion: &mut Criterion) {
                 .write(&caller(), files[n].ino, 0, &KIB)
                 .expect("write");
         });
+        let larger = store
+            .create(&caller(), ROOT, b"larger", &node(Kind::Directory))
+            .expect("mkdir");
+        let larger: Vec<Ino> = (0..FILES)
+            .map(|number| {
+                let file = store
+                    .create(&caller(), larger.ino, &name(number), &node(Kind::File))
+                    .expect("create");
+                let content = [0; 16 * 1024];
+                store
+                    .write(&caller(), file.ino, 0, &content)
+                    .expect("write");
+                file.ino
+            })
+            .collect();
+        let mut content = 0_u8;
+        bench("overwrite 4 KiB of 16", &mut |n| {
+            let part = (n % 4 * 4096) as u64;
+            // Something else each time: what stays the same is not written.
+            content = content.wrapping_add(1);
+            store
+                .write(&caller(), larger[n], part, &[content; 4096])
+                .expect("write");
+        });
         let mut created = 0;
         bench("create and write 1 KiB", &mut |_| {
             let name = format!("n{created}");

@@ -405,7 +405,7 @@ fn people_can_read_it_with_plain_sqlite_while_it_is_open() {
 fn the_log_is_copied_into_the_database_in_the_background() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("a.db")).unwrap();
-    for number in 0..200 {
+    for number in 0..500 {
         write_file(&store, &number.to_string(), &[number as u8; 40_000]);
     }
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -413,7 +413,7 @@ fn the_log_is_copied_into_the_database_in_the_background() {
         assert!(std::time::Instant::now() < deadline, "no checkpoint came");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    for number in 0..200 {
+    for number in 0..500 {
         assert!(read_file(&store, &number.to_string()) == [number as u8; 40_000]);
     }
 }

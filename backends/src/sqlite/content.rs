@@ -161,13 +161,17 @@ fn write_piece(db: &Db, attr: &mut Attr, piece: &Piece, bytes: &[u8]) -> Result<
     let may_have_row = start < attr.size || piece.index == 0;
     let valid = attr.size.saturating_sub(start).min(CHUNK) as usize;
     let is_whole = piece.within == 0 && piece.length >= valid;
-    let (old_length, mut content) = if !may_have_row {
+    let (old_blocks, mut content) = if !may_have_row {
         (0, Vec::new())
+    } else if is_whole && attr.size <= CHUNK {
+        // The only row there is.
+        (attr.blocks, Vec::new())
     } else if is_whole {
-        (row_length(db, attr.ino, piece.index)?, Vec::new())
+        let length = row_length(db, attr.ino, piece.index)?;
+        (blocks(length), Vec::new())
     } else {
         let old = chunk(db, attr.ino, piece.index)?.unwrap_or_default();
-        (old.len() as u64, old)
+        (blocks(old.len() as u64), old)
     };
     content.truncate(valid);
     let length = padded(valid.max(stop) as u64).min(CHUNK);
@@ -175,7 +179,7 @@ fn write_piece(db: &Db, attr: &mut Attr, piece: &Piece, bytes: &[u8]) -> Result<
     content[piece.within..stop].copy_from_slice(bytes);
     put(db, attr.ino, piece.index, &content)?;
     if start < attr.size {
-        attr.blocks -= blocks(old_length).min(attr.blocks);
+        attr.blocks -= old_blocks.min(attr.blocks);
     }
     attr.blocks += blocks(length);
     Ok(())

@@ -7,17 +7,18 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode};
 
 use super::db::Tally;
 use super::open::{self, OpenError};
 use super::tails::Tails;
 use crate::store::{Errno, Result, StoreError};
 
-/// Pages in the log after which it is copied into the database: 4 MiB.
-const CHECKPOINT_PAGES: i32 = 1000;
+/// Pages by which the log grows before it is copied into the database: 16 MiB. What is written again
+/// and again is copied once: 4 MiB measured 5 % less throughput with eight writing processes.
+const CHECKPOINT_PAGES: i32 = 4096;
 
 /// Pages in the log after which the writer copies, too: 256 MiB. Whoever fills the log faster than the
 /// thread empties it has to wait for that. The log grows on while somebody else reads an old state of it.
@@ -100,11 +101,13 @@ impl Checkpointer {
         let hook_wake = wake.clone();
         let copying = Arc::new(Mutex::new(()));
         let thread_copying = Arc::clone(&copying);
-        let mut next_own = CHECKPOINT_PAGES_MAX;
+        let (mut before, mut next, mut next_own) = (0, CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
         writer.wal_hook(Some(move |wal: &mut Wal, pages: i32| {
-            if pages < CHECKPOINT_PAGES_MAX {
-                next_own = CHECKPOINT_PAGES_MAX;
+            if pages < before {
+                // All was copied, and the log has begun anew.
+                (next, next_own) = (CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
             }
+            before = pages;
             if pages >= next_own {
                 next_own = pages.saturating_add(CHECKPOINT_PAGES_AGAIN);
                 // Wait for the thread, which a writer without pause would outrun for ever, and copy the
@@ -113,7 +116,8 @@ impl Checkpointer {
                 if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
                     tracing::warn!(%error, pages, "the log cannot be emptied");
                 }
-            } else if pages >= CHECKPOINT_PAGES {
+            } else if pages >= next {
+                next = pages.saturating_add(CHECKPOINT_PAGES);
                 // Full means that a wake-up is pending.
                 let _ = hook_wake.try_send(());
             }
@@ -145,6 +149,8 @@ fn run(connection: &Connection, woken: &Receiver<()>, copying: &Mutex<()>, tally
         let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
         match connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
             Ok(_) => Tally::add(&tally.checkpoints),
+            // The writer was just turning a page of the log's index; it wakes this thread again.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
             Err(error) => tracing::warn!(%error, "checkpoint"),
         }
     }

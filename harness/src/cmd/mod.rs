@@ -7,6 +7,8 @@ mod conform;
 mod decide;
 mod doctor;
 mod list;
+mod load;
+mod load_worker;
 mod mount;
 mod report;
 mod run;
@@ -36,6 +38,9 @@ enum Verb {
     Calibrate(calibrate::Calibrate),
     Mount(mount::Mount),
     Conform(conform::Conform),
+    Load(load::Load),
+    #[command(hide = true)]
+    LoadWorker(load_worker::LoadWorker),
     CheckStore(check_store::CheckStore),
     Trace(trace::TraceVerb),
 }
@@ -53,6 +58,8 @@ impl Arguments {
             Verb::Calibrate(calibrate) => calibrate.run(),
             Verb::Mount(mount) => mount.run(),
             Verb::Conform(conform) => conform.run(),
+            Verb::Load(load) => load.run(),
+            Verb::LoadWorker(worker) => worker.run(),
             Verb::CheckStore(check) => check.run(),
             Verb::Trace(trace) => trace.run(),
         }
