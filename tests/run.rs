@@ -488,3 +488,31 @@ fn a_full_disk_ends_the_run_and_what_was_recorded_stays_readable() {
         .count();
     assert!(recorded > 0 && recorded < 80, "{recorded}");
 }
+
+#[test]
+fn several_processes_load_a_mount_and_leave_nothing_behind() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let output = ctxbench(["load", "sqlite", "--processes", "2", "--seconds", "1"])
+        .args(["--rounds", "1", "--writes", "50", "--scratch"])
+        .arg(scratch.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = stdout(&output);
+    let row = |name: &str| page.lines().any(|line| line.starts_with(name));
+    assert!(row("direct") && row("sqlite"), "{page}");
+    assert!(page.contains("too few rounds for an interval"), "{page}");
+    assert!(page.contains("2 processes, 50 % of calls write"), "{page}");
+    assert!(mounts_under(scratch.path()).is_empty());
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+
+    let output = run(["load", "null"]);
+    assert!(
+        stderr(&output).contains("`null` holds no data"),
+        "{}",
+        stderr(&output)
+    );
+}

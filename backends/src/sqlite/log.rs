@@ -1,6 +1,7 @@
 //! The write-ahead log: made durable by `fsync`, and copied into the database off the request path.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -27,6 +28,22 @@ const CHECKPOINT_PAGES_MAX: i32 = 65_536;
 /// Pages by which the log has to grow before the writer tries again.
 const CHECKPOINT_PAGES_AGAIN: i32 = 8_192;
 
+/// Bytes that the log file has from the start: appending to it then changes no metadata, and a sync has
+/// only the appended pages to write. SQLite's recovery ends at the first frame without the log's salt.
+const PADDED_TO: u64 = 4 << 20;
+
+/// Fills the log file up with zeros.
+fn pad(file: &File) -> std::io::Result<()> {
+    let zeros = [0; 64 * 1024];
+    let mut length = file.metadata()?.len();
+    while length < PADDED_TO {
+        let piece = (PADDED_TO - length).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..piece as usize], length)?;
+        length += piece;
+    }
+    Ok(())
+}
+
 /// The log file of a database, held open to be synced.
 ///
 /// SQLite locks the database and its shared memory, never the log, so a descriptor of our own is
@@ -47,7 +64,15 @@ impl Log {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         let log = PathBuf::from(log);
-        let file = File::open(&log).map_err(|error| open::unreadable(&log, &error))?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&log)
+            .and_then(|file| {
+                pad(&file)?;
+                Ok(file)
+            })
+            .map_err(|error| open::unreadable(&log, &error))?;
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         File::open(dir.unwrap_or(Path::new(".")))
             .and_then(|dir| dir.sync_all())
