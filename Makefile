@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load calibrate aa example clean
+.PHONY: help setup build bench report test check conform load peers calibrate aa example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -46,6 +46,9 @@ conform: build ## Conformance table, pjdfstest and fsx (installs both under targ
 
 load: build ## Eight processes on one mount, and the daemon's memory after 100,000 files (two minutes)
 	@scripts/load $(ARGS)
+
+peers: build ## Install file systems of others that can be measured beside ours
+	@scripts/peers
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio

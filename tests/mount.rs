@@ -259,7 +259,7 @@ fn a_foreign_directory_is_tried_and_left_as_it_was() {
     assert_eq!(stdout(&output).matches(" works").count(), 3);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     let unknown = run(["conform", "floppy"]);
-    assert!(stderr(&unknown).contains("there is no backend `floppy`"));
+    assert!(stderr(&unknown).contains("floppy: there is no such backend"));
 }
 
 #[test]

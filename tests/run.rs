@@ -507,7 +507,7 @@ fn several_processes_load_a_mount_and_leave_nothing_behind() {
     assert!(page.contains("too few rounds for an interval"), "{page}");
     assert!(page.contains("2 processes, 50 % of calls write"), "{page}");
     assert!(mounts_under(scratch.path()).is_empty());
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 
     let output = run(["load", "null"]);
     assert!(

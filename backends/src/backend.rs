@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::direct::Direct;
+use crate::external::{self, External};
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::mounted::Mounted;
@@ -42,6 +43,9 @@ pub struct Need {
 pub struct Description {
     /// Its name on the command line and in results.
     pub name: String,
+    /// The TOML file that describes it, where it is no part of this program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
     /// What it is, in one sentence.
     pub summary: String,
     /// What survives a killed daemon and power loss, by the last call that returned.
@@ -194,7 +198,7 @@ impl Lifeline {
     }
 }
 
-/// Every backend there is, in the order of reports.
+/// Every backend of this program's own, in the order of reports.
 pub fn registry() -> Vec<Box<dyn Backend>> {
     vec![
         Box::new(Direct),
@@ -204,11 +208,37 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
     ]
 }
 
-/// The backend called `name`.
-pub fn find(name: &str) -> Option<Box<dyn Backend>> {
-    registry()
-        .into_iter()
-        .find(|backend| backend.describe().name == name)
+/// Backends of others that this program comes with a description of, by name.
+pub fn peers() -> Vec<Box<dyn Backend>> {
+    let shipped = external::shipped().into_iter();
+    shipped
+        .map(|external| Box::new(external) as Box<dyn Backend>)
+        .collect()
+}
+
+/// The backend called `name`, or the one that the TOML file of that path describes.
+///
+/// # Errors
+/// [`inputs::InputError`] if there is none, or what is wrong with the file, and where.
+pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
+    let path = Path::new(name);
+    if path
+        .extension()
+        .is_some_and(|extension| extension == "toml")
+    {
+        return Ok(Box::new(External::read(path)?));
+    }
+    let mut all = registry().into_iter().chain(peers());
+    all.find(|backend| backend.describe().name == name)
+        .ok_or_else(|| {
+            let known = registry().into_iter().chain(peers());
+            let known: Vec<String> = known.map(|backend| backend.describe().name).collect();
+            let message = format!(
+                "there is no such backend; there are {}, or the path of a .toml file",
+                known.join(", ")
+            );
+            inputs::InputError::whole(path, message)
+        })
 }
 
 /// Writes back what is dirty under `dir` and empties the kernel's caches of the whole machine.

@@ -22,6 +22,7 @@ impl Backend for Direct {
     fn describe(&self) -> Description {
         Description {
             name: "direct".to_owned(),
+            file: None,
             summary: "a plain directory".to_owned(),
             durability: "what has been written survives a killed process; fsync makes it survive power loss, as the file system below promises".to_owned(),
             capabilities: Capabilities {

@@ -9,6 +9,7 @@ pub mod backend;
 pub mod conform;
 pub mod cpu;
 mod direct;
+mod external;
 pub mod fuse;
 pub mod memory;
 mod mounted;

@@ -60,7 +60,7 @@ impl Backend for Mounted {
                 env!("CTXBENCH_LINES_MEMORY"),
             ),
             Mounted::Sqlite => (
-                "FUSE over one SQLite file",
+                "FUSE over one SQLite file; what is past 256 KiB of a file lies beside it",
                 "every call that returned survives a killed daemon; fsync makes everything before it survive power loss",
                 env!("CTXBENCH_LINES_SQLITE"),
             ),
@@ -71,6 +71,7 @@ impl Backend for Mounted {
         };
         Description {
             name: self.name().to_owned(),
+            file: None,
             summary: summary.to_owned(),
             durability: durability.to_owned(),
             capabilities: Capabilities {

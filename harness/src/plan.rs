@@ -133,6 +133,10 @@ fn arm(live: &LiveArm) -> Arm {
         unavailable,
         backend: ArmBackend {
             name: described.name.clone(),
+            file: described
+                .file
+                .as_ref()
+                .map(|file| file.to_string_lossy().into_owned()),
             summary: described.summary.clone(),
             durability: described.durability.clone(),
             holds_data: described.capabilities.holds_data,

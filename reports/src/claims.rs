@@ -5,9 +5,9 @@ use std::path::Path;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 
-use crate::input::{InputError, parse_toml};
 use crate::stats::{Interval, MIN_ROUNDS};
 use crate::summary::Summary;
+use inputs::{InputError, parse_toml};
 
 static CLAIMS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/claims");
 

@@ -5,7 +5,7 @@
 
 pub mod claims;
 pub mod decide;
-mod input;
+mod digest;
 pub mod render;
 pub mod run;
 pub mod stats;
@@ -13,4 +13,4 @@ pub mod summary;
 #[cfg(test)]
 mod testing;
 
-pub use input::InputError;
+pub use inputs::InputError;

@@ -191,6 +191,7 @@ fn arm(backend: &str, twin_of: Option<&str>) -> Arm {
         unavailable: None,
         backend: ArmBackend {
             name: backend.to_owned(),
+            file: None,
             summary: format!("The {backend} backend."),
             durability: "what is promised".to_owned(),
             holds_data: true,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 
 use crate::definition::Workload;
-use crate::input::InputError;
 use crate::suite::Suite;
+use inputs::InputError;
 
 static MICRO: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/micro");
 static AGENT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/agent");

@@ -6,13 +6,13 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::filler::fill;
-use crate::input::InputError;
 use crate::model::Model;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 use crate::trace::{
     Call, CallError, CallResult, Content, Effect, Event, External, Op, Span, Trace,
 };
+use inputs::InputError;
 
 /// A pause between two API calls that is longer than this was not the model: ten minutes.
 const LONGEST_TURN_MS: u64 = 600_000;

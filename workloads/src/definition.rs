@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::compile::{compile, sha256};
 use crate::generate::{micro, vsm_cycle};
-use crate::input::{InputError, parse_toml};
 use crate::script::Script;
 use crate::trace::Trace;
+use inputs::{InputError, parse_toml};
 
 /// What the caches hold when a workload starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

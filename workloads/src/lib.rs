@@ -9,7 +9,6 @@ pub mod definition;
 pub mod filler;
 pub mod generate;
 pub mod import;
-pub mod input;
 pub mod model;
 pub mod path;
 pub mod render;

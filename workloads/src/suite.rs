@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::definition::CacheState;
-use crate::input::{InputError, parse_toml};
+use inputs::{InputError, parse_toml};
 
 /// A suite file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -8,8 +8,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::input::{InputError, parse_json};
 use crate::path::WorkspacePath;
+use inputs::{InputError, parse_json};
 
 /// The version this module reads and writes.
 pub const VERSION: u32 = 1;

@@ -141,9 +141,7 @@ impl Conform {
             return Ok(hold_data.map(Arc::from).collect());
         }
         let named = self.backends.iter().map(|name| {
-            let backend = backend::find(name).with_context(|| {
-                format!("there is no backend `{name}`; `ctxbench list` shows them all")
-            })?;
+            let backend = backend::find(name)?;
             if !backend.describe().capabilities.holds_data {
                 bail!("`{name}` holds no data: there is nothing to try");
             }

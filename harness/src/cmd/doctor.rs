@@ -9,8 +9,8 @@ use clap::Args;
 use crate::environment::{environment, warnings};
 use crate::scratch::ScratchDir;
 
-/// Check this machine: FUSE, scratch space, privileges. Says what each missing thing costs and how to
-/// get it.
+/// Check this machine: FUSE, scratch space, privileges, and which file systems of others could be measured
+/// beside ours. Says what each missing thing costs and how to get it.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 every backend can be measured, 1 something is missing.")]
 pub struct Doctor {
@@ -48,6 +48,16 @@ impl Doctor {
                     is_well = false;
                     println!("MISSING   {name}: {reason}");
                 }
+            }
+        }
+        for peer in backend::peers() {
+            let name = peer.describe().name;
+            match peer.receipt() {
+                Ok(receipt) => {
+                    let version = receipt.get(&name).map_or("", String::as_str);
+                    println!("peer      {name}: {version}");
+                }
+                Err(reason) => println!("no peer   {name}: {reason}"),
             }
         }
         for warning in warnings(&environment) {

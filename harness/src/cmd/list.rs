@@ -17,9 +17,8 @@ pub struct List {
 
 impl List {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let backends = backend::registry();
+        let backends = backend::registry().into_iter().chain(backend::peers());
         let rows: Vec<Vec<String>> = backends
-            .iter()
             .map(|backend| {
                 let described = backend.describe();
                 let here = match backend.receipt() {

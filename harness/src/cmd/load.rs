@@ -142,9 +142,7 @@ impl Load {
         });
         let mut arms = Vec::new();
         for name in names {
-            let backend = backend::find(&name).with_context(|| {
-                format!("there is no backend `{name}`; `ctxbench list` shows them all")
-            })?;
+            let backend = backend::find(&name)?;
             if !backend.describe().capabilities.holds_data {
                 bail!("`{name}` holds no data: there is nothing to read back");
             }

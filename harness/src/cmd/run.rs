@@ -278,12 +278,7 @@ impl Run {
         }
         let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
         for name in &suite.backends {
-            let Some(found) = backend::find(name) else {
-                let known = backend::registry();
-                let known: Vec<_> = known.iter().map(|b| b.describe().name).collect();
-                bail!("no backend {name:?}; there are {}", known.join(", "));
-            };
-            backends.push(found.into());
+            backends.push(backend::find(name)?.into());
         }
         let policy = self.policy()?;
         let arms = arms(backends);
@@ -438,8 +433,16 @@ fn resumed(dir: &Path, scratch: &Path) -> anyhow::Result<Prepared> {
     }
     let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
     for arm in run.plan.arms.iter().filter(|arm| arm.twin_of.is_none()) {
-        let found = backend::find(&arm.backend.name)
-            .with_context(|| format!("no backend {:?}", arm.backend.name))?;
+        let named = arm.backend.file.as_ref().unwrap_or(&arm.backend.name);
+        let found = backend::find(named)?;
+        if arm.unavailable.is_none() && found.receipt().ok().as_ref() != Some(&arm.backend.receipt)
+        {
+            bail!(
+                "backend {} is not what it was when {} was planned\n  fix: start a new run",
+                arm.backend.name,
+                dir.display()
+            );
+        }
         backends.push(found.into());
     }
     Ok(Prepared {

@@ -5,7 +5,9 @@ use std::path::Path;
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
-use crate::input::{InputError, parse_toml, sha256};
+use inputs::{InputError, parse_toml};
+
+use crate::digest::sha256;
 use crate::run::Plan;
 use crate::summary::MAKESPAN;
 

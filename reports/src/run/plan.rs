@@ -81,6 +81,9 @@ pub struct Arm {
 pub struct ArmBackend {
     /// Its name.
     pub name: String,
+    /// The TOML file that describes it, where it is no part of `ctxbench`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// What it is.
     pub summary: String,
     /// What survives, by the last call that returned.

@@ -1,0 +1,272 @@
+//! Running other people's programs: arguments with variables, deadlines, and a group that ends as a whole.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::TcpListener;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// How often a program that should end is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Environment variables that definitions may name, as `{lower_case}` without the prefix. Their values
+/// are passed to programs, and never printed.
+const FROM_ENVIRONMENT: &[&str] = &[
+    "CTXBENCH_DIRECTORY",
+    "CTXBENCH_S3_ENDPOINT",
+    "CTXBENCH_S3_BUCKET",
+    "CTXBENCH_S3_REGION",
+];
+
+/// What `{name}` stands for in a definition.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Variables(BTreeMap<&'static str, String>);
+
+impl Variables {
+    /// Those that the environment gives.
+    pub(super) fn of_the_environment() -> Self {
+        let given = FROM_ENVIRONMENT.iter().filter_map(|name| {
+            let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+            Some((short(name), value))
+        });
+        Self(given.collect())
+    }
+
+    /// Those of a workspace, too: `{site}`, `{mount}`, `{data}`, `{id}` (a name of its own) and `{port}` (free a moment ago).
+    pub(super) fn of_site(site: &Path, mount: &Path, data: &Path) -> io::Result<Self> {
+        let mut variables = Self::of_the_environment();
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        // Distinct for each site, and the same when it is mounted again.
+        let id: String = text(site)
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
+        let id = id[id.len().saturating_sub(40)..].to_lowercase();
+        for (name, value) in [
+            ("site", text(site)),
+            ("mount", text(mount)),
+            ("data", text(data)),
+            ("id", id),
+            ("port", port.to_string()),
+        ] {
+            variables.0.insert(name, value);
+        }
+        Ok(variables)
+    }
+
+    /// `text` with every `{name}` replaced; a definition that names others is refused when it is read.
+    pub(super) fn fill(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (name, value)| {
+            text.replace(&format!("{{{name}}}"), value)
+        })
+    }
+}
+
+fn short(name: &str) -> &'static str {
+    match name {
+        "CTXBENCH_DIRECTORY" => "directory",
+        "CTXBENCH_S3_ENDPOINT" => "s3_endpoint",
+        "CTXBENCH_S3_BUCKET" => "s3_bucket",
+        _ => "s3_region",
+    }
+}
+
+/// Every name that may stand in braces.
+pub(super) const NAMES: &[&str] = &[
+    "site",
+    "mount",
+    "data",
+    "id",
+    "port",
+    "directory",
+    "s3_endpoint",
+    "s3_bucket",
+    "s3_region",
+];
+
+/// A program that stays.
+#[derive(Debug)]
+pub(super) struct Running {
+    process: Child,
+}
+
+impl Running {
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        self.process.try_wait().ok()?.map(how)
+    }
+
+    /// Waits for its end; false if it takes longer than `patience`.
+    pub(super) fn wait(&mut self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            match self.process.try_wait() {
+                Ok(None) => std::thread::sleep(LOOK_EVERY),
+                Ok(Some(_)) | Err(_) => return true,
+            }
+        }
+        false
+    }
+
+    /// Ends it and whatever it has started.
+    pub(super) fn kill(&mut self) {
+        kill_group(&self.process);
+        // It has been killed: waiting for it leaves no zombie.
+        let _ = self.process.wait();
+    }
+}
+
+fn kill_group(process: &Child) {
+    if let Some(group) = Pid::from_raw(process.id() as i32) {
+        // An error means that none of it is left.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+fn command(arguments: &[String], variables: &Variables) -> io::Result<Command> {
+    let mut filled = arguments.iter().map(|argument| variables.fill(argument));
+    let program = filled
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an empty command"))?;
+    let mut command = Command::new(program);
+    command.args(filled).stdin(Stdio::null()).process_group(0);
+    Ok(command)
+}
+
+fn not_started(arguments: &[String], error: &io::Error) -> io::Error {
+    let program = arguments.first().map_or("", String::as_str);
+    io::Error::new(error.kind(), format!("starting {program}: {error}"))
+}
+
+/// Starts a program that stays; what it says goes to `log`.
+pub(super) fn start(
+    arguments: &[String],
+    variables: &Variables,
+    log: &Path,
+) -> io::Result<Running> {
+    let log = File::options().create(true).append(true).open(log)?;
+    let process = command(arguments, variables)?
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .map_err(|error| not_started(arguments, &error))?;
+    Ok(Running { process })
+}
+
+/// Runs a program to its end and returns what it printed; what it complains about goes to `log`.
+///
+/// # Errors
+/// If it cannot be started, fails, or takes longer than `patience`.
+pub(super) fn run(
+    arguments: &[String],
+    variables: &Variables,
+    log: Option<&Path>,
+    patience: Duration,
+) -> io::Result<String> {
+    // Into files: a program that forks leaves a pipe open for as long as its child lives.
+    let said = tempfile::tempfile()?;
+    let complaints: Stdio = match log {
+        Some(log) => File::options().create(true).append(true).open(log)?.into(),
+        None => Stdio::null(),
+    };
+    let process = command(arguments, variables)?
+        .stdout(said.try_clone()?)
+        .stderr(complaints)
+        .spawn()
+        .map_err(|error| not_started(arguments, &error))?;
+    let mut running = Running { process };
+    if !running.wait(patience) {
+        running.kill();
+        let program = arguments.first().map_or("", String::as_str);
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("{program} did not end within {} s", patience.as_secs()),
+        ));
+    }
+    let status = running.process.wait()?;
+    if !status.success() {
+        let program = arguments.first().map_or("", String::as_str);
+        return Err(io::Error::other(format!("{program}: {}", how(status))));
+    }
+    let mut text = String::new();
+    let mut said = said;
+    io::Seek::rewind(&mut said)?;
+    said.take(64 * 1024).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn variables_are_filled_in_and_others_are_left() {
+        let dir = Path::new("/tmp/a");
+        let variables = Variables::of_site(dir, &dir.join("mnt"), &dir.join("data")).unwrap();
+        assert_eq!(
+            variables.fill("{mount}:{data}/x {other}"),
+            "/tmp/a/mnt:/tmp/a/data/x {other}"
+        );
+        assert_eq!(variables.fill("{id}"), "tmpa");
+        let port: u16 = variables.fill("{port}").parse().unwrap();
+        assert!(port > 0);
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_with_all_it_has_started() {
+        let started = Instant::now();
+        let hang = [
+            "sh".to_owned(),
+            "-c".to_owned(),
+            "sleep 1000 & sleep 1000".to_owned(),
+        ];
+        let error = run(
+            &hang,
+            &Variables::default(),
+            None,
+            Duration::from_millis(200),
+        )
+        .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn what_goes_wrong_is_said() {
+        let none = Variables::default();
+        let patience = Duration::from_secs(20);
+        assert_eq!(
+            run(&words("echo a b"), &none, None, patience).unwrap(),
+            "a b\n"
+        );
+        let error = run(&words("false"), &none, None, patience).unwrap_err();
+        assert_eq!(error.to_string(), "false: exit code 1");
+        let error = run(&words("no-such-program x"), &none, None, patience).unwrap_err();
+        assert!(
+            error.to_string().starts_with("starting no-such-program"),
+            "{error}"
+        );
+    }
+}

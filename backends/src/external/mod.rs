@@ -1,0 +1,459 @@
+//! Backends without code: file systems of others, by a TOML file that says how to bring them up.
+//!
+//! A file gives commands, in [`Definition`]; here they are run, each under a deadline and in a process
+//! group of its own, so that one that hangs ends with a reason and takes nothing with it.
+
+mod command;
+mod definition;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use include_dir::{Dir, include_dir};
+use sha2::{Digest, Sha256};
+
+use crate::backend::{
+    Backend, Capabilities, Description, Lifeline, Need, Receipt, Site, Unavailable, Workspace,
+    drop_machine_caches, kernel,
+};
+use crate::fuse::Counters;
+use crate::fuse::connection::{Connection, detach, mount_at};
+use command::{Running, Variables, run, start};
+pub use definition::Definition;
+
+/// The files that come with this program.
+static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/external");
+
+/// How long a command that only prints a version may take.
+const VERSION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a mount that is coming up is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A backend that a TOML file describes.
+#[derive(Clone, Debug)]
+pub(crate) struct External {
+    definition: Definition,
+    /// The beginning of the SHA-256 of its text.
+    digest: String,
+    /// Where it was read, if it did not come with this program.
+    file: Option<PathBuf>,
+}
+
+fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// What comes with this program, by name.
+///
+/// # Panics
+/// If one of the shipped files is wrong, which a test rules out.
+#[expect(clippy::expect_used, reason = "a test reads them all")]
+pub(crate) fn shipped() -> Vec<External> {
+    let mut files: Vec<_> = SHIPPED.files().collect();
+    files.sort_by_key(|file| file.path());
+    files
+        .into_iter()
+        .map(|file| {
+            let text = file.contents_utf8().expect("shipped files are text");
+            let definition = Definition::parse(file.path(), text).expect("shipped files are right");
+            External {
+                definition,
+                digest: digest(text),
+                file: None,
+            }
+        })
+        .collect()
+}
+
+impl External {
+    /// Reads a file of one's own.
+    ///
+    /// # Errors
+    /// [`inputs::InputError`] with file, line and field.
+    pub(crate) fn read(file: &Path) -> Result<Self, inputs::InputError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| inputs::InputError::whole(file, error))?;
+        let path = file
+            .canonicalize()
+            .map_err(|error| inputs::InputError::whole(file, error))?;
+        Ok(Self {
+            definition: Definition::parse(file, &text)?,
+            digest: digest(&text),
+            file: Some(path),
+        })
+    }
+}
+
+impl Backend for External {
+    fn describe(&self) -> Description {
+        let definition = &self.definition;
+        Description {
+            name: definition.name.clone(),
+            file: self.file.clone(),
+            summary: definition.summary.clone(),
+            durability: definition.durability.clone(),
+            capabilities: Capabilities {
+                holds_data: true,
+                persistent: definition.persistent,
+                counts_requests: false,
+            },
+            daemons: definition.daemons,
+            mounts: 1,
+            needs: definition
+                .need
+                .iter()
+                .map(|need| Need {
+                    name: need.name.clone(),
+                    why: need.why.clone(),
+                })
+                .collect(),
+            lines_of_code: 0,
+        }
+    }
+
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
+        for need in &self.definition.need {
+            need.check()?;
+        }
+        let variables = Variables::of_the_environment();
+        let version = run(&self.definition.version, &variables, None, VERSION_PATIENCE);
+        let version = version.map_err(|error| Unavailable {
+            reason: format!("its version cannot be had: {error}"),
+            fix: self.definition.fix(),
+        })?;
+        let first = version.lines().find(|line| !line.trim().is_empty());
+        Ok(Receipt::from([
+            ("kernel".to_owned(), kernel()),
+            ("definition".to_owned(), self.digest.clone()),
+            (
+                self.definition.name.clone(),
+                first.unwrap_or("(says nothing)").trim().to_owned(),
+            ),
+        ]))
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        let mount_point = site.dir.join("mnt");
+        let is_first = mount_at(&mount_point)?.is_none() && !mount_point.exists();
+        if mount_at(&mount_point)?.is_none() {
+            std::fs::create_dir_all(&mount_point)?;
+        }
+        let scratch = site.dir.join("data");
+        std::fs::create_dir_all(&scratch)?;
+        let variables = Variables::of_site(&site.dir, &mount_point, &scratch)?;
+        let mut workspace = ExternalWorkspace {
+            definition: self.definition.clone(),
+            site: site.clone(),
+            root: self.definition.root.as_ref().map_or_else(
+                || mount_point.clone(),
+                |below| PathBuf::from(variables.fill(below)),
+            ),
+            mount_point,
+            variables,
+            daemon: None,
+            connection: None,
+            is_mounted: false,
+            time_to_ready: Duration::ZERO,
+        };
+        if is_first {
+            workspace.run_all(&self.definition.setup)?;
+        }
+        workspace.mount()?;
+        std::fs::create_dir_all(&workspace.root)?;
+        Ok(Box::new(workspace))
+    }
+
+    fn offline_read(&self, _site: &Site, _name: &str) -> Option<(String, Vec<OsString>)> {
+        None
+    }
+}
+
+struct ExternalWorkspace {
+    definition: Definition,
+    site: Site,
+    mount_point: PathBuf,
+    /// The directory in it that the agent works in.
+    root: PathBuf,
+    variables: Variables,
+    daemon: Option<Running>,
+    connection: Option<Connection>,
+    is_mounted: bool,
+    time_to_ready: Duration,
+}
+
+impl ExternalWorkspace {
+    fn log(&self) -> PathBuf {
+        self.site.dir.join("daemon.log")
+    }
+
+    fn run_all(&self, commands: &[Vec<String>]) -> io::Result<()> {
+        for command in commands {
+            run(
+                command,
+                &self.variables,
+                Some(&self.log()),
+                self.site.patience,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn mount(&mut self) -> io::Result<()> {
+        let started = Instant::now();
+        let command = &self.definition.mount;
+        if self.definition.stays {
+            self.daemon = Some(start(command, &self.variables, &self.log())?);
+        } else {
+            run(
+                command,
+                &self.variables,
+                Some(&self.log()),
+                self.site.patience,
+            )?;
+        }
+        self.is_mounted = true;
+        while !self.is_ready()? {
+            if let Some(ended) = self.daemon.as_mut().and_then(Running::ended) {
+                self.take_down_by_force();
+                return Err(self.failure(&format!("ended before it had mounted: {ended}")));
+            }
+            if started.elapsed() > self.site.patience {
+                self.take_down_by_force();
+                return Err(self.failure("took too long to mount"));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.time_to_ready = started.elapsed();
+        self.connection = mount_at(&self.mount_point)?
+            .as_ref()
+            .and_then(Connection::of);
+        Ok(())
+    }
+
+    fn is_ready(&self) -> io::Result<bool> {
+        if self.definition.ready.is_empty() {
+            return Ok(mount_at(&self.mount_point)?.is_some());
+        }
+        let ready = run(
+            &self.definition.ready,
+            &self.variables,
+            None,
+            VERSION_PATIENCE,
+        );
+        Ok(ready.is_ok())
+    }
+
+    fn unmount(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.is_mounted) {
+            return Ok(());
+        }
+        let unmounted = if self.definition.unmount.is_empty() {
+            detach(&self.mount_point)
+        } else {
+            let log = self.log();
+            let patience = self.site.patience;
+            run(
+                &self.definition.unmount,
+                &self.variables,
+                Some(&log),
+                patience,
+            )
+            .map(|_| ())
+        };
+        if let Some(mut daemon) = self.daemon.take()
+            && !daemon.wait(self.site.patience)
+        {
+            daemon.kill();
+            return Err(self.failure("did not end after it was unmounted"));
+        }
+        unmounted.map_err(|error| self.failure(&format!("could not be unmounted: {error}")))
+    }
+
+    /// What went wrong, with the last that was said about it.
+    fn failure(&self, what: &str) -> io::Error {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = log.trim().lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join("\n");
+        io::Error::other(format!("{} {what}: {last}", self.definition.name))
+    }
+
+    fn take_down_by_force(&mut self) {
+        self.lifeline().sever();
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.kill();
+        }
+        self.connection = None;
+        self.is_mounted = false;
+    }
+}
+
+impl Workspace for ExternalWorkspace {
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn lifeline(&self) -> Lifeline {
+        Lifeline {
+            daemon: self.daemon(),
+            mount: Some((self.mount_point.clone(), self.connection)),
+        }
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Running::id)
+    }
+
+    fn time_to_ready(&self) -> Duration {
+        self.time_to_ready
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(std::fs::File::open(&self.mount_point)?)?)
+    }
+
+    fn drop_caches(&mut self) -> io::Result<()> {
+        self.sync()?;
+        if !self.definition.drop_caches.is_empty() {
+            let log = self.log();
+            let patience = self.site.patience;
+            run(
+                &self.definition.drop_caches,
+                &self.variables,
+                Some(&log),
+                patience,
+            )?;
+        }
+        drop_machine_caches(&self.site.dir)
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.unmount()?;
+        drop_machine_caches(&self.site.dir)?;
+        self.mount()
+    }
+
+    fn counters(&mut self) -> io::Result<Option<Counters>> {
+        Ok(None)
+    }
+
+    fn obituary(&mut self) -> Option<String> {
+        let ended = self.daemon.as_mut()?.ended()?;
+        Some(format!("{} ended: {ended}", self.definition.name))
+    }
+
+    fn kill(&mut self) -> io::Result<bool> {
+        let Some(mut daemon) = self.daemon.take() else {
+            return Ok(false);
+        };
+        daemon.kill();
+        Ok(true)
+    }
+
+    fn close(mut self: Box<Self>) -> io::Result<()> {
+        self.unmount()?;
+        self.run_all(&self.definition.teardown)
+    }
+}
+
+impl Drop for ExternalWorkspace {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            self.take_down_by_force();
+            if let Err(error) = self.run_all(&self.definition.teardown) {
+                tracing::warn!(%error, "tearing {} down", self.definition.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
+        let names: Vec<String> = shipped()
+            .iter()
+            .map(|external| external.describe().name)
+            .collect();
+        assert!(names.len() >= 5, "{names:?}");
+        let mut unique = names.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), names.len());
+        for external in shipped() {
+            assert!(
+                !external.definition.fix().is_empty(),
+                "{}",
+                external.definition.name
+            );
+        }
+    }
+
+    /// A workspace at a scratch site, from the text of a definition.
+    fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
+        let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
+        let definition = Definition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
+        let site = Site {
+            dir: dir.to_owned(),
+            program: "unused".into(),
+            patience: Duration::from_millis(300),
+            cpu: None,
+            allow_other: false,
+        };
+        let external = External {
+            definition,
+            digest: String::new(),
+            file: None,
+        };
+        external.open(&site)
+    }
+
+    fn failure(text: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        match open(text, dir.path()) {
+            Ok(_) => panic!("it opened"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_come_up_says_why() {
+        let hangs = failure("mount = ['sleep', '1000']\nstays = true");
+        assert!(hangs.starts_with("x took too long to mount"), "{hangs}");
+        let ends = failure("mount = ['sh', '-c', 'echo no licence >&2; exit 3']\nstays = true");
+        assert!(
+            ends.contains("exit code 3") && ends.contains("no licence"),
+            "{ends}"
+        );
+        let fails = failure("setup = [['false']]\nmount = ['true']");
+        assert_eq!(fails, "false: exit code 1");
+    }
+
+    #[test]
+    fn a_file_system_that_dies_or_does_not_end_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let served = "mount = ['sleep', '1000']\nstays = true\nready = ['true']\nroot = '{data}'\nunmount = ['true']";
+        let mut workspace = open(served, dir.path()).unwrap();
+        assert_eq!(workspace.obituary(), None);
+        let daemon = workspace.daemon().unwrap();
+        let error = workspace.close().unwrap_err().to_string();
+        assert!(
+            error.contains("did not end after it was unmounted"),
+            "{error}"
+        );
+        assert!(!Path::new(&format!("/proc/{daemon}")).exists());
+
+        let dies = served.replace("'sleep', '1000'", "'sleep', '0.2'");
+        let mut workspace = open(&dies, dir.path()).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(workspace.obituary().unwrap(), "x ended: exit code 0");
+    }
+}

@@ -1,0 +1,11 @@
+//! Digests, by which a run says what it was measured and judged with.
+
+use sha2::{Digest, Sha256};
+
+/// SHA-256 of a text, in lower-case hexadecimal.
+pub fn sha256(text: &str) -> String {
+    Sha256::digest(text.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
