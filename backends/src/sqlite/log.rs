@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use memmap2::{Mmap, MmapOptions};
 use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
@@ -32,6 +33,21 @@ const CHECKPOINT_PAGES_AGAIN: i32 = 8_192;
 /// only the appended pages to write. SQLite's recovery ends at the first frame without the log's salt.
 const PADDED_TO: u64 = 4 << 20;
 
+/// Keeps the log's pages in memory: its frames are not whole pages, so that appending to one that the
+/// kernel has let go of would first have to read it.
+#[expect(unsafe_code, reason = "the only way to keep pages of a file in memory")]
+fn pin(file: &File) -> Option<Mmap> {
+    // SAFETY: nothing ever reads through the map, so that it does not matter who changes or cuts the file.
+    let map = unsafe { MmapOptions::new().len(PADDED_TO as usize).map(file) };
+    let pinned = map.and_then(|map| {
+        map.lock()?;
+        Ok(map)
+    });
+    pinned
+        .inspect_err(|error| tracing::info!(%error, "the log may have to be read to be written"))
+        .ok()
+}
+
 /// Fills the log file up with zeros.
 fn pad(file: &File) -> std::io::Result<()> {
     let zeros = [0; 64 * 1024];
@@ -51,6 +67,7 @@ fn pad(file: &File) -> std::io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Log {
     file: File,
+    _pinned: Option<Mmap>,
     /// A sync has failed: the kernel may have dropped what it could not write, and calls it clean
     /// from then on, so no later sync can promise anything about it.
     is_broken: AtomicBool,
@@ -78,6 +95,7 @@ impl Log {
             .and_then(|dir| dir.sync_all())
             .map_err(|error| open::unreadable(path, &error))?;
         Ok(Self {
+            _pinned: pin(&file),
             file,
             is_broken: AtomicBool::new(false),
             tally,

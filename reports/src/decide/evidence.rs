@@ -174,6 +174,8 @@ impl Evidence<'_> {
                 };
                 Some(Counted { number, words })
             }
+            // Nobody has counted those of other people's file systems.
+            Count::LinesOfCode if backend.lines_of_code == 0 => None,
             Count::LinesOfCode => Some(Counted {
                 number: backend.lines_of_code.into(),
                 words: format!("{} lines", backend.lines_of_code),

@@ -660,7 +660,10 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
             backend.summary.clone(),
             backend.durability.clone(),
             format!("{} daemon, {} mount", backend.daemons, backend.mounts),
-            count(backend.lines_of_code.into()),
+            match backend.lines_of_code {
+                0 => "not counted".to_owned(),
+                lines => count(lines.into()),
+            },
             match &arm.unavailable {
                 Some(reason) => format!("SKIPPED: {reason}"),
                 None => receipt.join("; "),

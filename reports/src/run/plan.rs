@@ -100,7 +100,7 @@ pub struct ArmBackend {
     pub mounts: u32,
     /// What must be on the machine.
     pub needs: Vec<String>,
-    /// Lines of code that must work for its files to be there.
+    /// Lines of code that must work for its files to be there; 0 where nobody counted.
     pub lines_of_code: u32,
     /// Versions of its parts; empty if it is unavailable.
     pub receipt: BTreeMap<String, String>,
