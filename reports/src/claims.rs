@@ -239,7 +239,7 @@ mod tests {
         assert!(
             standing("colour = 'red'")
                 .unwrap_err()
-                .starts_with("c.toml:5: unknown field `colour`")
+                .starts_with("c.toml:5: field `claim[0].colour`: unknown field `colour`")
         );
     }
 

@@ -314,7 +314,7 @@ must_be_at_most = 0
                 .unwrap_err()
                 .to_string()
         };
-        insta::assert_snapshot!(error("count = \"tools-failing\"", "count = \"tools\""), @"p.toml:18: unknown variant `tools`, expected one of `needs`, `lines-of-code`, `result-tokens`, `tools-failing`, `hidden-facts`, `cron-failed-calls`, `cron-losses`");
+        insta::assert_snapshot!(error("count = \"tools-failing\"", "count = \"tools\""), @"p.toml:18: field `criterion[1].count`: unknown variant `tools`, expected one of `needs`, `lines-of-code`, `result-tokens`, `tools-failing`, `hidden-facts`, `cron-failed-calls`, `cron-losses`");
         insta::assert_snapshot!(error("must_be_at_most = 0", "must_be_below_ms = 0"), @r#"p.toml: criterion "Tool support": `must_be_below_ms` goes with `latency`; a count takes `must_be_at_most`"#);
         insta::assert_snapshot!(error("count = \"tools-failing\"", ""), @r#"p.toml: criterion "Tool support": needs exactly one of `latency` and `count`"#);
         insta::assert_snapshot!(error("wins_needed = 1", "wins = 1"), @"p.toml:6: unknown field `wins`, expected one of `name`, `essay`, `baseline`, `candidate`, `wins_needed`, `criterion`");
