@@ -107,7 +107,9 @@ fn what_is_past_the_head_is_in_a_file_beside_the_database_and_goes_with_its_file
         "nothing is left to sync"
     );
 
+    let syncs = store.counters()["log_syncs"];
     resize(&store, ino, 10);
+    assert_eq!(store.counters()["log_syncs"], syncs + 1);
     resize(&store, ino, 2 * MIB);
     assert!(
         read_at(&store, ino, 10, 3 << 20)
@@ -120,8 +122,17 @@ fn what_is_past_the_head_is_in_a_file_beside_the_database_and_goes_with_its_file
     drop(store);
     let store = open(&path).unwrap();
     assert_eq!(store.getattr(ino).unwrap().size, 2 * MIB);
+    let small = create_file(&store, "small");
+    store.unlink(&OWNER, ROOT, b"small").unwrap();
+    store.reclaim(small).unwrap();
     store.unlink(&OWNER, ROOT, b"big").unwrap();
+    assert_eq!(store.counters()["log_syncs"], 0);
     store.reclaim(ino).unwrap();
+    assert_eq!(
+        store.counters()["log_syncs"],
+        1,
+        "a tail goes only when nothing durable needs it any more"
+    );
     assert!(!tail.exists());
     drop(store);
     assert!(!tails.exists(), "what is left is one file");

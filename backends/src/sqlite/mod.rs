@@ -122,6 +122,17 @@ impl SqliteStore {
         attr
     }
 
+    /// Makes durable that an inode needs its tail, or the end of it, no more: only then may that go. After
+    /// power loss the database may otherwise be in a state that still needs it, such as before a rename
+    /// that replaced the file. False leaves it to the next mount to clear away.
+    fn is_settled(&self, ino: Ino) -> bool {
+        let synced = self.log.sync(&self.tails);
+        if let Err(error) = &synced {
+            tracing::warn!(ino, %error, "space of a tail is not freed");
+        }
+        synced.is_ok()
+    }
+
     fn new_ino(&self) -> Result<Ino> {
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
         if ino > content::INO_MAX {
@@ -226,7 +237,8 @@ impl Store for SqliteStore {
             Ok((old_size, attr))
         })?;
         let tail = content::tail_length(attr.size);
-        if attr.kind == Kind::File && tail < content::tail_length(old_size) {
+        if attr.kind == Kind::File && tail < content::tail_length(old_size) && self.is_settled(ino)
+        {
             // Before anybody can write there again.
             self.tails.cut(ino, tail);
         }
@@ -395,8 +407,8 @@ impl Store for SqliteStore {
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
-        let db = self.db();
-        if db.transaction(|db| reclaim(db, ino))? {
+        let is_gone = self.transaction(|db| reclaim(db, ino))?;
+        if is_gone && self.tails.has(ino) && self.is_settled(ino) {
             self.tails.remove(ino);
         }
         Ok(())

@@ -3,7 +3,8 @@
 //! The tail of inode 7 of `notes.db` is `notes.db-tails/7`; its first byte is the file's byte 262,144.
 //! A file has a tail once it has been longer than that. The database says how long the file is: what a
 //! tail holds past that is left over, is never read, and is cut off before the file grows over it. So a
-//! tail is written before the transaction that makes it part of the file, and cut after it.
+//! tail is written before the transaction that makes it part of the file, and cut or removed after the one
+//! that makes it none, once that is durable.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
@@ -274,6 +275,11 @@ impl Tails {
             .ok()
             .and_then(|tail| tail.file.metadata().ok());
         metadata.map_or(0, |metadata| metadata.blocks().min(blocks(&metadata)))
+    }
+
+    /// Whether there is a tail.
+    pub(super) fn has(&self, ino: Ino) -> bool {
+        lock(&self.open).contains_key(&ino) || self.path(ino).exists()
     }
 
     /// Removes the tail of an inode that is gone, if it had one.
