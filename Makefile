@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers calibrate aa example clean
+.PHONY: help setup build bench report test check conform load peers minio calibrate aa example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -49,6 +49,9 @@ load: build ## Eight processes on one mount, and the daemon's memory after 100,0
 
 peers: build ## Install file systems of others that can be measured beside ours
 	@scripts/peers
+
+minio: ## Build MinIO into target/minio (three minutes, once; needs Go)
+	@scripts/minio
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio

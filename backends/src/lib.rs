@@ -14,6 +14,7 @@ pub mod fuse;
 pub mod memory;
 mod mounted;
 pub mod null;
+pub mod s3;
 pub mod sqlite;
 pub mod store;
 

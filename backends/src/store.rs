@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use rustix::io::Errno;
@@ -404,6 +405,35 @@ pub enum Coherence {
     Uncached,
 }
 
+/// A call that may have to wait for something far away, such as a server, before it can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slow {
+    /// [`Store::read`] of so many bytes at an offset.
+    Read {
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        size: usize,
+    },
+    /// [`Store::write`], [`Store::fallocate`], [`Store::seek`], or a [`Store::setattr`] of a size other than 0.
+    Change,
+    /// [`Store::close`].
+    Close,
+    /// [`Store::fsync`].
+    Fsync,
+    /// [`Store::getxattr`] or [`Store::setxattr`] of a name that is no attribute, but an order.
+    Xattr,
+}
+
+/// What the kernel keeps of a mount, and how a store that changes by itself makes it forget.
+pub trait KernelCache: Send + Sync {
+    /// The attributes and pages of an inode are no longer valid.
+    fn forget_inode(&self, ino: Ino);
+
+    /// What a name named, or that it named nothing, is no longer valid.
+    fn forget_name(&self, parent: Ino, name: &[u8]);
+}
+
 /// Inodes, names and bytes. What a store does not implement is answered as a read-only file system does.
 ///
 /// Names are bytes without `/` and NUL, neither `.` nor `..`, at most [`NAME_MAX`] long; the front
@@ -555,6 +585,28 @@ pub trait Store: Send + Sync {
 
     /// [`Store::fsync`] for everything.
     fn sync(&self) -> Result<()>;
+
+    /// Whether [`Store::close`] has anything to do; if not, the kernel is told not to ask.
+    fn wants_close(&self) -> bool {
+        false
+    }
+
+    /// A descriptor of the inode is being closed; an error reaches who closes it.
+    fn close(&self, _ino: Ino) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether a call may have to wait for more than this machine: the front end then answers it on a thread
+    /// of its own, so that nobody else waits.
+    fn is_slow(&self, _ino: Ino, _call: Slow) -> bool {
+        false
+    }
+
+    /// Hands over what the kernel keeps, for a store that changes by itself. Called once, before the first request.
+    fn attach(&self, _kernel: Arc<dyn KernelCache>) {}
+
+    /// The mount has ended: finishes or gives up what goes on in the background. [`Store::sync`] comes before.
+    fn detach(&self) {}
 
     /// Space left.
     fn statfs(&self) -> Result<StatFs>;

@@ -23,8 +23,8 @@ use super::counters::{Opcode, Recorder, Span};
 use super::inodes::Inodes;
 use super::policy::CachePolicy;
 use crate::store::{
-    Attr, Change, DirEntry, Errno, Ino, Kind, NAME_MAX, NewNode, RenameMode, Result, Seek, Store,
-    StoreError, TARGET_MAX, XATTR_VALUE_MAX, XattrMode,
+    Attr, Change, DirEntry, Errno, Ino, Kind, NAME_MAX, NewNode, RenameMode, Result, Seek, Slow,
+    Store, StoreError, TARGET_MAX, XATTR_VALUE_MAX, XattrMode,
 };
 
 /// Inode numbers are never used twice while a mount lives, so one generation is enough.
@@ -33,6 +33,9 @@ const GENERATION: Generation = Generation(0);
 /// The cookies of `.` and `..`.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
+
+/// Attributes whose names begin so may be orders to a store, and take long.
+const ORDERS: &[u8] = b"user.ctx.";
 
 /// What a mount shares with its control socket.
 pub(crate) struct Mounted {
@@ -82,6 +85,21 @@ impl FrontEnd {
 
     fn store(&self) -> &dyn Store {
         &*self.mounted.store
+    }
+
+    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it.
+    fn answer(&self, is_slow: bool, answer: impl FnOnce(&Mounted) + Send + 'static) {
+        if !is_slow {
+            return answer(&self.mounted);
+        }
+        let mounted = Arc::clone(&self.mounted);
+        let spawned = std::thread::Builder::new()
+            .name("slow".to_owned())
+            .spawn(move || answer(&mounted));
+        if let Err(error) = spawned {
+            // The reply went with the closure, and has answered EIO.
+            tracing::error!(%error, "no thread for a request that has to wait");
+        }
     }
 
     /// Replies with an entry that the kernel will hold until it forgets it.
@@ -196,6 +214,16 @@ impl FrontEnd {
     }
 }
 
+fn reply_empty(span: &mut Span<'_>, result: Result<()>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => {
+            span.handled();
+            reply.ok();
+        }
+        Err(error) => reply.error(failed(span, error)),
+    }
+}
+
 impl Filesystem for FrontEnd {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is an improvement that an older kernel may lack; the mount works without any of them.
@@ -272,7 +300,6 @@ impl Filesystem for FrontEnd {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let mut span = self.start(Opcode::Setattr);
         let caller = caller(req);
         let time = |time: TimeOrNow| match time {
             TimeOrNow::Now => caller.now,
@@ -289,8 +316,19 @@ impl Filesystem for FrontEnd {
             // owner, on truncation by anybody but root.
             drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
         };
-        let result = span.store(|| self.store().setattr(&caller, ino.0, &change));
-        self.reply_attr(&mut span, result, reply);
+        let is_slow =
+            size.is_some_and(|size| size > 0) && self.store().is_slow(ino.0, Slow::Change);
+        let ttl = self.policy.ttl;
+        self.answer(is_slow, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Setattr);
+            match span.store(|| mounted.store.setattr(&caller, ino.0, &change)) {
+                Ok(attr) => {
+                    span.handled();
+                    reply.attr(&ttl, &file_attr(&attr));
+                }
+                Err(error) => reply.error(failed(&mut span, error)),
+            }
+        });
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -445,16 +483,20 @@ impl Filesystem for FrontEnd {
             // Reads come one after the other on each thread: one buffer serves them all.
             static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
         }
-        let mut span = self.start(Opcode::Read);
-        BUFFER.with_borrow_mut(|buffer| {
-            buffer.clear();
-            match span.store(|| self.store().read(ino.0, offset, size as usize, buffer)) {
-                Ok(()) => {
-                    span.handled();
-                    reply.data(buffer);
+        let size = size as usize;
+        let is_slow = self.store().is_slow(ino.0, Slow::Read { offset, size });
+        self.answer(is_slow, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Read);
+            BUFFER.with_borrow_mut(|buffer| {
+                buffer.clear();
+                match span.store(|| mounted.store.read(ino.0, offset, size, buffer)) {
+                    Ok(()) => {
+                        span.handled();
+                        reply.data(buffer);
+                    }
+                    Err(error) => reply.error(failed(&mut span, error)),
                 }
-                Err(error) => reply.error(failed(&mut span, error)),
-            }
+            });
         });
     }
 
@@ -470,40 +512,57 @@ impl Filesystem for FrontEnd {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let mut span = self.start(Opcode::Write);
         let caller = caller(req);
-        let result = span.store(|| {
-            self.store().write(&caller, ino.0, offset, data)?;
-            if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                let change = Change {
-                    drop_privileges: true,
-                    ..Change::default()
-                };
-                self.store().setattr(&caller, ino.0, &change)?;
+        let answer = move |mounted: &Mounted, data: &[u8]| {
+            let mut span = mounted.recorder.start(Opcode::Write);
+            let result = span.store(|| {
+                mounted.store.write(&caller, ino.0, offset, data)?;
+                if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                    let change = Change {
+                        drop_privileges: true,
+                        ..Change::default()
+                    };
+                    mounted.store.setattr(&caller, ino.0, &change)?;
+                }
+                Ok(())
+            });
+            match result {
+                Ok(()) => {
+                    span.handled();
+                    reply.written(data.len() as u32);
+                }
+                Err(error) => reply.error(failed(&mut span, error)),
             }
-            Ok(())
-        });
-        match result {
-            Ok(()) => {
-                span.handled();
-                reply.written(data.len() as u32);
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
+        };
+        if self.store().is_slow(ino.0, Slow::Change) {
+            let data = data.to_vec();
+            self.answer(true, move |mounted| answer(mounted, &data));
+        } else {
+            answer(&self.mounted, data);
         }
     }
 
     fn flush(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // A write is in the store when it returns, so close has nothing to add: `ENOSYS` tells the
-        // kernel to stop asking.
-        let mut span = self.start(Opcode::Flush);
-        reply.error(failed(&mut span, Errno::NOSYS.into()));
+        if !self.store().wants_close() {
+            // A write is in the store when it returns, so close has nothing to add: `ENOSYS` tells the
+            // kernel to stop asking.
+            let mut span = self.start(Opcode::Flush);
+            reply.error(failed(&mut span, Errno::NOSYS.into()));
+            return;
+        }
+        let is_slow = self.store().is_slow(ino.0, Slow::Close);
+        self.answer(is_slow, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Flush);
+            let result = span.store(|| mounted.store.close(ino.0));
+            reply_empty(&mut span, result, reply);
+        });
     }
 
     fn release(
@@ -528,14 +587,12 @@ impl Filesystem for FrontEnd {
         datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let mut span = self.start(Opcode::Fsync);
-        match span.store(|| self.store().fsync(ino.0, datasync)) {
-            Ok(()) => {
-                span.handled();
-                reply.ok();
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
-        }
+        let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
+        self.answer(is_slow, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Fsync);
+            let result = span.store(|| mounted.store.fsync(ino.0, datasync));
+            reply_empty(&mut span, result, reply);
+        });
     }
 
     fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -623,14 +680,12 @@ impl Filesystem for FrontEnd {
         datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let mut span = self.start(Opcode::Fsyncdir);
-        match span.store(|| self.store().fsync(ino.0, datasync)) {
-            Ok(()) => {
-                span.handled();
-                reply.ok();
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
-        }
+        let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
+        self.answer(is_slow, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Fsyncdir);
+            let result = span.store(|| mounted.store.fsync(ino.0, datasync));
+            reply_empty(&mut span, result, reply);
+        });
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -682,20 +737,19 @@ impl Filesystem for FrontEnd {
                     .setxattr(&caller(req), ino.0, name.as_bytes(), value, mode)
             })
         });
-        match result {
-            Ok(()) => {
-                span.handled();
-                reply.ok();
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
-        }
+        reply_empty(&mut span, result, reply);
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let mut span = self.start(Opcode::Getxattr);
-        let result = check_xattr_name(name)
-            .and_then(|()| span.store(|| self.store().getxattr(ino.0, name.as_bytes())));
-        reply_xattr(&mut span, result, size, reply);
+        let name = name.to_owned();
+        let is_slow =
+            name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr);
+        self.answer(is_slow, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Getxattr);
+            let result = check_xattr_name(&name)
+                .and_then(|()| span.store(|| mounted.store.getxattr(ino.0, name.as_bytes())));
+            reply_xattr(&mut span, result, size, reply);
+        });
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
@@ -719,13 +773,7 @@ impl Filesystem for FrontEnd {
                     .removexattr(&caller(req), ino.0, name.as_bytes())
             })
         });
-        match result {
-            Ok(()) => {
-                span.handled();
-                reply.ok();
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
-        }
+        reply_empty(&mut span, result, reply);
     }
 
     fn create(
@@ -766,20 +814,15 @@ impl Filesystem for FrontEnd {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let mut span = self.start(Opcode::Fallocate);
-        let result = allocate(mode).and_then(|how| {
-            span.store(|| {
-                self.store()
-                    .fallocate(&caller(req), ino.0, how, offset, length)
-            })
+        let caller = caller(req);
+        let is_slow = self.store().is_slow(ino.0, Slow::Change);
+        self.answer(is_slow, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Fallocate);
+            let result = allocate(mode).and_then(|how| {
+                span.store(|| mounted.store.fallocate(&caller, ino.0, how, offset, length))
+            });
+            reply_empty(&mut span, result, reply);
         });
-        match result {
-            Ok(()) => {
-                span.handled();
-                reply.ok();
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
-        }
     }
 
     fn lseek(

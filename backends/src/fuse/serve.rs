@@ -1,18 +1,20 @@
 //! Mounts a store and serves it in the foreground until it is unmounted or told to stop.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL, SessionUnmounter};
 
 use super::connection::{detach, is_dead, mount_at};
 use super::control;
 use super::filesystem::{FrontEnd, Mounted};
 use crate::cpu;
-use crate::store::{Store, StoreError};
+use crate::store::{Ino, KernelCache, Store, StoreError};
 
 /// How long an unmount may take before the mount is detached from the tree instead.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(5);
@@ -167,6 +169,7 @@ pub fn serve(
     let mut session =
         Session::new(front_end, dir, &config(&*store, options)).map_err(session_error)?;
     let unmounter = session.unmount_callable();
+    store.attach(Arc::new(Cached(session.notifier())));
 
     let (events, inbox) = mpsc::channel();
     let ended = events.clone();
@@ -202,8 +205,28 @@ pub fn serve(
         }
     };
     mounted.reclaim_orphans();
-    store.sync()?;
+    let synced = store.sync();
+    store.detach();
+    synced?;
     ended.map_err(session_error)
+}
+
+/// The kernel's caches of one mount.
+struct Cached(Notifier);
+
+impl KernelCache for Cached {
+    fn forget_inode(&self, ino: Ino) {
+        if let Err(error) = self.0.inval_inode(INodeNo(ino), 0, 0) {
+            tracing::debug!(ino, %error, "the kernel did not forget an inode");
+        }
+    }
+
+    fn forget_name(&self, parent: Ino, name: &[u8]) {
+        let forgotten = self.0.inval_entry(INodeNo(parent), OsStr::from_bytes(name));
+        if let Err(error) = forgotten {
+            tracing::debug!(parent, %error, "the kernel did not forget a name");
+        }
+    }
 }
 
 /// Unmounts `dir`; if it is in use, detaches it, so that it is gone from the tree in any case.

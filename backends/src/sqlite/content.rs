@@ -14,19 +14,19 @@ use super::tails::HEAD;
 use crate::store::{Attr, Caller, Errno, Ino, Result};
 
 /// Bytes in a chunk.
-pub(super) const CHUNK: u64 = 32 * 1024;
+pub(crate) const CHUNK: u64 = 32 * 1024;
 
 /// Bits of a chunk id that count the chunks of one file.
-pub(super) const INDEX_BITS: u32 = 24;
+pub(crate) const INDEX_BITS: u32 = 24;
 
 /// The largest file in bytes: 512 GiB.
-pub(super) const SIZE_MAX: u64 = CHUNK << INDEX_BITS;
+pub(crate) const SIZE_MAX: u64 = CHUNK << INDEX_BITS;
 
 /// Chunks of a file with a tail.
-pub(super) const HEAD_CHUNKS: u64 = HEAD / CHUNK;
+pub(crate) const HEAD_CHUNKS: u64 = HEAD / CHUNK;
 
 /// The largest inode number whose chunk ids fit into SQLite's integers.
-pub(super) const INO_MAX: Ino = (1 << (63 - INDEX_BITS)) - 1;
+pub(crate) const INO_MAX: Ino = (1 << (63 - INDEX_BITS)) - 1;
 
 fn id(ino: Ino, index: u64) -> i64 {
     signed((ino << INDEX_BITS) | index)
@@ -65,7 +65,7 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
 }
 
 /// How much of a file of so many bytes is in its tail.
-pub(super) fn tail_length(size: u64) -> u64 {
+pub(crate) fn tail_length(size: u64) -> u64 {
     size.saturating_sub(HEAD)
 }
 
@@ -76,7 +76,7 @@ fn in_head(offset: u64, length: u64) -> usize {
 
 /// Appends the bytes at `offset` to `out`, as far as the file goes; how many of them, at the end, are zeros
 /// that are to be read from the tail.
-pub(super) fn read(
+pub(crate) fn read(
     db: &Db,
     ino: Ino,
     offset: u64,
@@ -128,7 +128,7 @@ fn padded(length: u64) -> u64 {
 }
 
 /// Writes `data` at `offset` and stamps the inode.
-pub(super) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
     let mut attr = nodes::get_file(db, ino)?;
     let end = offset + data.len() as u64;
     if end > SIZE_MAX {
@@ -186,7 +186,7 @@ fn write_piece(db: &Db, attr: &mut Attr, piece: &Piece, bytes: &[u8]) -> Result<
 }
 
 /// Cuts or extends the content to `size` and notes it in `attr`, which the caller writes back.
-pub(super) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
+pub(crate) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     if size > SIZE_MAX {
         return Err(Errno::FBIG.into());
     }
@@ -231,7 +231,7 @@ fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
 }
 
 /// Makes a range read as zeros, and notes what that frees in `attr`, which the caller writes back.
-pub(super) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Result<()> {
+pub(crate) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Result<()> {
     let end = (offset + length).min(attr.size);
     if tail_length(end) > tail_length(offset) {
         let length = tail_length(end) - tail_length(offset);
@@ -268,7 +268,7 @@ pub(super) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Resul
 }
 
 /// The first byte at or after `offset`, before the end of the file, that lies in a chunk.
-pub(super) fn next_data(db: &Db, attr: &Attr, offset: u64) -> Result<Option<u64>> {
+pub(crate) fn next_data(db: &Db, attr: &Attr, offset: u64) -> Result<Option<u64>> {
     let found = db.row(
         "SELECT id FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT 1",
         [
@@ -289,7 +289,7 @@ pub(super) fn next_data(db: &Db, attr: &Attr, offset: u64) -> Result<Option<u64>
 }
 
 /// The first byte at or after `offset` that lies in no chunk; at the latest the end of the file.
-pub(super) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
+pub(crate) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
     let first = offset / CHUNK;
     let mut hole = first;
     let mut statement =
@@ -309,7 +309,7 @@ pub(super) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
 }
 
 /// Deletes all content of an inode that is going away.
-pub(super) fn clear(db: &Db, ino: Ino) -> Result<()> {
+pub(crate) fn clear(db: &Db, ino: Ino) -> Result<()> {
     delete(db, ino, 0, (1 << INDEX_BITS) - 1)
 }
 

@@ -12,16 +12,16 @@ use crate::store::{Attr, Errno, Ino, Result, StoreError};
 
 /// What the store counts of its own work.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) statements: AtomicU64,
-    pub(super) commits: AtomicU64,
-    pub(super) syncs: AtomicU64,
-    pub(super) tail_syncs: AtomicU64,
-    pub(super) checkpoints: AtomicU64,
+pub(crate) struct Tally {
+    pub(crate) statements: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) tail_syncs: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
 }
 
 impl Tally {
-    pub(super) fn add(counter: &AtomicU64) {
+    pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -31,16 +31,16 @@ const KEPT_INODES: usize = 16_384;
 
 /// A connection and its tally.
 #[derive(Debug)]
-pub(super) struct Db {
-    pub(super) connection: Connection,
-    pub(super) tails: Arc<Tails>,
+pub(crate) struct Db {
+    pub(crate) connection: Connection,
+    pub(crate) tails: Arc<Tails>,
     tally: Arc<Tally>,
     /// What the rows of the inodes used last say: this connection is the only one that changes them.
     kept: RefCell<HashMap<Ino, Attr>>,
 }
 
 impl Db {
-    pub(super) fn new(connection: Connection, tails: Arc<Tails>, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(connection: Connection, tails: Arc<Tails>, tally: Arc<Tally>) -> Self {
         // More than there are statements in this module, so that each is compiled once.
         connection.set_prepared_statement_cache_capacity(64);
         Self {
@@ -52,12 +52,12 @@ impl Db {
     }
 
     /// The attributes of an inode, if they are kept.
-    pub(super) fn kept(&self, ino: Ino) -> Option<Attr> {
+    pub(crate) fn kept(&self, ino: Ino) -> Option<Attr> {
         self.kept.borrow().get(&ino).copied()
     }
 
     /// Keeps what an inode's row says now.
-    pub(super) fn keep(&self, attr: &Attr) {
+    pub(crate) fn keep(&self, attr: &Attr) {
         let mut kept = self.kept.borrow_mut();
         if kept.len() >= KEPT_INODES && !kept.contains_key(&attr.ino) {
             kept.clear();
@@ -66,23 +66,23 @@ impl Db {
     }
 
     /// Lets go of an inode whose row changes in another way.
-    pub(super) fn let_go(&self, ino: Ino) {
+    pub(crate) fn let_go(&self, ino: Ino) {
         self.kept.borrow_mut().remove(&ino);
     }
 
     /// A compiled statement, counted.
-    pub(super) fn statement(&self, sql: &'static str) -> Result<CachedStatement<'_>> {
+    pub(crate) fn statement(&self, sql: &'static str) -> Result<CachedStatement<'_>> {
         Tally::add(&self.tally.statements);
         Ok(self.connection.prepare_cached(sql)?)
     }
 
     /// Runs a statement that returns no rows; answers how many it changed.
-    pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> Result<usize> {
+    pub(crate) fn execute(&self, sql: &'static str, params: impl Params) -> Result<usize> {
         Ok(self.statement(sql)?.execute(params)?)
     }
 
     /// The first row of a query, if there is one.
-    pub(super) fn row<T>(
+    pub(crate) fn row<T>(
         &self,
         sql: &'static str,
         params: impl Params,
@@ -92,7 +92,7 @@ impl Db {
     }
 
     /// Runs `work` in a transaction: all of it happens, or nothing.
-    pub(super) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         if !self.connection.is_autocommit() {
             // Only a panic inside `work` leaves a transaction open; what it did must not be kept.
             self.kept.borrow_mut().clear();

@@ -17,15 +17,15 @@
 //! Files up to 512 GiB, 2³⁹ inodes. Space is allocated on write: `fallocate` reserves nothing.
 
 mod check;
-mod content;
-mod db;
+pub(crate) mod content;
+pub(crate) mod db;
 mod log;
-mod names;
-mod nodes;
+pub(crate) mod names;
+pub(crate) mod nodes;
 mod open;
 mod tails;
 mod upgrade;
-mod xattrs;
+pub(crate) mod xattrs;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -105,12 +105,13 @@ impl SqliteStore {
         })
     }
 
-    fn db(&self) -> MutexGuard<'_, Db> {
+    pub(crate) fn db(&self) -> MutexGuard<'_, Db> {
         // A transaction that a panic left open is rolled back by the next one.
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn transaction<T>(&self, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
+    /// Runs `work` in one transaction: all of it happens, or nothing.
+    pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
         self.db().transaction(work)
     }
 
@@ -133,7 +134,13 @@ impl SqliteStore {
         synced.is_ok()
     }
 
-    fn new_ino(&self) -> Result<Ino> {
+    /// Extended attributes are about to be set in another way than [`Store::setxattr`].
+    pub(crate) fn expect_xattrs(&self) {
+        self.has_xattrs.store(true, Ordering::Release);
+    }
+
+    /// An inode number that was never used.
+    pub(crate) fn new_ino(&self) -> Result<Ino> {
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
         if ino > content::INO_MAX {
             return Err(Errno::NOSPC.into());

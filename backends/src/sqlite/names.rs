@@ -16,13 +16,13 @@ const PROBES: u64 = 64;
 
 /// Where a name sits and what it names.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Name {
-    pub(super) slot: u64,
-    pub(super) ino: Ino,
+pub(crate) struct Name {
+    pub(crate) slot: u64,
+    pub(crate) ino: Ino,
 }
 
 /// The slots that `name` may sit in: FNV-1a, 61 bits of it, so that a cookie is a positive `off_t`.
-pub(super) fn slots(name: &[u8]) -> std::ops::Range<u64> {
+pub(crate) fn slots(name: &[u8]) -> std::ops::Range<u64> {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -31,7 +31,7 @@ pub(super) fn slots(name: &[u8]) -> std::ops::Range<u64> {
 }
 
 /// The attributes of what `name` names, in one query.
-pub(super) fn lookup(db: &Db, parent: Ino, name: &[u8]) -> Result<Attr> {
+pub(crate) fn lookup(db: &Db, parent: Ino, name: &[u8]) -> Result<Attr> {
     let slots = slots(name);
     let found = db.row(
         concat!(
@@ -56,7 +56,7 @@ pub(super) fn lookup(db: &Db, parent: Ino, name: &[u8]) -> Result<Attr> {
 }
 
 /// Where `name` sits, if it is there.
-pub(super) fn find(db: &Db, parent: Ino, name: &[u8]) -> Result<Option<Name>> {
+pub(crate) fn find(db: &Db, parent: Ino, name: &[u8]) -> Result<Option<Name>> {
     let slots = slots(name);
     db.row(
         "SELECT slot, ino FROM dirent WHERE parent = ?1 AND slot >= ?2 AND slot < ?3 AND name = ?4",
@@ -71,13 +71,13 @@ pub(super) fn find(db: &Db, parent: Ino, name: &[u8]) -> Result<Option<Name>> {
 }
 
 /// As [`find`], for a name that should exist in a directory.
-pub(super) fn get(db: &Db, parent: Ino, name: &[u8]) -> Result<Name> {
+pub(crate) fn get(db: &Db, parent: Ino, name: &[u8]) -> Result<Name> {
     nodes::get_directory(db, parent)?;
     find(db, parent, name)?.ok_or_else(|| Errno::NOENT.into())
 }
 
 /// Adds a name. `EEXIST` where it is taken.
-pub(super) fn insert(db: &Db, parent: Ino, name: &[u8], ino: Ino, kind: Kind) -> Result<()> {
+pub(crate) fn insert(db: &Db, parent: Ino, name: &[u8], ino: Ino, kind: Kind) -> Result<()> {
     let slots = slots(name);
     let mut free = slots.start;
     {
@@ -118,7 +118,7 @@ pub(super) fn insert(db: &Db, parent: Ino, name: &[u8], ino: Ino, kind: Kind) ->
 }
 
 /// Removes the name in a slot.
-pub(super) fn remove(db: &Db, parent: Ino, slot: u64) -> Result<()> {
+pub(crate) fn remove(db: &Db, parent: Ino, slot: u64) -> Result<()> {
     db.execute(
         "DELETE FROM dirent WHERE parent = ?1 AND slot = ?2",
         [signed(parent), signed(slot)],
@@ -127,7 +127,7 @@ pub(super) fn remove(db: &Db, parent: Ino, slot: u64) -> Result<()> {
 }
 
 /// Makes the name in a slot name another inode.
-pub(super) fn point(db: &Db, parent: Ino, slot: u64, to: &Attr) -> Result<()> {
+pub(crate) fn point(db: &Db, parent: Ino, slot: u64, to: &Attr) -> Result<()> {
     db.execute(
         "UPDATE dirent SET ino = ?3, mode = ?4 WHERE parent = ?1 AND slot = ?2",
         params![
@@ -140,7 +140,7 @@ pub(super) fn point(db: &Db, parent: Ino, slot: u64, to: &Attr) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn is_empty(db: &Db, dir: Ino) -> Result<bool> {
+pub(crate) fn is_empty(db: &Db, dir: Ino) -> Result<bool> {
     let any = db.row(
         "SELECT 1 FROM dirent WHERE parent = ?1 LIMIT 1",
         [signed(dir)],
@@ -149,7 +149,7 @@ pub(super) fn is_empty(db: &Db, dir: Ino) -> Result<bool> {
     Ok(any.is_none())
 }
 
-pub(super) fn list(
+pub(crate) fn list(
     db: &Db,
     dir: Ino,
     after: u64,

@@ -11,10 +11,10 @@ macro_rules! columns {
         "i.ino, i.mode, i.nlink, i.uid, i.gid, i.rdev, i.size, i.blocks, i.atime, i.mtime, i.ctime, i.btime"
     };
 }
-pub(super) use columns;
+pub(crate) use columns;
 
 /// Reads the columns of [`columns`] from `first` on.
-pub(super) fn attr(row: &Row<'_>, first: usize) -> rusqlite::Result<Attr> {
+pub(crate) fn attr(row: &Row<'_>, first: usize) -> rusqlite::Result<Attr> {
     let mode: u32 = row.get(first + 1)?;
     let kind = kind(mode, first + 1)?;
     Ok(Attr {
@@ -35,7 +35,7 @@ pub(super) fn attr(row: &Row<'_>, first: usize) -> rusqlite::Result<Attr> {
 }
 
 /// The kind in a stored mode; a mode that no store wrote is a damaged row.
-pub(super) fn kind(mode: u32, column: usize) -> rusqlite::Result<Kind> {
+pub(crate) fn kind(mode: u32, column: usize) -> rusqlite::Result<Kind> {
     Kind::from_mode(mode).ok_or(rusqlite::Error::IntegralValueOutOfRange(
         column,
         mode.into(),
@@ -43,16 +43,16 @@ pub(super) fn kind(mode: u32, column: usize) -> rusqlite::Result<Kind> {
 }
 
 /// SQLite's integers are signed; what is stored here never uses the sign.
-pub(super) fn unsigned(value: i64) -> u64 {
+pub(crate) fn unsigned(value: i64) -> u64 {
     value as u64
 }
 
 /// The other way: sizes and inode numbers stay below 2⁶³, as `loff_t` does.
-pub(super) fn signed(value: u64) -> i64 {
+pub(crate) fn signed(value: u64) -> i64 {
     value as i64
 }
 
-pub(super) fn find(db: &Db, ino: Ino) -> Result<Option<Attr>> {
+pub(crate) fn find(db: &Db, ino: Ino) -> Result<Option<Attr>> {
     if let Some(kept) = db.kept(ino) {
         return Ok(Some(kept));
     }
@@ -68,12 +68,12 @@ pub(super) fn find(db: &Db, ino: Ino) -> Result<Option<Attr>> {
 }
 
 /// The attributes of an inode that should exist.
-pub(super) fn get(db: &Db, ino: Ino) -> Result<Attr> {
+pub(crate) fn get(db: &Db, ino: Ino) -> Result<Attr> {
     find(db, ino)?.ok_or_else(|| Errno::NOENT.into())
 }
 
 /// As [`get`], for an inode whose content is to be read or changed.
-pub(super) fn get_file(db: &Db, ino: Ino) -> Result<Attr> {
+pub(crate) fn get_file(db: &Db, ino: Ino) -> Result<Attr> {
     let attr = get(db, ino)?;
     match attr.kind {
         Kind::File => Ok(attr),
@@ -83,7 +83,7 @@ pub(super) fn get_file(db: &Db, ino: Ino) -> Result<Attr> {
 }
 
 /// As [`get`], for a directory.
-pub(super) fn get_directory(db: &Db, ino: Ino) -> Result<Attr> {
+pub(crate) fn get_directory(db: &Db, ino: Ino) -> Result<Attr> {
     let attr = get(db, ino)?;
     if attr.kind != Kind::Directory {
         return Err(Errno::NOTDIR.into());
@@ -92,7 +92,7 @@ pub(super) fn get_directory(db: &Db, ino: Ino) -> Result<Attr> {
 }
 
 /// As [`get_directory`], for one that new names may go into: one that has itself not been removed.
-pub(super) fn get_living_directory(db: &Db, ino: Ino) -> Result<Attr> {
+pub(crate) fn get_living_directory(db: &Db, ino: Ino) -> Result<Attr> {
     let attr = get_directory(db, ino)?;
     if attr.nlink == 0 {
         return Err(Errno::NOENT.into());
@@ -100,7 +100,7 @@ pub(super) fn get_living_directory(db: &Db, ino: Ino) -> Result<Attr> {
     Ok(attr)
 }
 
-pub(super) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -> Result<()> {
+pub(crate) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -> Result<()> {
     let target = (attr.kind == Kind::Symlink).then_some(target);
     db.execute(
         "INSERT INTO inode (ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime, parent, target)
@@ -127,7 +127,7 @@ pub(super) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -
 }
 
 /// Writes back everything of an inode that can change.
-pub(super) fn update(db: &Db, attr: &Attr) -> Result<()> {
+pub(crate) fn update(db: &Db, attr: &Attr) -> Result<()> {
     db.execute(
         "UPDATE inode SET mode = ?2, nlink = ?3, uid = ?4, gid = ?5, size = ?6, blocks = ?7,
          atime = ?8, mtime = ?9, ctime = ?10 WHERE ino = ?1",
@@ -149,7 +149,7 @@ pub(super) fn update(db: &Db, attr: &Attr) -> Result<()> {
 }
 
 /// Stamps a directory whose names have changed, and moves its count of subdirectories.
-pub(super) fn names_changed(db: &Db, dir: Ino, caller: &Caller, subdirectories: i32) -> Result<()> {
+pub(crate) fn names_changed(db: &Db, dir: Ino, caller: &Caller, subdirectories: i32) -> Result<()> {
     db.execute(
         "UPDATE inode SET nlink = nlink + ?2, mtime = ?3, ctime = ?3 WHERE ino = ?1",
         params![signed(dir), subdirectories, caller.now.0],
@@ -163,7 +163,7 @@ pub(super) fn names_changed(db: &Db, dir: Ino, caller: &Caller, subdirectories: 
 }
 
 /// Takes one name away from an inode; `Some` if it was the last.
-pub(super) fn drop_name(db: &Db, ino: Ino, caller: &Caller) -> Result<Option<Ino>> {
+pub(crate) fn drop_name(db: &Db, ino: Ino, caller: &Caller) -> Result<Option<Ino>> {
     let mut attr = get(db, ino)?;
     attr.nlink = match attr.kind {
         Kind::Directory => 0,
@@ -174,7 +174,7 @@ pub(super) fn drop_name(db: &Db, ino: Ino, caller: &Caller) -> Result<Option<Ino
     Ok((attr.nlink == 0).then_some(ino))
 }
 
-pub(super) fn parent(db: &Db, dir: Ino) -> Result<Ino> {
+pub(crate) fn parent(db: &Db, dir: Ino) -> Result<Ino> {
     let parent = db.row(
         "SELECT parent FROM inode WHERE ino = ?1",
         [signed(dir)],
@@ -187,7 +187,7 @@ pub(super) fn parent(db: &Db, dir: Ino) -> Result<Ino> {
     }
 }
 
-pub(super) fn set_parent(db: &Db, dir: Ino, parent: Ino) -> Result<()> {
+pub(crate) fn set_parent(db: &Db, dir: Ino, parent: Ino) -> Result<()> {
     db.execute(
         "UPDATE inode SET parent = ?2 WHERE ino = ?1",
         [signed(dir), signed(parent)],
@@ -196,7 +196,7 @@ pub(super) fn set_parent(db: &Db, dir: Ino, parent: Ino) -> Result<()> {
 }
 
 /// Whether directory `dir` is `ancestor` or lies below it.
-pub(super) fn is_within(db: &Db, mut dir: Ino, ancestor: Ino) -> Result<bool> {
+pub(crate) fn is_within(db: &Db, mut dir: Ino, ancestor: Ino) -> Result<bool> {
     loop {
         if dir == ancestor {
             return Ok(true);
@@ -209,7 +209,7 @@ pub(super) fn is_within(db: &Db, mut dir: Ino, ancestor: Ino) -> Result<bool> {
     }
 }
 
-pub(super) fn target(db: &Db, ino: Ino) -> Result<Vec<u8>> {
+pub(crate) fn target(db: &Db, ino: Ino) -> Result<Vec<u8>> {
     let target = db.row(
         "SELECT target FROM inode WHERE ino = ?1",
         [signed(ino)],

@@ -39,7 +39,7 @@ struct Tail {
 
 /// The tails of one database.
 #[derive(Debug)]
-pub(super) struct Tails {
+pub(crate) struct Tails {
     dir: PathBuf,
     open: Mutex<HashMap<Ino, Arc<Tail>>>,
     unsynced: Mutex<Unsynced>,

@@ -6,7 +6,7 @@ use super::db::Db;
 use super::nodes::{self, signed};
 use crate::store::{Caller, Errno, Ino, Result, XattrMode};
 
-pub(super) fn get(db: &Db, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn get(db: &Db, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
     let value = db.row(
         "SELECT value FROM xattr WHERE ino = ?1 AND name = ?2",
         params![signed(ino), name],
@@ -15,13 +15,13 @@ pub(super) fn get(db: &Db, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
     value.ok_or_else(|| Errno::NODATA.into())
 }
 
-pub(super) fn list(db: &Db, ino: Ino) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn list(db: &Db, ino: Ino) -> Result<Vec<Vec<u8>>> {
     let mut statement = db.statement("SELECT name FROM xattr WHERE ino = ?1 ORDER BY name")?;
     let names = statement.query_map([signed(ino)], |row| row.get(0))?;
     Ok(names.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn set(
+pub(crate) fn set(
     db: &Db,
     caller: &Caller,
     ino: Ino,
@@ -45,7 +45,7 @@ pub(super) fn set(
     nodes::update(db, &attr)
 }
 
-pub(super) fn remove(db: &Db, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+pub(crate) fn remove(db: &Db, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
     let mut attr = nodes::get(db, ino)?;
     let removed = db.execute(
         "DELETE FROM xattr WHERE ino = ?1 AND name = ?2",
@@ -59,7 +59,7 @@ pub(super) fn remove(db: &Db, caller: &Caller, ino: Ino, name: &[u8]) -> Result<
 }
 
 /// Deletes all attributes of an inode that is going away.
-pub(super) fn clear(db: &Db, ino: Ino) -> Result<()> {
+pub(crate) fn clear(db: &Db, ino: Ino) -> Result<()> {
     db.execute("DELETE FROM xattr WHERE ino = ?1", [signed(ino)])?;
     Ok(())
 }

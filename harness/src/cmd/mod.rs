@@ -12,7 +12,9 @@ mod load_worker;
 mod mount;
 mod report;
 mod run;
+mod serve;
 mod trace;
+mod with_parent;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,10 @@ enum Verb {
     Doctor(doctor::Doctor),
     Calibrate(calibrate::Calibrate),
     Mount(mount::Mount),
+    #[command(name = "serve-s3")]
+    ServeS3(serve::ServeS3),
+    #[command(hide = true)]
+    WithParent(with_parent::WithParent),
     Conform(conform::Conform),
     Load(load::Load),
     #[command(hide = true)]
@@ -57,6 +63,8 @@ impl Arguments {
             Verb::Doctor(doctor) => doctor.run(),
             Verb::Calibrate(calibrate) => calibrate.run(),
             Verb::Mount(mount) => mount.run(),
+            Verb::ServeS3(serve) => serve.run(),
+            Verb::WithParent(with) => with.run(),
             Verb::Conform(conform) => conform.run(),
             Verb::Load(load) => load.run(),
             Verb::LoadWorker(worker) => worker.run(),

@@ -1,0 +1,256 @@
+//! Bringing content in when it is first read: small files whole, large ones in parts, a few ahead.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::try_join_all;
+
+use super::Inner;
+use super::cache::{self, Stub};
+use super::object;
+use super::remote::RemoteError;
+use super::seal::{self, SEGMENT};
+use crate::sqlite::{content, nodes};
+use crate::store::{Caller, Errno, Ino, Store, StoreError, Timestamp};
+
+/// Bytes of content in a part; smaller files are fetched whole.
+pub(super) const PART: u64 = 4 << 20;
+
+/// Parts that are fetched beyond what was asked for, when what was asked for goes on where the last ended.
+const AHEAD: u64 = 2;
+
+/// How often a file that keeps changing is fetched again.
+const ATTEMPTS: u32 = 4;
+
+/// A file whose content is not all here yet.
+#[derive(Debug)]
+pub(super) struct Stubbed {
+    pub(super) stub: Stub,
+    parts: Mutex<BTreeSet<u64>>,
+    /// Held while fetching: whoever needs the same waits, and finds it here.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+impl Stubbed {
+    pub(super) fn new(stub: Stub, parts: Vec<u64>) -> Self {
+        Self {
+            stub,
+            parts: Mutex::new(parts.into_iter().collect()),
+            fetching: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    fn parts(&self) -> std::sync::MutexGuard<'_, BTreeSet<u64>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self) -> u64 {
+        self.stub.meta.size.div_ceil(PART)
+    }
+
+    /// The parts that a range lies in.
+    fn parts_of(&self, range: &Range<u64>) -> Range<u64> {
+        let end = range.end.min(self.stub.meta.size);
+        if range.start >= end {
+            return 0..0;
+        }
+        range.start / PART..end.div_ceil(PART)
+    }
+
+    /// Whether all of a range is here.
+    pub(super) fn has(&self, range: &Range<u64>) -> bool {
+        let parts = self.parts();
+        self.parts_of(range).all(|part| parts.contains(&part))
+    }
+}
+
+impl Inner {
+    /// Brings in all of a file.
+    pub(super) async fn fetch_all(&self, ino: Ino) -> Result<(), RemoteError> {
+        let fetched = self.fetch(ino, 0..u64::MAX).await;
+        fetched.map_err(|error| RemoteError::Other(error.to_string()))
+    }
+
+    /// Brings in what is not here of a range.
+    pub(super) async fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<(), StoreError> {
+        for _ in 0..ATTEMPTS {
+            let Some(stubbed) = self.stub_of(ino) else {
+                return Ok(());
+            };
+            let _fetching = stubbed.fetching.lock().await;
+            let fetched = self.fetch_once(ino, &stubbed, &range).await;
+            match fetched {
+                Ok(()) => return Ok(()),
+                Err(RemoteError::Changed(_) | RemoteError::NotFound(_)) => {
+                    // A new version since it was listed: take that.
+                    self.refresh(ino, &stubbed.stub).await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::storage(
+            Errno::AGAIN,
+            "others keep writing this file",
+        ))
+    }
+
+    async fn fetch_once(
+        &self,
+        ino: Ino,
+        stubbed: &Arc<Stubbed>,
+        range: &Range<u64>,
+    ) -> Result<(), RemoteError> {
+        if !self.is_current(ino, stubbed) || stubbed.has(range) {
+            return Ok(());
+        }
+        self.tally.fetches.fetch_add(1, Ordering::Relaxed);
+        if stubbed.count() <= 1 {
+            return self.fetch_whole(ino, stubbed).await;
+        }
+        let wanted = stubbed.parts_of(range);
+        let goes_on = wanted.start == 0 || stubbed.parts().contains(&(wanted.start - 1));
+        let ahead = if goes_on { AHEAD } else { 0 };
+        let last = (wanted.end + ahead).min(stubbed.count());
+        let missing: Vec<u64> = {
+            let parts = stubbed.parts();
+            (wanted.start..last)
+                .filter(|part| !parts.contains(part))
+                .collect()
+        };
+        // A few at a time: what is under way is held in memory.
+        for some in missing.chunks(4) {
+            let fetched = some.iter().map(|part| self.fetch_part(stubbed, *part));
+            let bodies = try_join_all(fetched).await?;
+            for (part, body) in some.iter().zip(bodies) {
+                self.place_content(ino, stubbed, *part * PART, &body, Some(*part))?;
+            }
+        }
+        if stubbed.parts().len() as u64 == stubbed.count() {
+            self.settle(ino, stubbed)?;
+        }
+        Ok(())
+    }
+
+    async fn fetch_whole(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> Result<(), RemoteError> {
+        let stub = &stubbed.stub;
+        let key = self.key(&stub.key);
+        let fetched = self.remote.get(&key).await?;
+        if fetched.etag != stub.etag {
+            return Err(RemoteError::Changed(key));
+        }
+        let plain = object::open(&fetched.body, self.seal.as_ref())
+            .map_err(|error| RemoteError::Other(format!("{key}: {error}")))?;
+        let content = plain.get(stub.meta.header as usize..).unwrap_or_default();
+        let is_right = stub.meta.sha256.is_empty() || object::checksum(content) == stub.meta.sha256;
+        if !is_right {
+            tracing::warn!(
+                key,
+                "its content is not what its checksum says: another tool may have changed it"
+            );
+            self.tally.wrong_checksums.fetch_add(1, Ordering::Relaxed);
+        }
+        self.place_content(ino, stubbed, 0, content, None)?;
+        self.settle(ino, stubbed)
+    }
+
+    /// One part of a large file's content.
+    async fn fetch_part(&self, stubbed: &Stubbed, part: u64) -> Result<Vec<u8>, RemoteError> {
+        let stub = &stubbed.stub;
+        let key = self.key(&stub.key);
+        let start = stub.meta.header + part * PART;
+        let end = (start + PART).min(stub.meta.header + stub.meta.size);
+        let Some(opener) = &self.seal else {
+            let fetched = self.remote.get_range(&key, start..end, &stub.etag).await?;
+            return Ok(fetched.body.to_vec());
+        };
+        let (range, first) = seal::segments(start, end);
+        let range = range.start..range.end.min(stub.size);
+        let to_end = range.end == stub.size;
+        let (prefix, sealed) = tokio::try_join!(
+            self.remote.get_range(&key, 0..19, &stub.etag),
+            self.remote.get_range(&key, range, &stub.etag)
+        )?;
+        let plain = opener
+            .open_segments(&prefix.body, first, &sealed.body, to_end)
+            .map_err(|error| RemoteError::Other(format!("{key}: {error}")))?;
+        let skip = (start - first * SEGMENT) as usize;
+        let wanted = plain.get(skip..skip + (end - start) as usize);
+        Ok(wanted.unwrap_or_default().to_vec())
+    }
+
+    /// Writes what was fetched into the file as if it had always been there, if the stub is still the same.
+    fn place_content(
+        &self,
+        ino: Ino,
+        stubbed: &Stubbed,
+        offset: u64,
+        bytes: &[u8],
+        part: Option<u64>,
+    ) -> Result<(), StoreError> {
+        self.cache.transaction(|db| {
+            let is_same = cache::stub(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
+            if !is_same {
+                return Ok(());
+            }
+            cache::applying(db, |db| {
+                let before = nodes::get_file(db, ino)?;
+                let caller = Caller {
+                    uid: 0,
+                    gid: 0,
+                    now: Timestamp::now(),
+                };
+                content::write(db, &caller, ino, offset, bytes)?;
+                let mut attr = nodes::get(db, ino)?;
+                (attr.mtime, attr.ctime) = (before.mtime, before.ctime);
+                attr.size = before.size;
+                nodes::update(db, &attr)?;
+                if let Some(part) = part {
+                    cache::put_part(db, ino, part)?;
+                }
+                Ok(())
+            })
+        })?;
+        if let Some(part) = part {
+            stubbed.parts().insert(part);
+        }
+        Ok(())
+    }
+
+    /// All of it is here: it is a stub no more.
+    fn settle(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> Result<(), RemoteError> {
+        self.cache.transaction(|db| {
+            if cache::stub(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag) {
+                cache::remove_stub(db, ino)?;
+            }
+            Ok(())
+        })?;
+        let mut all = self.stubs_mut();
+        if all.get(&ino).is_some_and(|now| Arc::ptr_eq(now, stubbed)) {
+            all.remove(&ino);
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> bool {
+        self.stub_of(ino)
+            .is_some_and(|now| Arc::ptr_eq(&now, stubbed))
+    }
+
+    /// What only a fetch can tell apart: whether the content of an inode is all here.
+    pub(super) fn is_here(&self, ino: Ino, range: &Range<u64>) -> bool {
+        self.stub_of(ino).is_none_or(|stubbed| stubbed.has(range))
+    }
+
+    /// The size of a file, as the kernel knows it.
+    pub(super) fn size(&self, ino: Ino) -> Result<u64, StoreError> {
+        Ok(self.cache.getattr(ino)?.size)
+    }
+}
+
+impl From<StoreError> for RemoteError {
+    fn from(error: StoreError) -> Self {
+        RemoteError::Other(error.to_string())
+    }
+}

@@ -1,0 +1,456 @@
+//! A [`Store`] in an S3 bucket, with a `sqlite` file system as its cache and journal.
+//!
+//! # What survives
+//!
+//! Every call that returned is in the cache's database, with its entry in the journal, in one transaction: it
+//! survives a killed daemon, and power loss once `fsync` has returned, as `sqlite` promises. The bucket follows in
+//! the background; what had not got there is brought up by the next mount of the same cache. The bucket itself is
+//! what survives the loss of this machine: once `ctxbench sync` (or a read of the attribute `user.ctx.sync`) has
+//! returned, or with [`SyncMode::Close`] `close` or `fsync`, everything before it is there.
+//!
+//! # Order
+//!
+//! What is journalled goes up in batches. Nothing of a batch is begun before the one before it is there, and
+//! within one, new objects come first, then what overwrites others, then deletions. So whoever looks at the bucket
+//! sees nothing that refers to what is not there yet. Names, journal and layout: `docs/S3.md`.
+//!
+//! What lives elsewhere: FUSE ([`crate::fuse`]), the cache's own tables ([`crate::sqlite`]), servers.
+
+mod cache;
+mod check;
+mod config;
+mod engine;
+mod fetch;
+mod layout;
+mod object;
+mod open;
+mod orders;
+mod plan;
+mod pull;
+mod remote;
+mod requests;
+mod seal;
+mod upload;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+
+use tokio::runtime::Runtime;
+
+use crate::sqlite::SqliteStore;
+use crate::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
+    RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
+};
+pub use check::{CheckedBucket, check};
+pub use config::{
+    AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
+    find_access_key, seal_key,
+};
+use engine::Engine;
+use fetch::Stubbed;
+use layout::Layout;
+use remote::Remote;
+pub use remote::S3OpenError;
+use seal::Seal;
+
+/// What the server makes of conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// It refuses a write whose condition does not hold. If not, it overwrites silently: then somebody can come
+    /// between a look and a write, and his change is lost.
+    pub are_honoured: bool,
+}
+
+/// What the store counts of its own work.
+#[derive(Debug, Default)]
+struct Tally {
+    batches: AtomicU64,
+    uploaded: AtomicU64,
+    conflicts: AtomicU64,
+    polls: AtomicU64,
+    pulled: AtomicU64,
+    fetches: AtomicU64,
+    failures: AtomicU64,
+    wrong_checksums: AtomicU64,
+}
+
+/// What the threads of a mount share.
+#[derive(Debug)]
+struct Inner {
+    config: S3Config,
+    layout: Layout,
+    seal: Option<Seal>,
+    remote: Remote,
+    cache: SqliteStore,
+    owner: Caller,
+    conditions: Conditions,
+    stubs: RwLock<HashMap<Ino, Arc<Stubbed>>>,
+    kernel: RwLock<Option<Kernel>>,
+    manifest_etag: Mutex<Option<String>>,
+    /// Counts changes made through the mount; `synced` is what it was when the last batch that got there began.
+    changes: AtomicU64,
+    synced: AtomicU64,
+    /// Something went up that others have not been told of.
+    has_news: AtomicBool,
+    tally: Tally,
+}
+
+#[derive(Clone)]
+struct Kernel(Arc<dyn KernelCache>);
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Kernel")
+    }
+}
+
+impl Inner {
+    /// The whole key of an object of the agent's.
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.layout.files())
+    }
+
+    fn has_changes(&self) -> bool {
+        self.changes.load(Ordering::Acquire) != self.synced.load(Ordering::Acquire)
+    }
+
+    fn stub_of(&self, ino: Ino) -> Option<Arc<Stubbed>> {
+        let stubs = self.stubs.read().unwrap_or_else(PoisonError::into_inner);
+        stubs.get(&ino).map(Arc::clone)
+    }
+
+    fn is_stub(&self, ino: Ino) -> bool {
+        let stubs = self.stubs.read().unwrap_or_else(PoisonError::into_inner);
+        stubs.contains_key(&ino)
+    }
+
+    fn stubs_mut(&self) -> RwLockWriteGuard<'_, HashMap<Ino, Arc<Stubbed>>> {
+        self.stubs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kernel(&self) -> Option<Arc<dyn KernelCache>> {
+        let kernel = self.kernel.read().unwrap_or_else(PoisonError::into_inner);
+        kernel.as_ref().map(|kernel| Arc::clone(&kernel.0))
+    }
+
+    fn set_kernel(&self, kernel: Option<Kernel>) {
+        *self.kernel.write().unwrap_or_else(PoisonError::into_inner) = kernel;
+    }
+
+    fn manifest_etag(&self) -> Option<String> {
+        let etag = self.manifest_etag.lock();
+        etag.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_manifest_etag(&self, etag: String) {
+        let known = self.manifest_etag.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = Some(etag);
+    }
+}
+
+/// An agent's memory in a bucket.
+#[derive(Debug)]
+pub struct S3Store {
+    inner: Arc<Inner>,
+    engine: Engine,
+    // Last: what runs on it is told to stop before.
+    runtime: Runtime,
+}
+
+impl S3Store {
+    /// What the server makes of conditions.
+    pub fn conditions(&self) -> Conditions {
+        self.inner.conditions
+    }
+
+    /// How many changes of inodes and names are not in the bucket yet.
+    ///
+    /// # Errors
+    /// If the cache cannot be read.
+    pub fn pending(&self) -> Result<u64> {
+        self.inner.cache.transaction(cache::pending)
+    }
+
+    /// Waits until everything done so far is in the bucket.
+    ///
+    /// # Errors
+    /// If the server cannot be reached: what is missing stays journalled.
+    pub fn upload(&self) -> Result<()> {
+        self.engine.upload()
+    }
+
+    /// Looks now for what others have changed.
+    ///
+    /// # Errors
+    /// If the server cannot be reached.
+    pub fn pull(&self) -> Result<()> {
+        self.engine.pull()
+    }
+
+    fn changed<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_ok() {
+            self.inner.changes.fetch_add(1, Ordering::Release);
+        }
+        result
+    }
+
+    fn fetch(&self, ino: Ino, range: std::ops::Range<u64>) -> Result<()> {
+        if self.inner.is_here(ino, &range) {
+            return Ok(());
+        }
+        self.runtime.block_on(self.inner.fetch(ino, range))
+    }
+
+    fn fetch_all(&self, ino: Ino) -> Result<()> {
+        self.fetch(ino, 0..u64::MAX)
+    }
+
+    fn must_wait_for_bucket(&self) -> bool {
+        self.inner.config.sync == SyncMode::Close && self.inner.has_changes()
+    }
+}
+
+impl Drop for S3Store {
+    fn drop(&mut self) {
+        self.engine.stop();
+    }
+}
+
+impl Store for S3Store {
+    fn kind(&self) -> &'static str {
+        "s3"
+    }
+
+    fn coherence(&self) -> Coherence {
+        // What others change reaches the kernel through `KernelCache`.
+        Coherence::Exclusive
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.inner.cache.lookup(parent, name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.inner.cache.getattr(ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        match change.size {
+            Some(0) => {
+                let attr = self.changed(self.inner.cache.setattr(caller, ino, change))?;
+                // The cache has let go of the stub in the same transaction.
+                if self.inner.is_stub(ino) {
+                    self.inner.stubs_mut().remove(&ino);
+                }
+                return Ok(attr);
+            }
+            Some(_) => self.fetch_all(ino)?,
+            None => {}
+        }
+        self.changed(self.inner.cache.setattr(caller, ino, change))
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        self.inner.cache.parent(dir)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.inner.cache.readlink(ino)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        self.changed(self.inner.cache.create(caller, parent, name, node))
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.changed(self.inner.cache.link(caller, ino, parent, name))
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.changed(self.inner.cache.unlink(caller, parent, name))
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.changed(self.inner.cache.rmdir(caller, parent, name))
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        self.changed(self.inner.cache.rename(caller, from, to, mode))
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        self.inner.cache.reclaim(ino)?;
+        if self.inner.is_stub(ino) && self.inner.cache.getattr(ino).is_err() {
+            self.inner.stubs_mut().remove(&ino);
+        }
+        Ok(())
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        self.fetch(ino, offset..offset.saturating_add(size as u64))?;
+        self.inner.cache.read(ino, offset, size, out)
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        self.fetch_all(ino)?;
+        self.changed(self.inner.cache.write(caller, ino, offset, data))
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.fetch_all(ino)?;
+        self.changed(self.inner.cache.fallocate(caller, ino, how, offset, length))
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        if !self.inner.is_stub(ino) {
+            return self.inner.cache.seek(ino, offset, what);
+        }
+        // Where its holes are is not known: the only one is the end, as the interface allows.
+        let size = self.inner.size(ino)?;
+        match what {
+            _ if offset >= size => Err(Errno::NXIO.into()),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
+        }
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.inner.cache.readdir(dir, after, with_attr, emit)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        match self.order(ino, name)? {
+            Some(answer) => Ok(answer),
+            None => self.inner.cache.getxattr(ino, name),
+        }
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.inner.cache.listxattr(ino)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if self.set_order(caller, ino, name, value)? {
+            return Ok(());
+        }
+        self.changed(self.inner.cache.setxattr(caller, ino, name, value, mode))
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.changed(self.inner.cache.removexattr(caller, ino, name))
+    }
+
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
+        self.inner.cache.fsync(ino, data_only)?;
+        if self.must_wait_for_bucket() {
+            self.upload()?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.cache.sync()?;
+        if !self.inner.has_changes() {
+            return Ok(());
+        }
+        self.upload().map_err(|error| {
+            let pending = self.pending().unwrap_or(0);
+            StoreError::storage(
+                error.errno,
+                format!(
+                    "{pending} changes are not in the bucket yet: {}; they are kept, and go up when the cache is mounted again",
+                    error.reason.unwrap_or_default()
+                ),
+            )
+        })
+    }
+
+    fn wants_close(&self) -> bool {
+        self.inner.config.sync == SyncMode::Close
+    }
+
+    fn close(&self, _ino: Ino) -> Result<()> {
+        if self.must_wait_for_bucket() {
+            self.upload()?;
+        }
+        Ok(())
+    }
+
+    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+        match call {
+            Slow::Read { offset, size } => {
+                let range = offset..offset.saturating_add(size as u64);
+                !self.inner.is_here(ino, &range)
+            }
+            Slow::Change => self.inner.is_stub(ino),
+            Slow::Close | Slow::Fsync => self.must_wait_for_bucket(),
+            Slow::Xattr => true,
+        }
+    }
+
+    fn attach(&self, kernel: Arc<dyn KernelCache>) {
+        self.inner.set_kernel(Some(Kernel(kernel)));
+    }
+
+    fn detach(&self) {
+        self.inner.set_kernel(None);
+        self.engine.stop();
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.inner.cache.statfs()
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let tally = &self.inner.tally;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut counters = self.inner.cache.counters();
+        counters.extend(self.inner.remote.requests());
+        counters.extend([
+            ("s3_batches", load(&tally.batches)),
+            ("s3_uploaded", load(&tally.uploaded)),
+            ("s3_conflicts", load(&tally.conflicts)),
+            ("s3_polls", load(&tally.polls)),
+            ("s3_pulled", load(&tally.pulled)),
+            ("s3_fetches", load(&tally.fetches)),
+            ("s3_failures", load(&tally.failures)),
+            ("s3_wrong_checksums", load(&tally.wrong_checksums)),
+        ]);
+        counters
+    }
+}

@@ -1,0 +1,644 @@
+//! The server: requests, and what their failures mean.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, HttpRequestBody};
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{
+    Attributes, BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, RetryConfig, UpdateVersion,
+};
+use rusty_s3::actions::{CompleteMultipartUpload, ListObjectsV2};
+use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
+
+use super::config::S3Config;
+use super::requests::{Counting, Requests};
+use crate::store::{Errno, StoreError, Timestamp};
+
+/// How long a signed address is good for.
+const SIGNED_FOR: Duration = Duration::from_secs(300);
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RemoteError {
+    /// There is no such object.
+    #[error("{0} is not there")]
+    NotFound(String),
+    /// The object is not in the state that the request was made for.
+    #[error("{0} was changed by somebody else")]
+    Changed(String),
+    /// The server refuses.
+    #[error("{0}")]
+    Refused(String),
+    /// It took too long.
+    #[error("{0}")]
+    Timeout(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<RemoteError> for StoreError {
+    fn from(error: RemoteError) -> Self {
+        let errno = match error {
+            RemoteError::Timeout(_) => Errno::TIMEDOUT,
+            RemoteError::Refused(_) => Errno::ACCESS,
+            RemoteError::NotFound(_) | RemoteError::Changed(_) | RemoteError::Other(_) => Errno::IO,
+        };
+        StoreError::storage(errno, format!("S3: {error}"))
+    }
+}
+
+impl From<object_store::Error> for RemoteError {
+    fn from(error: object_store::Error) -> Self {
+        use object_store::Error;
+        match error {
+            Error::NotFound { path, .. } => Self::NotFound(path),
+            Error::AlreadyExists { path, .. }
+            | Error::Precondition { path, .. }
+            | Error::NotModified { path, .. } => Self::Changed(path),
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+                Self::Refused(one_line(&error))
+            }
+            // A race between conditional writers that S3 answers with 409.
+            other if one_line(&other).contains("ConditionalRequestConflict") => {
+                Self::Changed(one_line(&other))
+            }
+            other if one_line(&other).contains("timed out") => Self::Timeout(one_line(&other)),
+            other => Self::Other(one_line(&other)),
+        }
+    }
+}
+
+/// An error and what caused it, in a line.
+fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Why a bucket cannot be mounted, found out before anything is.
+#[derive(Debug, thiserror::Error)]
+pub enum S3OpenError {
+    /// The endpoint is no address.
+    #[error("endpoint {0:?} is no http or https address: {1}")]
+    Endpoint(String, String),
+    /// Nobody answers there.
+    #[error(
+        "endpoint {endpoint} does not answer: {reason}\n  fix: is the server running, and is this its address?"
+    )]
+    Unreachable {
+        /// The endpoint.
+        endpoint: String,
+        /// What the connection said.
+        reason: String,
+    },
+    /// The server's certificate is not trusted.
+    #[error(
+        "endpoint {endpoint} has a certificate that is not trusted: {reason}\n  fix: set SSL_CERT_FILE to the authority that signed it"
+    )]
+    Certificate {
+        /// The endpoint.
+        endpoint: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The keys are wrong, or may not do this.
+    #[error(
+        "{endpoint} refuses the credentials from {source_name}: {code}\n  fix: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may do with bucket {bucket}"
+    )]
+    Credentials {
+        /// The endpoint.
+        endpoint: String,
+        /// Where the keys came from.
+        source_name: String,
+        /// The bucket.
+        bucket: String,
+        /// S3's code for it.
+        code: String,
+    },
+    /// There is no such bucket.
+    #[error(
+        "there is no bucket {bucket} at {endpoint}\n  fix: create it, as with `aws s3 mb s3://{bucket} --endpoint-url {endpoint}`"
+    )]
+    NoBucket {
+        /// The endpoint.
+        endpoint: String,
+        /// The bucket.
+        bucket: String,
+    },
+    /// The clocks differ too much for signatures.
+    #[error(
+        "this machine's clock and that of {endpoint} differ by more than S3 allows\n  fix: set the clock, as with `timedatectl set-ntp true`"
+    )]
+    Clock {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// The server answers, but not as S3 does.
+    #[error("{endpoint} answered status {status}: {reason}")]
+    Answer {
+        /// The endpoint.
+        endpoint: String,
+        /// The HTTP status.
+        status: u16,
+        /// What it said.
+        reason: String,
+    },
+    /// What is in the bucket was sealed with another key.
+    #[error(
+        "agent {agent}'s memory in bucket {bucket} {problem}\n  fix: give the key it was written with, in CTXBENCH_S3_KEY or --key-file"
+    )]
+    Key {
+        /// Whose memory.
+        agent: String,
+        /// The bucket.
+        bucket: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// The local cache cannot be used.
+    #[error("{0}")]
+    Cache(String),
+}
+
+/// One object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) key: String,
+    pub(super) etag: String,
+    pub(super) size: u64,
+    pub(super) modified: Timestamp,
+}
+
+/// An object, or a range of one, as it came.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) body: Bytes,
+    pub(super) etag: String,
+    pub(super) attributes: Attributes,
+    /// Of the whole object.
+    pub(super) size: u64,
+    pub(super) modified: Timestamp,
+}
+
+/// What has to be true of an object for it to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expect {
+    /// It is not there.
+    Absent,
+    /// It has this entity tag.
+    Etag(String),
+    /// Nothing.
+    Anything,
+}
+
+/// A bucket on a server.
+#[derive(Debug)]
+pub(super) struct Remote {
+    store: AmazonS3,
+    raw: HttpClient,
+    bucket: Bucket,
+    credentials: Credentials,
+    requests: Arc<Requests>,
+}
+
+/// An entity tag without its quotes.
+fn bare(etag: Option<String>) -> String {
+    etag.unwrap_or_default().trim_matches('"').to_owned()
+}
+
+fn quoted(etag: &str) -> String {
+    format!("\"{etag}\"")
+}
+
+fn path(key: &str) -> Result<Path, RemoteError> {
+    Path::parse(key).map_err(|error| RemoteError::Other(format!("key {key:?}: {error}")))
+}
+
+impl Remote {
+    pub(super) fn new(config: &S3Config) -> Result<Self, S3OpenError> {
+        let wrong = |reason: String| S3OpenError::Endpoint(config.endpoint.clone(), reason);
+        let url = url::Url::parse(&config.endpoint).map_err(|error| wrong(error.to_string()))?;
+        let style = if config.path_style {
+            UrlStyle::Path
+        } else {
+            UrlStyle::VirtualHost
+        };
+        let bucket = Bucket::new(url, style, config.bucket.clone(), config.region.clone())
+            .map_err(|error| wrong(error.to_string()))?;
+        let key = &config.access_key;
+        let credentials = match &key.token {
+            Some(token) => Credentials::new_with_token(&key.id, &key.secret.0, &token.0),
+            None => Credentials::new(&key.id, &key.secret.0),
+        };
+        let requests = Arc::new(Requests::default());
+        // HTTP is the user's choice, made by writing `http:` in the endpoint.
+        let options = ClientOptions::new()
+            .with_allow_http(true)
+            .with_timeout(config.timeout)
+            .with_connect_timeout(config.timeout.min(Duration::from_secs(5)));
+        let connector = Counting(Arc::clone(&requests));
+        let raw = connector
+            .connect(&options)
+            .map_err(|error| wrong(one_line(&error)))?;
+        let endpoint = if config.path_style {
+            config.endpoint.clone()
+        } else {
+            // The builder wants the bucket in the address of a virtual host.
+            bucket.base_url().as_str().trim_end_matches('/').to_owned()
+        };
+        let mut builder = AmazonS3Builder::new()
+            .with_endpoint(endpoint)
+            .with_region(&config.region)
+            .with_bucket_name(&config.bucket)
+            .with_virtual_hosted_style_request(!config.path_style)
+            .with_access_key_id(&key.id)
+            .with_secret_access_key(&key.secret.0)
+            .with_client_options(options)
+            .with_http_connector(connector)
+            // A file system's caller waits: give up long before the defaults would.
+            .with_retry(RetryConfig {
+                backoff: BackoffConfig {
+                    init_backoff: Duration::from_millis(50),
+                    max_backoff: Duration::from_secs(1),
+                    base: 2.0,
+                },
+                max_retries: 3,
+                retry_timeout: config.timeout,
+            });
+        if let Some(token) = &key.token {
+            builder = builder.with_token(&token.0);
+        }
+        let store = builder.build().map_err(|error| wrong(one_line(&error)))?;
+        Ok(Self {
+            store,
+            raw,
+            bucket,
+            credentials,
+            requests,
+        })
+    }
+
+    pub(super) fn requests(&self) -> BTreeMap<&'static str, u64> {
+        self.requests.snapshot()
+    }
+
+    /// Sends a signed request as it is; status and body.
+    async fn send(
+        &self,
+        method: &str,
+        url: &url::Url,
+        headers: &[(&str, String)],
+        body: String,
+    ) -> Result<(u16, String), object_store::client::HttpError> {
+        let mut request = http::Request::builder().method(method).uri(url.as_str());
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request
+            .body(HttpRequestBody::from(body))
+            .map_err(|error| object_store::client::HttpError::new(HttpErrorKind::Request, error))?;
+        let response = self.raw.execute(request).await?;
+        let status = response.status().as_u16();
+        let body = response.into_body().bytes().await?;
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// Asks for one key, and finds out what is wrong if that fails.
+    pub(super) async fn check(&self, config: &S3Config) -> Result<(), S3OpenError> {
+        let mut list = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
+        list.with_max_keys(1);
+        let endpoint = config.endpoint.clone();
+        let answer = self
+            .send("GET", &list.sign(SIGNED_FOR), &[], String::new())
+            .await;
+        let (status, body) = answer.map_err(|error| {
+            let reason = one_line(&error);
+            if reason.contains("certificate") || reason.contains("UnknownIssuer") {
+                S3OpenError::Certificate {
+                    endpoint: endpoint.clone(),
+                    reason,
+                }
+            } else {
+                S3OpenError::Unreachable {
+                    endpoint: endpoint.clone(),
+                    reason,
+                }
+            }
+        })?;
+        if status == 200 && ListObjectsV2::parse_response(&body).is_ok() {
+            return Ok(());
+        }
+        let code = xml_code(&body);
+        Err(match code.as_deref() {
+            Some("NoSuchBucket") => S3OpenError::NoBucket {
+                endpoint,
+                bucket: config.bucket.clone(),
+            },
+            Some("RequestTimeTooSkewed") => S3OpenError::Clock { endpoint },
+            Some(code) if status == 403 || status == 401 || code.contains("AccessKey") => {
+                S3OpenError::Credentials {
+                    endpoint,
+                    source_name: config.access_key.source.clone(),
+                    bucket: config.bucket.clone(),
+                    code: code.to_owned(),
+                }
+            }
+            code => S3OpenError::Answer {
+                endpoint,
+                status,
+                reason: code.map_or_else(
+                    || "not what an S3 server says: is this its S3 port?".to_owned(),
+                    str::to_owned,
+                ),
+            },
+        })
+    }
+
+    /// Everything under a prefix, a request for a thousand.
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, RemoteError> {
+        let mut all = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let mut list = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
+            list.with_prefix(prefix);
+            if let Some(token) = &token {
+                list.with_continuation_token(token.clone());
+            }
+            let (status, body) = self.send_retrying("GET", &list.sign(SIGNED_FOR)).await?;
+            if status != 200 {
+                let code = xml_code(&body).unwrap_or_else(|| format!("status {status}"));
+                let message = format!("listing {prefix}: {code}");
+                return Err(match status {
+                    401 | 403 => RemoteError::Refused(message),
+                    404 => RemoteError::NotFound(message),
+                    _ => RemoteError::Other(message),
+                });
+            }
+            let page = ListObjectsV2::parse_response(&body)
+                .map_err(|error| RemoteError::Other(format!("listing {prefix}: {error}")))?;
+            all.extend(page.contents.into_iter().map(|object| {
+                Listed {
+                    key: object.key,
+                    etag: bare(object.etag),
+                    size: object.size.unwrap_or(0),
+                    modified: object
+                        .last_modified
+                        .and_then(|time| time.parse::<jiff::Timestamp>().ok())
+                        .and_then(|time| i64::try_from(time.as_nanosecond()).ok())
+                        .map_or(Timestamp(0), Timestamp),
+                }
+            }));
+            token = page.next_continuation_token;
+            if token.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// A request without side effects, tried three times.
+    async fn send_retrying(
+        &self,
+        method: &str,
+        url: &url::Url,
+    ) -> Result<(u16, String), RemoteError> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match self.send(method, url, &[], String::new()).await {
+                Ok((status, _)) if status >= 500 && attempt < 3 => {}
+                Ok(answer) => return Ok(answer),
+                Err(error) if attempt >= 3 || error.kind() == HttpErrorKind::Timeout => {
+                    let message = one_line(&error);
+                    return Err(match error.kind() {
+                        HttpErrorKind::Timeout => RemoteError::Timeout(message),
+                        _ => RemoteError::Other(message),
+                    });
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(Duration::from_millis(50 << attempt)).await;
+        }
+    }
+
+    pub(super) async fn put(
+        &self,
+        key: &str,
+        body: Bytes,
+        attributes: Attributes,
+        expect: &Expect,
+    ) -> Result<String, RemoteError> {
+        let mode = match expect {
+            Expect::Absent => PutMode::Create,
+            Expect::Etag(etag) => PutMode::Update(UpdateVersion {
+                e_tag: Some(quoted(etag)),
+                version: None,
+            }),
+            Expect::Anything => PutMode::Overwrite,
+        };
+        let options = PutOptions {
+            mode,
+            attributes,
+            ..PutOptions::default()
+        };
+        let at = path(key)?;
+        let put = self.store.put_opts(&at, PutPayload::from(body), options);
+        let result = put.await;
+        if let (Err(object_store::Error::NotFound { .. }), Expect::Etag(_)) = (&result, expect) {
+            // It was deleted meanwhile, which is a change.
+            return Err(RemoteError::Changed(key.to_owned()));
+        }
+        Ok(bare(result?.e_tag))
+    }
+
+    /// Starts an upload in parts.
+    pub(super) async fn start_parts(
+        &self,
+        key: &str,
+        attributes: Attributes,
+    ) -> Result<String, RemoteError> {
+        let options = PutMultipartOptions {
+            attributes,
+            ..PutMultipartOptions::default()
+        };
+        Ok(self
+            .store
+            .create_multipart_opts(&path(key)?, options)
+            .await?)
+    }
+
+    /// Uploads a part, counted from 0; its entity tag.
+    pub(super) async fn put_part(
+        &self,
+        key: &str,
+        upload: &str,
+        part: usize,
+        body: Bytes,
+    ) -> Result<String, RemoteError> {
+        let id = upload.to_owned();
+        let body = PutPayload::from(body);
+        let part = self.store.put_part(&path(key)?, &id, part, body).await?;
+        Ok(part.content_id)
+    }
+
+    /// Makes the parts an object, if it is still in the state it was made for.
+    pub(super) async fn complete_parts(
+        &self,
+        key: &str,
+        upload: &str,
+        parts: &[String],
+        expect: &Expect,
+    ) -> Result<String, RemoteError> {
+        let etags = parts.iter().map(String::as_str);
+        let mut complete =
+            CompleteMultipartUpload::new(&self.bucket, Some(&self.credentials), key, upload, etags);
+        let mut headers = Vec::new();
+        match expect {
+            Expect::Absent => headers.push(("if-none-match", "*".to_owned())),
+            Expect::Etag(etag) => headers.push(("if-match", quoted(etag))),
+            Expect::Anything => {}
+        }
+        for (name, value) in &headers {
+            complete.headers_mut().insert(*name, value.clone());
+        }
+        let url = complete.sign(SIGNED_FOR);
+        let body = complete.body();
+        let sent = self.send("POST", &url, &headers, body).await;
+        let (status, answer) = sent.map_err(|error| RemoteError::Other(one_line(&error)))?;
+        match status {
+            200 if !answer.contains("<Error>") => {
+                let etag = answer
+                    .split("<ETag>")
+                    .nth(1)
+                    .and_then(|rest| rest.split('<').next());
+                let etag = etag.map(|etag| etag.replace("&quot;", "").replace("&#34;", ""));
+                Ok(bare(etag))
+            }
+            404 | 409 | 412 => Err(RemoteError::Changed(key.to_owned())),
+            _ => Err(RemoteError::Other(format!(
+                "{key}: {}",
+                xml_code(&answer).unwrap_or_else(|| format!("status {status}"))
+            ))),
+        }
+    }
+
+    pub(super) async fn abort_parts(&self, key: &str, upload: &str) -> Result<(), RemoteError> {
+        Ok(self
+            .store
+            .abort_multipart(&path(key)?, &upload.to_owned())
+            .await?)
+    }
+
+    pub(super) async fn get(&self, key: &str) -> Result<Fetched, RemoteError> {
+        self.get_with(key, GetOptions::default()).await
+    }
+
+    /// As [`Remote::get`], unless it still has that entity tag: then `None`.
+    pub(super) async fn get_unless(
+        &self,
+        key: &str,
+        etag: Option<&str>,
+    ) -> Result<Option<Fetched>, RemoteError> {
+        let options = GetOptions {
+            if_none_match: etag.map(quoted),
+            ..GetOptions::default()
+        };
+        match self.get_with(key, options).await {
+            Ok(fetched) => Ok(Some(fetched)),
+            Err(RemoteError::Changed(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A range of one version of an object.
+    pub(super) async fn get_range(
+        &self,
+        key: &str,
+        range: std::ops::Range<u64>,
+        etag: &str,
+    ) -> Result<Fetched, RemoteError> {
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range)),
+            if_match: Some(quoted(etag)),
+            ..GetOptions::default()
+        };
+        self.get_with(key, options).await
+    }
+
+    pub(super) async fn head(&self, key: &str) -> Result<Fetched, RemoteError> {
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        self.get_with(key, options).await
+    }
+
+    async fn get_with(&self, key: &str, options: GetOptions) -> Result<Fetched, RemoteError> {
+        let is_head = options.head;
+        let result = self.store.get_opts(&path(key)?, options).await?;
+        let (meta, attributes) = (result.meta.clone(), result.attributes.clone());
+        let modified = meta.last_modified.timestamp_nanos_opt().unwrap_or(0);
+        let body = if is_head {
+            Bytes::new()
+        } else {
+            result.bytes().await?
+        };
+        Ok(Fetched {
+            body,
+            etag: bare(meta.e_tag),
+            attributes,
+            size: meta.size,
+            modified: Timestamp(modified),
+        })
+    }
+
+    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<(), RemoteError> {
+        Ok(self.store.copy(&path(from)?, &path(to)?).await?)
+    }
+
+    /// Deletes objects, a request for a thousand; what is not there is no error.
+    pub(super) async fn delete(&self, keys: &[String]) -> Result<(), RemoteError> {
+        match keys {
+            [] => Ok(()),
+            [key] => match self.store.delete(&path(key)?).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(error.into()),
+            },
+            keys => {
+                let paths: Vec<_> = keys
+                    .iter()
+                    .map(|key| {
+                        path(key).map_err(|error| object_store::Error::Generic {
+                            store: "S3",
+                            source: Box::new(error),
+                        })
+                    })
+                    .collect();
+                let paths = Box::pin(futures::stream::iter(paths));
+                let deleted = self.store.delete_stream(paths);
+                deleted.try_for_each(|_| async { Ok(()) }).await?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// S3's code for an error.
+fn xml_code(body: &str) -> Option<String> {
+    let code = body.split("<Code>").nth(1)?.split("</Code>").next()?;
+    Some(code.to_owned())
+}

@@ -1,0 +1,607 @@
+//! Performing a batch: what the journal holds goes up, in parallel where the order leaves it open.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use sha2::{Digest, Sha256};
+
+use super::Inner;
+use super::cache::{self, Entry, Manifest, Object};
+use super::config::ConflictPolicy;
+use super::layout;
+use super::object::{self, Meta};
+use super::plan::{self, Body, Plan, Put};
+use super::remote::{Expect, Fetched, RemoteError};
+use super::seal::{SEGMENT, Seal, sealed_length};
+use crate::sqlite::db::Db;
+use crate::sqlite::nodes;
+use crate::store::{Errno, Ino, Kind, Store, StoreError};
+
+/// Requests under way at once.
+const PARALLEL: usize = 32;
+
+/// Objects from this size on go up in parts, of this size each.
+pub(super) const PART: u64 = 8 << 20;
+
+/// Parts under way at once.
+const PARALLEL_PARTS: usize = 4;
+
+/// How often the manifest is tried again when others write it, too.
+const MANIFEST_ATTEMPTS: u32 = 8;
+
+/// What became of a put.
+enum Done {
+    /// The object is there.
+    Written { etag: String, meta: Meta },
+    /// Somebody else has written it.
+    Conflict(Box<Fetched>),
+    /// The file changed while it was read: it is journalled again.
+    Later,
+}
+
+impl Inner {
+    /// Brings everything up that was journalled when it begins.
+    pub(super) async fn upload(&self) -> Result<(), StoreError> {
+        let changes = self.changes.load(Ordering::Acquire);
+        let plan = self
+            .cache
+            .transaction(|db| plan::plan(db, self.seal.as_ref()))?;
+        if !plan.is_empty() {
+            self.tally.batches.fetch_add(1, Ordering::Relaxed);
+            self.perform(plan).await?;
+        }
+        self.synced.fetch_max(changes, Ordering::AcqRel);
+        Ok(())
+    }
+
+    async fn perform(&self, mut plan: Plan) -> Result<(), StoreError> {
+        let batch = plan.batch;
+        let added = std::mem::take(&mut plan.added);
+        let mut later = self.put_all(added, batch).await?;
+        let changed = std::mem::take(&mut plan.changed);
+        later.extend(self.put_all(changed, batch).await?);
+        let touched = self.cache.transaction(cache::touched)?;
+        if !plan.directories.is_empty() || !touched.is_empty() {
+            self.write_manifest(&plan.directories, &touched).await?;
+        }
+        self.delete_all(&plan.gone, batch).await?;
+        self.cache.transaction(|db| {
+            for name in plan.names.iter().filter(|name| !later.contains(name)) {
+                cache::clean_name(db, name.0, &name.1, batch)?;
+            }
+            // The inode of a file that changed while it was read is journalled under a later batch.
+            for ino in &plan.inodes {
+                cache::clean_inode(db, *ino, batch)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts objects in parallel, and notes each that got there, also if another did not. Names of files that
+    /// changed while they were read come back: they go up with the next batch.
+    async fn put_all(&self, puts: Vec<Put>, batch: u64) -> Result<Vec<(Ino, Vec<u8>)>, StoreError> {
+        let mut later = Vec::new();
+        let mut failed = None;
+        let mut stream = stream::iter(puts)
+            .map(|put| async move {
+                let done = self.put(&put).await;
+                (put, done)
+            })
+            .buffer_unordered(PARALLEL)
+            .ready_chunks(PARALLEL);
+        while let Some(chunk) = stream.next().await {
+            let mut written = Vec::new();
+            for (put, done) in chunk {
+                match done {
+                    Ok(Done::Written { etag, meta }) => written.push((put, etag, meta)),
+                    Ok(Done::Later) => later.push((put.parent, put.name)),
+                    Ok(Done::Conflict(theirs)) => {
+                        self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
+                        self.resolve_conflict(&put, &theirs).await?;
+                    }
+                    Err(error) => failed = Some(StoreError::from(error)),
+                }
+            }
+            self.note_written(written, batch)?;
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(later),
+        }
+    }
+
+    fn note_written(
+        &self,
+        written: Vec<(Put, String, Meta)>,
+        batch: u64,
+    ) -> Result<(), StoreError> {
+        if written.is_empty() {
+            return Ok(());
+        }
+        self.tally
+            .uploaded
+            .fetch_add(written.len() as u64, Ordering::Relaxed);
+        self.has_news.store(true, Ordering::Release);
+        self.cache.transaction(|db| {
+            for (put, etag, meta) in &written {
+                cache::put_object(
+                    db,
+                    &Object {
+                        parent: put.parent,
+                        name: put.name.clone(),
+                        key: put.key.clone(),
+                        ino: put.attr.ino,
+                        etag: etag.clone(),
+                        meta: meta.clone(),
+                    },
+                )?;
+                if put.known.as_ref().is_some_and(|known| known.etag == *etag) {
+                    cache::set_touched(db, &put.key, meta.version)?;
+                }
+                cache::clean_name(db, put.parent, &put.name, batch)?;
+                if put.attr.nlink <= 1 {
+                    // Also if another put of the batch fails: this one need not come again.
+                    cache::clean_inode(db, put.attr.ino, batch)?;
+                }
+                self.audit(db, "write", &put.key, meta.version, &meta.sha256)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn audit(
+        &self,
+        db: &Db,
+        what: &str,
+        key: &str,
+        version: u64,
+        sha256: &str,
+    ) -> Result<(), StoreError> {
+        let line = serde_json::json!({
+            "at": jiff::Timestamp::now().to_string(),
+            "writer": self.config.writer,
+            "what": what,
+            "key": key,
+            "version": version,
+            "sha256": sha256,
+        });
+        cache::add_audit(db, &line.to_string())
+    }
+
+    fn expectation(&self, put: &Put) -> Expect {
+        match (&put.known, self.config.conflicts) {
+            (_, ConflictPolicy::LastWriteWins) => Expect::Anything,
+            (Some(known), _) => Expect::Etag(known.etag.clone()),
+            (None, _) => Expect::Absent,
+        }
+    }
+
+    /// For servers that overwrite whatever a request says: looks before it writes. Somebody may come between.
+    async fn look_first(&self, key: &str, expect: &Expect) -> Result<(), RemoteError> {
+        if self.conditions.are_honoured || *expect == Expect::Anything {
+            return Ok(());
+        }
+        let found = match self.remote.head(key).await {
+            Ok(found) => Some(found.etag),
+            Err(RemoteError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        match (expect, found) {
+            (Expect::Absent, None) => Ok(()),
+            (Expect::Etag(etag), Some(found)) if *etag == found => Ok(()),
+            _ => Err(RemoteError::Changed(key.to_owned())),
+        }
+    }
+
+    /// Keeps what an object is before it is overwritten or deleted.
+    async fn keep_version(&self, known: &Object) -> Result<(), RemoteError> {
+        if !self.config.keep_versions || known.meta.is_foreign() {
+            return Ok(());
+        }
+        let from = self.key(&known.key);
+        let to = self.layout.version(&from, known.meta.version);
+        match self.remote.copy(&from, &to).await {
+            Ok(()) | Err(RemoteError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
+        let mut expect = self.expectation(put);
+        for _ in 0..3 {
+            let written = self.put_expecting(put, &expect).await;
+            let Err(RemoteError::Changed(_)) = written else {
+                return written;
+            };
+            match self.remote.head(&self.key(&put.key)).await {
+                Ok(theirs) => {
+                    if let Some(meta) = self.is_ours(put, &theirs).await? {
+                        // It got there, but we did not hear of it: before a crash, or a lost answer.
+                        let etag = theirs.etag.clone();
+                        return Ok(Done::Written { etag, meta });
+                    }
+                    return Ok(Done::Conflict(Box::new(theirs)));
+                }
+                // Deleted by somebody else, and changed by us: the change stays.
+                Err(RemoteError::NotFound(_)) => expect = Expect::Absent,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(RemoteError::Changed(put.key.clone()))
+    }
+
+    /// Whether an object holds what we were about to write.
+    async fn is_ours(&self, put: &Put, theirs: &Fetched) -> Result<Option<Meta>, RemoteError> {
+        let Some(meta) = Meta::from_attributes(&theirs.attributes, self.seal.as_ref()) else {
+            return Ok(None);
+        };
+        let sha256 = match &put.body {
+            Body::Bytes(bytes) => object::checksum(bytes),
+            Body::File => match self.checksum_of_file(put) {
+                Some(sha256) => sha256,
+                None => return Ok(None),
+            },
+            Body::Copy(object) => object.meta.sha256.clone(),
+        };
+        let is_same = meta.sha256 == sha256 && meta.mode == self.meta(put, 0, String::new()).mode;
+        Ok(is_same.then_some(meta))
+    }
+
+    fn meta(&self, put: &Put, version: u64, sha256: String) -> Meta {
+        Meta::new(
+            &put.attr,
+            version,
+            &self.config.writer,
+            sha256,
+            put.attr.size,
+        )
+    }
+
+    async fn put_expecting(&self, put: &Put, expect: &Expect) -> Result<Done, RemoteError> {
+        let key = self.key(&put.key);
+        self.look_first(&key, expect).await?;
+        if let Some(known) = &put.known {
+            self.keep_version(known).await?;
+        }
+        let version = put.known.as_ref().map_or(0, |known| known.meta.version) + 1;
+        match &put.body {
+            Body::Bytes(bytes) => self.put_bytes(put, &key, bytes, version, expect).await,
+            Body::File => self.put_file(put, &key, version, expect).await,
+            Body::Copy(object) => {
+                if *expect == Expect::Absent {
+                    match self.remote.head(&key).await {
+                        Err(RemoteError::NotFound(_)) => {}
+                        Ok(_) => return Err(RemoteError::Changed(key)),
+                        Err(error) => return Err(error),
+                    }
+                }
+                self.remote.copy(&self.key(&object.key), &key).await?;
+                let copied = self.remote.head(&key).await?;
+                Ok(Done::Written {
+                    etag: copied.etag,
+                    meta: object.meta.clone(),
+                })
+            }
+        }
+    }
+
+    /// What stands before the content, and what is said of it.
+    fn describe(&self, put: &Put, version: u64, sha256: String) -> (Vec<u8>, Meta) {
+        let mut meta = self.meta(put, version, sha256);
+        meta.name.clone_from(&put.other_name);
+        if !meta.set_xattrs(&put.xattrs) {
+            tracing::warn!(
+                key = put.key,
+                "its extended attributes take more than {} bytes, and stay on this machine",
+                object::XATTRS_MAX
+            );
+        }
+        let has_front_matter = put.attr.kind == Kind::File
+            && layout::is_markdown(&put.name)
+            && !self.config.front_matter_visible;
+        let mut header = Vec::new();
+        if has_front_matter {
+            header = meta.front_matter().into_bytes();
+            meta.header = header.len() as u64;
+        }
+        (header, meta)
+    }
+
+    async fn put_bytes(
+        &self,
+        put: &Put,
+        key: &str,
+        bytes: &[u8],
+        version: u64,
+        expect: &Expect,
+    ) -> Result<Done, RemoteError> {
+        let (mut body, meta) = self.describe(put, version, object::checksum(bytes));
+        body.extend_from_slice(bytes);
+        if let Some(seal) = &self.seal {
+            body = seal.seal(&body).map_err(other)?;
+        }
+        let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
+        let etag = self
+            .remote
+            .put(key, Bytes::from(body), attributes, expect)
+            .await?;
+        Ok(Done::Written { etag, meta })
+    }
+
+    /// Reads a piece of a file; `None` if it is no longer as it was when the batch was planned.
+    fn piece(&self, put: &Put, offset: u64, size: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(size);
+        self.cache
+            .read(put.attr.ino, offset, size, &mut bytes)
+            .ok()?;
+        let now = self.cache.getattr(put.attr.ino).ok()?;
+        let is_same = now.mtime == put.attr.mtime && now.size == put.attr.size;
+        (is_same && bytes.len() == size).then_some(bytes)
+    }
+
+    fn checksum_of_file(&self, put: &Put) -> Option<String> {
+        let mut hash = Sha256::new();
+        let mut at = 0;
+        while at < put.attr.size {
+            let size = PART.min(put.attr.size - at);
+            hash.update(self.piece(put, at, size as usize)?);
+            at += size;
+        }
+        Some(object::hex(&hash.finalize()))
+    }
+
+    /// A file that the plan did not read: in one request, or in parts.
+    async fn put_file(
+        &self,
+        put: &Put,
+        key: &str,
+        version: u64,
+        expect: &Expect,
+    ) -> Result<Done, RemoteError> {
+        if self.is_stub(put.attr.ino) {
+            // Its attributes or its name changed: the object carries both, so it has to be written anew.
+            self.fetch_all(put.attr.ino).await?;
+        }
+        // The checksum stands before the content: the file is read twice rather than held.
+        let Some(sha256) = self.checksum_of_file(put) else {
+            return Ok(Done::Later);
+        };
+        let (header, meta) = self.describe(put, version, sha256);
+        let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
+        let length = header.len() as u64 + put.attr.size;
+        if length <= PART {
+            let Some(content) = self.piece(put, 0, put.attr.size as usize) else {
+                return Ok(Done::Later);
+            };
+            let mut body = header;
+            body.extend(content);
+            if let Some(seal) = &self.seal {
+                body = seal.seal(&body).map_err(other)?;
+            }
+            let etag = self
+                .remote
+                .put(key, Bytes::from(body), attributes, expect)
+                .await?;
+            return Ok(Done::Written { etag, meta });
+        }
+        let upload = self.remote.start_parts(key, attributes).await?;
+        let sent = self.send_parts(put, key, &upload, &header, length).await;
+        let etag = match sent {
+            Ok(Some(parts)) => {
+                self.remote
+                    .complete_parts(key, &upload, &parts, expect)
+                    .await
+            }
+            Ok(None) => {
+                self.abort(key, &upload).await;
+                return Ok(Done::Later);
+            }
+            Err(error) => Err(error),
+        };
+        match etag {
+            Ok(etag) => Ok(Done::Written { etag, meta }),
+            Err(error) => {
+                self.abort(key, &upload).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn abort(&self, key: &str, upload: &str) {
+        if let Err(error) = self.remote.abort_parts(key, upload).await {
+            tracing::warn!(key, %error, "an upload that was given up still takes space in the bucket");
+        }
+    }
+
+    /// The entity tags of the parts; `None` if the file changed meanwhile.
+    async fn send_parts(
+        &self,
+        put: &Put,
+        key: &str,
+        upload: &str,
+        header: &[u8],
+        length: u64,
+    ) -> Result<Option<Vec<String>>, RemoteError> {
+        let prefix = Seal::new_prefix().map_err(other)?;
+        let count = length.div_ceil(PART);
+        let parts = stream::iter(0..count).map(|part| {
+            let (start, end) = (part * PART, ((part + 1) * PART).min(length));
+            async move {
+                let first_content = start.max(header.len() as u64);
+                let from = header.len().min(start as usize);
+                let mut body = header[from..header.len().min(end as usize)].to_vec();
+                let offset = first_content - header.len() as u64;
+                let size = end.saturating_sub(first_content) as usize;
+                let Some(content) = self.piece(put, offset, size) else {
+                    return Ok(None);
+                };
+                body.extend(content);
+                if let Some(seal) = &self.seal {
+                    let more = part + 1 < count;
+                    let sealed = seal.seal_segments(&prefix, part * (PART / SEGMENT), &body, more);
+                    let first = if part == 0 {
+                        prefix.to_vec()
+                    } else {
+                        Vec::new()
+                    };
+                    body = [first, sealed.map_err(other)?].concat();
+                }
+                let body = Bytes::from(body);
+                let etag = self
+                    .remote
+                    .put_part(key, upload, part as usize, body)
+                    .await?;
+                Ok::<_, RemoteError>(Some(etag))
+            }
+        });
+        let sent: Vec<Option<String>> = parts.buffered(PARALLEL_PARTS).try_collect().await?;
+        Ok(sent.into_iter().collect())
+    }
+
+    async fn delete_all(&self, gone: &[Object], batch: u64) -> Result<(), StoreError> {
+        for chunk in gone.chunks(1000) {
+            let kept = stream::iter(chunk)
+                .map(|object| self.keep_version(object))
+                .buffer_unordered(PARALLEL);
+            kept.try_collect::<()>().await?;
+            let keys: Vec<Option<String>> = stream::iter(chunk)
+                .map(|object| self.key_to_delete(object))
+                .buffer_unordered(PARALLEL)
+                .try_collect()
+                .await?;
+            let keys: Vec<String> = keys.into_iter().flatten().collect();
+            self.remote.delete(&keys).await?;
+            self.has_news.store(true, Ordering::Release);
+            self.cache.transaction(|db| {
+                for object in chunk {
+                    cache::remove_object(db, object.parent, &object.name)?;
+                    cache::clean_name(db, object.parent, &object.name, batch)?;
+                    self.audit(db, "delete", &object.key, object.meta.version, "")?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The key of an object, if it is still what was deleted here. Deletions carry no condition that servers
+    /// honour, so that somebody may come between this look and the deletion.
+    async fn key_to_delete(&self, object: &Object) -> Result<Option<String>, RemoteError> {
+        let key = self.key(&object.key);
+        if self.config.conflicts == ConflictPolicy::LastWriteWins {
+            return Ok(Some(key));
+        }
+        match self.remote.head(&key).await {
+            Ok(found) if found.etag == object.etag => Ok(Some(key)),
+            Ok(_) => {
+                tracing::warn!(key, "deleted here, but changed by somebody else: it stays");
+                self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(RemoteError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what the manifest has to say, into whatever others have written meanwhile.
+    async fn write_manifest(
+        &self,
+        changes: &BTreeMap<String, Option<Entry>>,
+        touched: &BTreeMap<String, u64>,
+    ) -> Result<(), StoreError> {
+        for _ in 0..MANIFEST_ATTEMPTS {
+            let (mut manifest, etag) = self.read_manifest().await?;
+            for (prefix, entry) in changes {
+                match entry {
+                    Some(entry) => manifest.directories.insert(prefix.clone(), entry.clone()),
+                    None => manifest.directories.remove(prefix),
+                };
+            }
+            for (key, version) in touched {
+                manifest.touched.insert(key.clone(), *version);
+            }
+            let expect = match (etag, self.config.conflicts) {
+                (_, ConflictPolicy::LastWriteWins) => Expect::Anything,
+                (Some(etag), _) => Expect::Etag(etag),
+                (None, _) => Expect::Absent,
+            };
+            match self
+                .put_json(&self.layout.manifest(), &manifest, &expect)
+                .await
+            {
+                Ok(_) => {
+                    return self.cache.transaction(|db| {
+                        for (prefix, entry) in changes {
+                            match cache::directory_of_prefix(db, prefix)? {
+                                Some(dir) if entry.is_some() || is_living(db, dir)? => {
+                                    cache::set_directory(db, dir, prefix, entry.as_ref())?;
+                                }
+                                _ => cache::remove_directory(db, prefix)?,
+                            }
+                        }
+                        cache::clear_touched(db, touched)
+                    });
+                }
+                Err(RemoteError::Changed(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::storage(
+            Errno::AGAIN,
+            "others keep writing the manifest",
+        ))
+    }
+
+    pub(super) async fn read_manifest(&self) -> Result<(Manifest, Option<String>), RemoteError> {
+        match self.remote.get(&self.layout.manifest()).await {
+            Ok(fetched) => Ok((self.parse_json(&fetched.body)?, Some(fetched.etag))),
+            Err(RemoteError::NotFound(_)) => Ok((Manifest::default(), None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts something of ours that is no file.
+    pub(super) async fn put_json<T: serde::Serialize>(
+        &self,
+        key: &str,
+        value: &T,
+        expect: &Expect,
+    ) -> Result<String, RemoteError> {
+        let mut body = serde_json::to_vec(value).map_err(other)?;
+        if let Some(seal) = &self.seal {
+            body = seal.seal(&body).map_err(other)?;
+        }
+        let attributes = object_store::Attributes::new();
+        self.remote
+            .put(key, Bytes::from(body), attributes, expect)
+            .await
+    }
+
+    pub(super) fn parse_json<T: for<'a> serde::Deserialize<'a>>(
+        &self,
+        body: &[u8],
+    ) -> Result<T, RemoteError> {
+        let plain = object::open(body, self.seal.as_ref()).map_err(other)?;
+        serde_json::from_slice(&plain).map_err(other)
+    }
+}
+
+fn is_living(db: &Db, dir: Ino) -> Result<bool, StoreError> {
+    let attr = nodes::find(db, dir)?;
+    Ok(attr.is_some_and(|attr| attr.nlink > 0))
+}
+
+pub(super) fn other(error: impl std::fmt::Display) -> RemoteError {
+    RemoteError::Other(error.to_string())
+}
+
+/// How long the object of a file is.
+pub(super) fn object_length(plain: u64, is_sealed: bool) -> u64 {
+    if is_sealed {
+        sealed_length(plain)
+    } else {
+        plain
+    }
+}

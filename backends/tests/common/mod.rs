@@ -1,0 +1,349 @@
+//! Random sequences of operations, and stores driven by them.
+
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test helpers, each used by some"
+)]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use backends::store::{
+    Allocate, Attr, Caller, Change, Errno, FIRST_COOKIE, Ino, Kind, NewNode, RenameMode, Result,
+    Seek, Store, Timestamp, XattrMode,
+};
+use proptest::prelude::*;
+
+pub fn caller(now: i64) -> Caller {
+    Caller {
+        uid: 1000,
+        gid: 100,
+        now: Timestamp(now),
+    }
+}
+
+pub fn node(kind: Kind) -> NewNode<'static> {
+    NewNode {
+        kind,
+        permissions: 0o644,
+        rdev: 0,
+        target: &[],
+    }
+}
+
+pub fn create(store: &dyn Store, parent: Ino, name: &str, kind: Kind) -> Attr {
+    store
+        .create(&caller(10), parent, name.as_bytes(), &node(kind))
+        .unwrap()
+}
+
+pub fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
+    result.unwrap_err().errno
+}
+
+pub fn read(store: &dyn Store, ino: Ino, offset: u64, size: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    store.read(ino, offset, size, &mut out).unwrap();
+    out
+}
+
+pub fn names(store: &dyn Store, dir: Ino) -> Vec<String> {
+    let mut names = Vec::new();
+    store
+        .readdir(dir, 0, true, &mut |entry| {
+            assert_eq!(entry.attr.unwrap().kind, entry.kind);
+            assert!(entry.cookie >= FIRST_COOKIE && entry.cookie < 1 << 63);
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    names.sort();
+    names
+}
+
+/// A step of a random sequence; names and inodes are picked from what the sequence has made.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Create {
+        dir: usize,
+        name: u8,
+        kind: u8,
+    },
+    Link {
+        node: usize,
+        dir: usize,
+        name: u8,
+    },
+    Unlink {
+        dir: usize,
+        name: u8,
+    },
+    Rmdir {
+        dir: usize,
+        name: u8,
+    },
+    Rename {
+        from: usize,
+        name: u8,
+        to: usize,
+        new: u8,
+        mode: u8,
+    },
+    Write {
+        node: usize,
+        offset: u32,
+        length: u16,
+        byte: u8,
+    },
+    Truncate {
+        node: usize,
+        size: u32,
+    },
+    Punch {
+        node: usize,
+        offset: u32,
+        length: u32,
+    },
+    Xattr {
+        node: usize,
+        name: u8,
+        value: u8,
+    },
+    Reclaim {
+        node: usize,
+    },
+}
+
+pub fn step() -> impl Strategy<Value = Step> {
+    let index = 0usize..12;
+    let name = 0u8..6;
+    // Small files, and some whose end lies about where a store may begin to keep it elsewhere.
+    let offset = prop_oneof![3 => 0u32..200_000, 1 => 1_000_000u32..1_100_000];
+    prop_oneof![
+        4 => (index.clone(), name.clone(), 0u8..3).prop_map(|(dir, name, kind)| Step::Create { dir, name, kind }),
+        1 => (index.clone(), index.clone(), name.clone()).prop_map(|(node, dir, name)| Step::Link { node, dir, name }),
+        1 => (index.clone(), name.clone()).prop_map(|(dir, name)| Step::Unlink { dir, name }),
+        1 => (index.clone(), name.clone()).prop_map(|(dir, name)| Step::Rmdir { dir, name }),
+        3 => (index.clone(), name.clone(), index.clone(), name.clone(), 0u8..3)
+            .prop_map(|(from, name, to, new, mode)| Step::Rename { from, name, to, new, mode }),
+        3 => (index.clone(), offset.clone(), any::<u16>(), any::<u8>())
+            .prop_map(|(node, offset, length, byte)| Step::Write { node, offset, length, byte }),
+        1 => (index.clone(), offset.clone()).prop_map(|(node, size)| Step::Truncate { node, size }),
+        1 => (index.clone(), offset.clone(), 1u32..100_000)
+            .prop_map(|(node, offset, length)| Step::Punch { node, offset, length }),
+        1 => (index.clone(), 0u8..3, any::<u8>()).prop_map(|(node, name, value)| Step::Xattr { node, name, value }),
+        1 => index.prop_map(|node| Step::Reclaim { node }),
+    ]
+}
+
+/// A store with the inodes that a sequence has made, so that two stores that number them differently
+/// can be driven alike.
+pub struct Driven<'a> {
+    pub store: &'a dyn Store,
+    pub made: Vec<Ino>,
+}
+
+impl Driven<'_> {
+    pub fn ino(&self, index: usize) -> Ino {
+        self.made[index % self.made.len()]
+    }
+
+    /// Does a step; answers what two stores must agree on.
+    pub fn step(&mut self, step: &Step, now: i64) -> std::result::Result<Option<usize>, i32> {
+        let name = |name: u8| vec![b'a' + name];
+        let caller = caller(now);
+        let place = |made: &[Ino], ino: Option<Ino>| {
+            ino.map(|ino| made.iter().position(|made| *made == ino).unwrap())
+        };
+        let result = match *step {
+            Step::Create { dir, name: n, kind } => {
+                let kind = [Kind::File, Kind::Directory, Kind::Symlink][usize::from(kind)];
+                let new = NewNode {
+                    target: if kind == Kind::Symlink { b"t" } else { b"" },
+                    ..node(kind)
+                };
+                self.store
+                    .create(&caller, self.ino(dir), &name(n), &new)
+                    .map(|attr| {
+                        self.made.push(attr.ino);
+                        None
+                    })
+            }
+            Step::Link { node, dir, name: n } => {
+                let linked = self
+                    .store
+                    .link(&caller, self.ino(node), self.ino(dir), &name(n));
+                linked.map(|attr| place(&self.made, Some(attr.ino)))
+            }
+            Step::Unlink { dir, name: n } => {
+                let gone = self.store.unlink(&caller, self.ino(dir), &name(n));
+                gone.map(|ino| place(&self.made, ino))
+            }
+            Step::Rmdir { dir, name: n } => {
+                let gone = self.store.rmdir(&caller, self.ino(dir), &name(n));
+                gone.map(|ino| place(&self.made, ino))
+            }
+            Step::Rename {
+                from,
+                name: n,
+                to,
+                new,
+                mode,
+            } => {
+                let mode = [
+                    RenameMode::Replace,
+                    RenameMode::NoReplace,
+                    RenameMode::Exchange,
+                ][usize::from(mode)];
+                let from = (self.ino(from), name(n));
+                let to = (self.ino(to), name(new));
+                let gone = self
+                    .store
+                    .rename(&caller, (from.0, &from.1), (to.0, &to.1), mode);
+                gone.map(|ino| place(&self.made, ino))
+            }
+            Step::Write {
+                node,
+                offset,
+                length,
+                byte,
+            } => {
+                let data = vec![byte; usize::from(length) + 1];
+                self.store
+                    .write(&caller, self.ino(node), offset.into(), &data)
+                    .map(|()| None)
+            }
+            Step::Truncate { node, size } => {
+                let change = Change {
+                    size: Some(size.into()),
+                    ..Change::default()
+                };
+                self.store
+                    .setattr(&caller, self.ino(node), &change)
+                    .map(|_| None)
+            }
+            Step::Punch {
+                node,
+                offset,
+                length,
+            } => self
+                .store
+                .fallocate(
+                    &caller,
+                    self.ino(node),
+                    Allocate::PunchHole,
+                    offset.into(),
+                    length.into(),
+                )
+                .map(|()| None),
+            Step::Xattr {
+                node,
+                name: n,
+                value,
+            } => self
+                .store
+                .setxattr(
+                    &caller,
+                    self.ino(node),
+                    &[b'k', n],
+                    &[value],
+                    XattrMode::Set,
+                )
+                .map(|()| None),
+            Step::Reclaim { node } => self.store.reclaim(self.ino(node)).map(|()| None),
+        };
+        result.map_err(|error| error.errno.raw_os_error())
+    }
+
+    /// Everything that can be seen, with inodes by the order they were made in.
+    pub fn dump(&self) -> Vec<String> {
+        let place = |ino: Ino| self.made.iter().position(|made| *made == ino).unwrap();
+        let mut dump = Vec::new();
+        for (number, ino) in self.made.iter().enumerate() {
+            let Ok(attr) = self.store.getattr(*ino) else {
+                dump.push(format!("{number} gone"));
+                continue;
+            };
+            // Blocks depend on how a store cuts files; everything else must be the same.
+            let seen = Attr {
+                ino: 0,
+                blocks: 0,
+                ..attr
+            };
+            let mut line = format!("{number} {seen:?}");
+            match attr.kind {
+                Kind::Directory => {
+                    let mut entries = BTreeMap::new();
+                    self.store
+                        .readdir(*ino, 0, false, &mut |entry| {
+                            entries.insert(entry.name.to_vec(), (place(entry.ino), entry.kind));
+                            ControlFlow::Continue(())
+                        })
+                        .unwrap();
+                    line += &format!(
+                        " {entries:?} in {}",
+                        place(self.store.parent(*ino).unwrap())
+                    );
+                }
+                Kind::Symlink => line += &format!(" {:?}", self.store.readlink(*ino).unwrap()),
+                _ => {
+                    let content = read(self.store, *ino, 0, 2 << 20);
+                    assert_eq!(content.len() as u64, attr.size);
+                    let runs = content
+                        .chunk_by(|a, b| a == b)
+                        .map(|run| (run[0], run.len()));
+                    line += &format!(" {:?}", runs.collect::<Vec<_>>());
+                    assert_eq!(
+                        attr.blocks == 0,
+                        self.store.seek(*ino, 0, Seek::Data).is_err()
+                    );
+                }
+            }
+            let xattrs = self.store.listxattr(*ino).unwrap();
+            let values = xattrs
+                .iter()
+                .map(|name| self.store.getxattr(*ino, name).unwrap());
+            line += &format!(" {xattrs:?} {:?}", values.collect::<Vec<_>>());
+            dump.push(line);
+        }
+        dump
+    }
+}
+
+/// Everything under a directory that another machine can see, by path: no inode numbers, no hard links.
+pub fn tree(store: &dyn Store, dir: Ino, path: &str, out: &mut Vec<String>) {
+    let mut entries = BTreeMap::new();
+    store
+        .readdir(dir, 0, false, &mut |entry| {
+            entries.insert(entry.name.to_vec(), entry.ino);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    for (name, ino) in entries {
+        let attr = store.getattr(ino).unwrap();
+        let path = format!("{path}/{}", String::from_utf8_lossy(&name));
+        let mut line = format!("{path} {:?} {:o}", attr.kind, attr.permissions);
+        match attr.kind {
+            Kind::Directory => {}
+            Kind::Symlink => line += &format!(" {:?}", store.readlink(ino).unwrap()),
+            _ => {
+                let content = read(store, ino, 0, 2 << 20);
+                assert_eq!(content.len() as u64, attr.size, "{path}");
+                let runs = content
+                    .chunk_by(|a, b| a == b)
+                    .map(|run| (run[0], run.len()));
+                line += &format!(" {} {:?}", attr.mtime.0, runs.collect::<Vec<_>>());
+                for xattr in store.listxattr(ino).unwrap() {
+                    let value = store.getxattr(ino, &xattr).unwrap();
+                    line += &format!(" {xattr:?}={value:?}");
+                }
+            }
+        }
+        out.push(line);
+        if attr.kind == Kind::Directory {
+            tree(store, ino, &path, out);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! A body on its way in: a file that nobody can see yet, checked against what the client says of it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use futures::StreamExt;
+use s3s::checksum::ChecksumHasher;
+use s3s::crypto::{Checksum as _, Md5};
+use s3s::dto::{Checksum, ChecksumAlgorithm, StreamingBlob};
+use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
+
+/// A body that is being written. Dropped before it is kept, it leaves nothing behind.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) file: File,
+    path: PathBuf,
+    size: u64,
+    kept: bool,
+}
+
+impl Incoming {
+    /// A new file at `path`.
+    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
+        let mut options = File::options();
+        let file = options
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)?;
+        Ok(Self {
+            file,
+            path,
+            size: 0,
+            kept: false,
+        })
+    }
+
+    /// Adds to the body.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.size += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Adds all of `source` to the body.
+    pub(crate) fn copy(&mut self, source: &mut impl io::Read) -> io::Result<()> {
+        self.size += io::copy(source, &mut self.file)?;
+        Ok(())
+    }
+
+    /// How long the body is.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Where the body lies.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives the file its name, from where it is not removed any more.
+    pub(crate) fn keep(mut self, name: &Path) -> io::Result<()> {
+        std::fs::rename(&self.path, name)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What cannot be removed is removed at the next start.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What a client says of a body, before it or after it.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    pub(crate) content_md5: Option<String>,
+    pub(crate) checksum: Checksum,
+    pub(crate) algorithm: Option<ChecksumAlgorithm>,
+    pub(crate) trailers: Option<TrailingHeaders>,
+    /// The `x-amz-trailer` header: which checksums will follow the body.
+    pub(crate) announced: Option<String>,
+}
+
+/// What was found of a body.
+#[derive(Debug)]
+pub(crate) struct Digests {
+    pub(crate) md5: [u8; 16],
+    pub(crate) checksum: Checksum,
+}
+
+impl Claims {
+    /// Whether a checksum by this algorithm has to be made.
+    fn mention(&self, algorithm: &str, claimed: Option<&String>) -> bool {
+        let announced = format!("x-amz-checksum-{algorithm}");
+        claimed.is_some()
+            || self
+                .algorithm
+                .as_ref()
+                .is_some_and(|asked| asked.as_str().eq_ignore_ascii_case(algorithm))
+            || self.announced.as_ref().is_some_and(|header| {
+                header
+                    .split(',')
+                    .any(|name| name.trim().eq_ignore_ascii_case(&announced))
+            })
+    }
+
+    fn hasher(&self) -> ChecksumHasher {
+        let claimed = &self.checksum;
+        let mut hasher = ChecksumHasher::default();
+        if self.mention("crc32", claimed.checksum_crc32.as_ref()) {
+            hasher.crc32 = Some(Default::default());
+        }
+        if self.mention("crc32c", claimed.checksum_crc32c.as_ref()) {
+            hasher.crc32c = Some(Default::default());
+        }
+        if self.mention("sha1", claimed.checksum_sha1.as_ref()) {
+            hasher.sha1 = Some(Default::default());
+        }
+        if self.mention("sha256", claimed.checksum_sha256.as_ref()) {
+            hasher.sha256 = Some(Default::default());
+        }
+        if self.mention("crc64nvme", claimed.checksum_crc64nvme.as_ref()) {
+            hasher.crc64nvme = Some(Default::default());
+        }
+        hasher
+    }
+
+    /// Compares the claims, and those that came after the body, with what was found.
+    fn check(&self, found: &Digests) -> S3Result<()> {
+        let trailers = self.trailers.as_ref().and_then(TrailingHeaders::take);
+        let claimed = |before: &Option<String>, name: &str| {
+            let after = trailers.as_ref().and_then(|trailers| trailers.get(name));
+            let after = after.and_then(|value| value.to_str().ok());
+            after.map(str::to_owned).or_else(|| before.clone())
+        };
+        let (said, is) = (&self.checksum, &found.checksum);
+        for (name, said, is) in [
+            (
+                "x-amz-checksum-crc32",
+                &said.checksum_crc32,
+                &is.checksum_crc32,
+            ),
+            (
+                "x-amz-checksum-crc32c",
+                &said.checksum_crc32c,
+                &is.checksum_crc32c,
+            ),
+            (
+                "x-amz-checksum-sha1",
+                &said.checksum_sha1,
+                &is.checksum_sha1,
+            ),
+            (
+                "x-amz-checksum-sha256",
+                &said.checksum_sha256,
+                &is.checksum_sha256,
+            ),
+            (
+                "x-amz-checksum-crc64nvme",
+                &said.checksum_crc64nvme,
+                &is.checksum_crc64nvme,
+            ),
+        ] {
+            if let Some(said) = claimed(said, name)
+                && is.as_ref() != Some(&said)
+            {
+                return Err(s3_error!(BadDigest, "{name} does not fit the body"));
+            }
+        }
+        if let Some(said) = &self.content_md5
+            && *said != base64(&found.md5)
+        {
+            return Err(s3_error!(BadDigest, "Content-MD5 does not fit the body"));
+        }
+        Ok(())
+    }
+}
+
+/// Writes a body as it arrives, and checks it when it is complete.
+///
+/// Files are written here and now: the page cache takes less time than a thread pool would.
+pub(crate) async fn receive(
+    incoming: &mut Incoming,
+    body: Option<StreamingBlob>,
+    claims: Claims,
+) -> S3Result<Digests> {
+    let mut body = body.ok_or_else(|| s3_error!(IncompleteBody))?;
+    let (mut md5, mut hasher) = (Md5::new(), claims.hasher());
+    while let Some(bytes) = body.next().await {
+        let bytes =
+            bytes.map_err(|error| S3Error::with_source(s3s::S3ErrorCode::IncompleteBody, error))?;
+        md5.update(&bytes);
+        hasher.update(&bytes);
+        incoming.write(&bytes).map_err(S3Error::internal_error)?;
+    }
+    let found = Digests {
+        md5: md5.finalize(),
+        checksum: hasher.finalize(),
+    };
+    claims.check(&found)?;
+    Ok(found)
+}
+
+/// Bytes as hexadecimal digits, as entity tags are written.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes as `Content-MD5` is written.
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}

@@ -1,0 +1,108 @@
+//! One version of one object: its body in a file, what else there is to know about it behind the body.
+//!
+//! A file holds everything, so that a version is there with all its attributes or not at all.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+/// Ends every complete file.
+const MAGIC: &[u8; 8] = b"ctxb-s3\n";
+
+/// The length of what follows the footer: its own length, and [`MAGIC`].
+const TRAILER: u64 = 4 + MAGIC.len() as u64;
+
+/// What a client says about an object, and wants to hear again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attributes {
+    pub(crate) content_type: Option<String>,
+    pub(crate) content_encoding: Option<String>,
+    pub(crate) content_disposition: Option<String>,
+    pub(crate) content_language: Option<String>,
+    pub(crate) cache_control: Option<String>,
+    pub(crate) user: Option<HashMap<String, String>>,
+}
+
+/// One version of one object.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) file: PathBuf,
+    pub(crate) size: u64,
+    pub(crate) e_tag: String,
+    pub(crate) modified: SystemTime,
+    pub(crate) attributes: Attributes,
+}
+
+/// What stands behind the body.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Footer {
+    pub(crate) key: String,
+    pub(crate) size: u64,
+    pub(crate) e_tag: String,
+    pub(crate) modified: SystemTime,
+    pub(crate) attributes: Attributes,
+}
+
+impl Footer {
+    /// Appends it to a file that holds the body.
+    pub(crate) fn append(&self, file: &mut File) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(self)?;
+        let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(MAGIC);
+        file.write_all(&bytes)
+    }
+
+    /// Reads it from a complete file.
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+        let damaged = |what: &str| {
+            let path = path.display();
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{path} is no object of ours: {what}; remove it to go on without it"),
+            )
+        };
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let at = length
+            .checked_sub(TRAILER)
+            .ok_or_else(|| damaged("it is too short"))?;
+        let mut trailer = [0; TRAILER as usize];
+        file.read_exact_at(&mut trailer, at)?;
+        let (footer_length, magic) = trailer.split_at(4);
+        if magic != MAGIC {
+            return Err(damaged("its last bytes are not ours"));
+        }
+        let footer_length = footer_length
+            .iter()
+            .rev()
+            .fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+        let at = at
+            .checked_sub(footer_length)
+            .ok_or_else(|| damaged("its footer is longer than the file"))?;
+        let mut bytes = vec![0; usize::try_from(footer_length).map_err(io::Error::other)?];
+        file.read_exact_at(&mut bytes, at)?;
+        let footer: Self =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
+        if footer.size != at {
+            return Err(damaged("its body has not the length that its footer says"));
+        }
+        Ok(footer)
+    }
+
+    /// The object whose footer this is.
+    pub(crate) fn into_object(self, file: PathBuf) -> Object {
+        Object {
+            file,
+            size: self.size,
+            e_tag: self.e_tag,
+            modified: self.modified,
+            attributes: self.attributes,
+        }
+    }
+}

@@ -1,0 +1,777 @@
+//! The S3 operations, each as a few steps on the store.
+//!
+//! What is not here answers `NotImplemented`: versions, tags, access lists, listing of uploads and
+//! parts, copying into a part.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use s3s::dto::*;
+use s3s::{Body, S3, S3Error, S3Request, S3Response, S3Result, s3_error};
+
+use super::condition::Condition;
+use super::incoming::{Claims, hex, receive};
+use super::listing::{LONGEST_PAGE, Page, Query, url_encoded};
+use super::multipart::{Part, Uploads};
+use super::object::{Attributes, Object};
+use super::store::Store;
+
+/// Bodies up to this length are read at once, longer ones in pieces of it.
+const PIECE: u64 = 256 * 1024;
+
+/// S3 over a store.
+#[derive(Debug)]
+pub(crate) struct Service {
+    store: Store,
+    uploads: Uploads,
+}
+
+impl Service {
+    pub(crate) fn new(store: Store) -> Self {
+        Self {
+            store,
+            uploads: Uploads::default(),
+        }
+    }
+
+    fn page(
+        &self,
+        bucket: &str,
+        query: Query<'_>,
+        encoding: Option<&EncodingType>,
+    ) -> S3Result<Listed> {
+        let page = self.store.list(bucket, query)?;
+        Ok(Listed::new(page, encoding.is_some()))
+    }
+}
+
+/// A page as the two list operations answer with it.
+struct Listed {
+    contents: Vec<s3s::dto::Object>,
+    common_prefixes: Vec<CommonPrefix>,
+    next: Option<String>,
+}
+
+impl Listed {
+    fn new(page: Page, encoded: bool) -> Self {
+        let name = |key: String| if encoded { url_encoded(&key) } else { key };
+        let contents = page
+            .objects
+            .into_iter()
+            .map(|(key, object)| s3s::dto::Object {
+                key: Some(name(key)),
+                size: Some(length(object.size)),
+                e_tag: Some(ETag::Strong(object.e_tag.clone())),
+                last_modified: Some(object.modified.into()),
+                storage_class: Some(ObjectStorageClass::from_static(
+                    ObjectStorageClass::STANDARD,
+                )),
+                ..Default::default()
+            });
+        let prefixes = page.common_prefixes.into_iter();
+        Self {
+            contents: contents.collect(),
+            common_prefixes: prefixes
+                .map(|prefix| CommonPrefix {
+                    prefix: Some(name(prefix)),
+                })
+                .collect(),
+            next: page.next,
+        }
+    }
+
+    fn key_count(&self) -> i32 {
+        // A page has no more than a thousand entries.
+        i32::try_from(self.contents.len() + self.common_prefixes.len()).unwrap_or(i32::MAX)
+    }
+}
+
+fn length(size: u64) -> i64 {
+    // No file is longer than that.
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+fn limit(max_keys: Option<i32>) -> S3Result<usize> {
+    let Some(max_keys) = max_keys else {
+        return Ok(LONGEST_PAGE);
+    };
+    let max_keys = usize::try_from(max_keys)
+        .map_err(|_| s3_error!(InvalidArgument, "max-keys is a number from 0"))?;
+    Ok(max_keys.min(LONGEST_PAGE))
+}
+
+/// A key as a continuation token, whatever characters it has.
+fn token(key: &str) -> String {
+    hex(key.as_bytes())
+}
+
+fn key_of(token: &str) -> S3Result<String> {
+    let pairs = token.as_bytes().chunks(2);
+    let bytes: Option<Vec<u8>> = pairs
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok())
+        .collect();
+    bytes
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is none of ours"))
+}
+
+/// A body, from a file that is open: complete at once if short, else piece by piece.
+fn body(file: File, range: std::ops::Range<u64>) -> S3Result<StreamingBlob> {
+    let piece = move |file: &File, at: u64| {
+        let mut bytes = vec![0; PIECE.min(range.end - at) as usize];
+        file.read_exact_at(&mut bytes, at)
+            .map(|()| Bytes::from(bytes))
+    };
+    if range.end - range.start <= PIECE {
+        let bytes = piece(&file, range.start).map_err(S3Error::internal_error)?;
+        return Ok(Body::from(bytes).into());
+    }
+    let pieces = stream::try_unfold((file, range.start), move |(file, at)| async move {
+        if at >= range.end {
+            return Ok::<_, std::io::Error>(None);
+        }
+        let bytes = piece(&file, at)?;
+        let next = at + bytes.len() as u64;
+        Ok(Some((bytes, (file, next))))
+    });
+    Ok(StreamingBlob::wrap(pieces))
+}
+
+/// The attributes of a request, which has them all under the same names.
+macro_rules! attributes {
+    ($input:expr) => {
+        Attributes {
+            content_type: $input.content_type,
+            content_encoding: $input.content_encoding,
+            content_disposition: $input.content_disposition,
+            content_language: $input.content_language,
+            cache_control: $input.cache_control,
+            user: $input.metadata,
+        }
+    };
+}
+
+/// What a request says of its body.
+macro_rules! claims {
+    ($request:expr) => {
+        Claims {
+            content_md5: $request.input.content_md5.take(),
+            checksum: Checksum {
+                checksum_crc32: $request.input.checksum_crc32.take(),
+                checksum_crc32c: $request.input.checksum_crc32c.take(),
+                checksum_crc64nvme: $request.input.checksum_crc64nvme.take(),
+                checksum_sha1: $request.input.checksum_sha1.take(),
+                checksum_sha256: $request.input.checksum_sha256.take(),
+                ..Default::default()
+            },
+            algorithm: $request.input.checksum_algorithm.take(),
+            trailers: $request.trailing_headers.take(),
+            announced: $request
+                .headers
+                .get("x-amz-trailer")
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned),
+        }
+    };
+}
+
+fn newer(object: &Object, than: &Timestamp) -> bool {
+    // HTTP dates have whole seconds.
+    let seconds = |time: &Timestamp| {
+        let mut text = Vec::new();
+        time.format(TimestampFormat::EpochSeconds, &mut text).ok()?;
+        let text = String::from_utf8(text).ok()?;
+        text.split('.').next()?.parse::<i64>().ok()
+    };
+    seconds(&object.modified.into()) > seconds(than)
+}
+
+#[async_trait::async_trait]
+impl S3 for Service {
+    async fn create_bucket(
+        &self,
+        request: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        self.store.create_bucket(&request.input.bucket)?;
+        Ok(S3Response::new(CreateBucketOutput {
+            location: Some(format!("/{}", request.input.bucket)),
+        }))
+    }
+
+    async fn delete_bucket(
+        &self,
+        request: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        self.store.delete_bucket(&request.input.bucket)?;
+        Ok(S3Response::new(DeleteBucketOutput::default()))
+    }
+
+    async fn head_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.store.has_bucket(&request.input.bucket)?;
+        Ok(S3Response::new(HeadBucketOutput::default()))
+    }
+
+    async fn get_bucket_location(
+        &self,
+        request: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        // No location is what us-east-1 answers.
+        self.store.has_bucket(&request.input.bucket)?;
+        Ok(S3Response::new(GetBucketLocationOutput::default()))
+    }
+
+    async fn list_buckets(
+        &self,
+        _: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        let buckets = self.store.buckets().into_iter();
+        let buckets = buckets.map(|(name, created)| Bucket {
+            name: Some(name),
+            creation_date: Some(created.into()),
+            ..Default::default()
+        });
+        Ok(S3Response::new(ListBucketsOutput {
+            buckets: Some(buckets.collect()),
+            ..Default::default()
+        }))
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let input = request.input;
+        let after = match &input.continuation_token {
+            Some(token) => Some(key_of(token)?),
+            None => input.start_after.clone(),
+        };
+        let limit = limit(input.max_keys)?;
+        let query = Query {
+            prefix: input.prefix.as_deref().unwrap_or_default(),
+            delimiter: input.delimiter.as_deref(),
+            after: after.as_deref(),
+            limit,
+        };
+        let listed = self.page(&input.bucket, query, input.encoding_type.as_ref())?;
+        Ok(S3Response::new(ListObjectsV2Output {
+            key_count: Some(listed.key_count()),
+            max_keys: i32::try_from(limit).ok(),
+            is_truncated: Some(listed.next.is_some()),
+            next_continuation_token: listed.next.as_deref().map(token),
+            contents: Some(listed.contents),
+            common_prefixes: Some(listed.common_prefixes),
+            continuation_token: input.continuation_token,
+            delimiter: input.delimiter,
+            encoding_type: input.encoding_type,
+            name: Some(input.bucket),
+            prefix: Some(input.prefix.unwrap_or_default()),
+            start_after: input.start_after,
+            ..Default::default()
+        }))
+    }
+
+    async fn list_objects(
+        &self,
+        request: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        let input = request.input;
+        let limit = limit(input.max_keys)?;
+        let query = Query {
+            prefix: input.prefix.as_deref().unwrap_or_default(),
+            delimiter: input.delimiter.as_deref(),
+            after: input.marker.as_deref(),
+            limit,
+        };
+        let listed = self.page(&input.bucket, query, input.encoding_type.as_ref())?;
+        let encoded = input.encoding_type.is_some();
+        let next = listed.next;
+        Ok(S3Response::new(ListObjectsOutput {
+            max_keys: i32::try_from(limit).ok(),
+            is_truncated: Some(next.is_some()),
+            next_marker: next.map(|next| if encoded { url_encoded(&next) } else { next }),
+            contents: Some(listed.contents),
+            common_prefixes: Some(listed.common_prefixes),
+            delimiter: input.delimiter,
+            encoding_type: input.encoding_type,
+            name: Some(input.bucket),
+            prefix: Some(input.prefix.unwrap_or_default()),
+            marker: Some(input.marker.unwrap_or_default()),
+            ..Default::default()
+        }))
+    }
+
+    async fn put_object(
+        &self,
+        mut request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
+        self.store.has_bucket(&request.input.bucket)?;
+        let claims = claims!(request);
+        let input = request.input;
+        let condition = Condition {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+        };
+        let mut incoming = self.store.incoming()?;
+        let found = receive(&mut incoming, input.body, claims).await?;
+        let attributes = attributes!(input);
+        let object = self.store.commit(
+            &input.bucket,
+            &input.key,
+            incoming,
+            hex(&found.md5),
+            attributes,
+            &condition,
+        )?;
+        Ok(S3Response::new(PutObjectOutput {
+            e_tag: Some(ETag::Strong(object.e_tag.clone())),
+            checksum_crc32: found.checksum.checksum_crc32,
+            checksum_crc32c: found.checksum.checksum_crc32c,
+            checksum_crc64nvme: found.checksum.checksum_crc64nvme,
+            checksum_sha1: found.checksum.checksum_sha1,
+            checksum_sha256: found.checksum.checksum_sha256,
+            ..Default::default()
+        }))
+    }
+
+    async fn get_object(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        let input = request.input;
+        let (object, file) = self.store.open_object(&input.bucket, &input.key)?;
+        check_read(
+            &object,
+            input.if_match,
+            input.if_none_match,
+            input.if_modified_since.as_ref(),
+            input.if_unmodified_since.as_ref(),
+        )?;
+        let (range, content_range) = match &input.range {
+            None => (0..object.size, None),
+            Some(asked) => {
+                let range = asked.check(object.size)?;
+                let (first, last) = (range.start, range.end.saturating_sub(1));
+                let content_range = format!("bytes {first}-{last}/{}", object.size);
+                (range, Some(content_range))
+            }
+        };
+        let attributes = object.attributes.clone();
+        Ok(S3Response::new(GetObjectOutput {
+            content_length: Some(length(range.end - range.start)),
+            body: Some(body(file, range)?),
+            content_range,
+            accept_ranges: Some("bytes".to_owned()),
+            e_tag: Some(ETag::Strong(object.e_tag.clone())),
+            last_modified: Some(object.modified.into()),
+            content_type: attributes.content_type,
+            content_encoding: attributes.content_encoding,
+            content_disposition: attributes.content_disposition,
+            content_language: attributes.content_language,
+            cache_control: attributes.cache_control,
+            metadata: attributes.user,
+            ..Default::default()
+        }))
+    }
+
+    async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let input = request.input;
+        let object = self.store.get(&input.bucket, &input.key)?;
+        check_read(
+            &object,
+            input.if_match,
+            input.if_none_match,
+            input.if_modified_since.as_ref(),
+            input.if_unmodified_since.as_ref(),
+        )?;
+        let attributes = object.attributes.clone();
+        Ok(S3Response::new(HeadObjectOutput {
+            content_length: Some(length(object.size)),
+            accept_ranges: Some("bytes".to_owned()),
+            e_tag: Some(ETag::Strong(object.e_tag.clone())),
+            last_modified: Some(object.modified.into()),
+            content_type: attributes.content_type,
+            content_encoding: attributes.content_encoding,
+            content_disposition: attributes.content_disposition,
+            content_language: attributes.content_language,
+            cache_control: attributes.cache_control,
+            metadata: attributes.user,
+            ..Default::default()
+        }))
+    }
+
+    async fn delete_object(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        let input = request.input;
+        let condition = Condition {
+            if_match: input.if_match,
+            if_none_match: None,
+        };
+        self.store.delete(&input.bucket, &input.key, &condition)?;
+        Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let input = request.input;
+        self.store.has_bucket(&input.bucket)?;
+        let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+        for object in input.delete.objects {
+            let condition = Condition {
+                if_match: object.e_tag.map(ETagCondition::ETag),
+                if_none_match: None,
+            };
+            match self.store.delete(&input.bucket, &object.key, &condition) {
+                Ok(()) => deleted.push(DeletedObject {
+                    key: Some(object.key),
+                    ..Default::default()
+                }),
+                Err(error) => errors.push(Error {
+                    code: Some(error.code().as_str().to_owned()),
+                    message: error.message().map(str::to_owned),
+                    key: Some(object.key),
+                    version_id: None,
+                }),
+            }
+        }
+        let is_quiet = input.delete.quiet.unwrap_or(false);
+        Ok(S3Response::new(DeleteObjectsOutput {
+            deleted: (!is_quiet).then_some(deleted),
+            errors: Some(errors),
+            ..Default::default()
+        }))
+    }
+
+    async fn copy_object(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        let input = request.input;
+        let CopySource::Bucket { bucket, key, .. } = &input.copy_source else {
+            return Err(s3_error!(
+                NotImplemented,
+                "only objects of a bucket are copied"
+            ));
+        };
+        self.store.has_bucket(&input.bucket)?;
+        let (source, file) = self.store.open_object(bucket, key)?;
+        let condition = Condition {
+            if_match: input.copy_source_if_match,
+            if_none_match: input.copy_source_if_none_match,
+        };
+        condition.allows_write(Some(&source))?;
+        let is_replaced = input
+            .metadata_directive
+            .is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+        let attributes = if is_replaced {
+            attributes!(input)
+        } else {
+            source.attributes.clone()
+        };
+        let mut incoming = self.store.incoming()?;
+        incoming
+            .copy(&mut file.take(source.size))
+            .map_err(S3Error::internal_error)?;
+        let object = self.store.commit(
+            &input.bucket,
+            &input.key,
+            incoming,
+            source.e_tag.clone(),
+            attributes,
+            &Condition::default(),
+        )?;
+        Ok(S3Response::new(CopyObjectOutput {
+            copy_object_result: Some(CopyObjectResult {
+                e_tag: Some(ETag::Strong(object.e_tag.clone())),
+                last_modified: Some(object.modified.into()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }))
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        let input = request.input;
+        self.store.has_bucket(&input.bucket)?;
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(S3Error::internal_error)?;
+        let id = hex(&random);
+        let attributes = attributes!(input);
+        self.uploads
+            .begin(id.clone(), &input.bucket, &input.key, attributes);
+        Ok(S3Response::new(CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(id),
+            ..Default::default()
+        }))
+    }
+
+    async fn upload_part(
+        &self,
+        mut request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
+        let claims = claims!(request);
+        let input = request.input;
+        let upload = (&*input.bucket, &*input.key, &*input.upload_id);
+        self.uploads.expects(upload, input.part_number)?;
+        let mut incoming = self.store.incoming()?;
+        let found = receive(&mut incoming, input.body, claims).await?;
+        let part = Part {
+            body: incoming,
+            md5: found.md5,
+        };
+        self.uploads.add(upload, input.part_number, part)?;
+        Ok(S3Response::new(UploadPartOutput {
+            e_tag: Some(ETag::Strong(hex(&found.md5))),
+            checksum_crc32: found.checksum.checksum_crc32,
+            checksum_crc32c: found.checksum.checksum_crc32c,
+            checksum_crc64nvme: found.checksum.checksum_crc64nvme,
+            checksum_sha1: found.checksum.checksum_sha1,
+            checksum_sha256: found.checksum.checksum_sha256,
+            ..Default::default()
+        }))
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let input = request.input;
+        let upload = (&*input.bucket, &*input.key, &*input.upload_id);
+        let parts = input.multipart_upload.and_then(|upload| upload.parts);
+        let condition = Condition {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+        };
+        let mut whole = self.store.incoming()?;
+        let (e_tag, attributes) =
+            self.uploads
+                .assemble(upload, &parts.unwrap_or_default(), &mut whole)?;
+        let object = self.store.commit(
+            &input.bucket,
+            &input.key,
+            whole,
+            e_tag,
+            attributes,
+            &condition,
+        )?;
+        self.uploads.end(upload)?;
+        Ok(S3Response::new(CompleteMultipartUploadOutput {
+            location: Some(format!("/{}/{}", input.bucket, input.key)),
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            e_tag: Some(ETag::Strong(object.e_tag.clone())),
+            ..Default::default()
+        }))
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        let input = request.input;
+        self.uploads
+            .end((&input.bucket, &input.key, &input.upload_id))?;
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+}
+
+/// Whether a read is to be answered with the object; an entity tag counts more than a date.
+fn check_read(
+    object: &Arc<Object>,
+    if_match: Option<ETagCondition>,
+    if_none_match: Option<ETagCondition>,
+    if_modified_since: Option<&Timestamp>,
+    if_unmodified_since: Option<&Timestamp>,
+) -> S3Result<()> {
+    let (by_match, by_none_match) = (if_match.is_some(), if_none_match.is_some());
+    let condition = Condition {
+        if_match,
+        if_none_match,
+    };
+    condition.allows_read(object)?;
+    if !by_match
+        && let Some(date) = if_unmodified_since
+        && newer(object, date)
+    {
+        return Err(s3_error!(PreconditionFailed, "the object has changed"));
+    }
+    if !by_none_match
+        && let Some(date) = if_modified_since
+        && !newer(object, date)
+    {
+        return Err(s3_error!(NotModified));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use http::{Extensions, HeaderMap, Method, Uri};
+    use s3s::S3ErrorCode;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn request<T>(input: T) -> S3Request<T> {
+        S3Request {
+            input,
+            method: Method::GET,
+            uri: Uri::from_static("/"),
+            headers: HeaderMap::new(),
+            extensions: Extensions::new(),
+            credentials: None,
+            region: None,
+            service: None,
+            trailing_headers: None,
+        }
+    }
+
+    fn service(dir: &std::path::Path) -> Service {
+        let store = Store::open(dir).unwrap();
+        store.create_bucket("b").unwrap();
+        Service::new(store)
+    }
+
+    fn put_input(body: StreamingBlob) -> PutObjectInput {
+        let mut input = PutObjectInput::builder();
+        input.set_bucket("b".to_owned());
+        input.set_key("k".to_owned());
+        input.set_body(Some(body));
+        input.build().unwrap()
+    }
+
+    fn whole(bytes: &'static [u8]) -> StreamingBlob {
+        Body::from(Bytes::from_static(bytes)).into()
+    }
+
+    async fn read(service: &Service) -> Vec<u8> {
+        let mut input = GetObjectInput::builder();
+        input.set_bucket("b".to_owned());
+        input.set_key("k".to_owned());
+        let got = service.get_object(request(input.build().unwrap()));
+        let mut body = got.await.unwrap().output.body.unwrap();
+        let mut bytes = Vec::new();
+        while let Some(piece) = futures::StreamExt::next(&mut body).await {
+            bytes.extend_from_slice(&piece.unwrap());
+        }
+        bytes
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_read_does_not_wait_for_a_slow_write_of_the_same_key() {
+        let scratch = tempfile::tempdir().unwrap();
+        let service = Arc::new(service(scratch.path()));
+        let put = service.put_object(request(put_input(whole(b"before"))));
+        put.await.unwrap();
+        let (finish, rest) = oneshot::channel::<Bytes>();
+        let body = stream::unfold(Some(rest), |rest| async { Some((rest?.await, None)) });
+        let slow = tokio::spawn({
+            let service = Arc::clone(&service);
+            async move {
+                let input = put_input(StreamingBlob::wrap(body));
+                service.put_object(request(input)).await.unwrap();
+            }
+        });
+        let begun = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(read(&service).await, b"before");
+        }
+        assert!(!slow.is_finished());
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        finish.send(Bytes::from_static(b"after")).unwrap();
+        slow.await.unwrap();
+        assert_eq!(read(&service).await, b"after");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_not_what_was_said_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let service = service(scratch.path());
+        let mut wrong_md5 = put_input(whole(b"body"));
+        wrong_md5.content_md5 = Some("1B2M2Y8AsgTpgAmY7PhCfg==".to_owned());
+        let mut wrong_crc = put_input(whole(b"body"));
+        wrong_crc.checksum_crc32 = Some("AAAAAA==".to_owned());
+        for wrong in [wrong_md5, wrong_crc] {
+            let error = service.put_object(request(wrong)).await.unwrap_err();
+            assert_eq!(*error.code(), S3ErrorCode::BadDigest);
+        }
+        assert!(service.store.get("b", "k").is_err());
+        let mut right = put_input(whole(b""));
+        right.content_md5 = Some("1B2M2Y8AsgTpgAmY7PhCfg==".to_owned());
+        service.put_object(request(right)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_upload_in_parts_keeps_its_condition() {
+        let scratch = tempfile::tempdir().unwrap();
+        let service = service(scratch.path());
+        let begin = async || {
+            let mut input = CreateMultipartUploadInput::builder();
+            input.set_bucket("b".to_owned());
+            input.set_key("k".to_owned());
+            let begun = service.create_multipart_upload(request(input.build().unwrap()));
+            let id = begun.await.unwrap().output.upload_id.unwrap();
+            let mut part = UploadPartInput::builder();
+            part.set_bucket("b".to_owned());
+            part.set_key("k".to_owned());
+            part.set_upload_id(id.clone());
+            part.set_part_number(1);
+            part.set_body(Some(whole(b"part")));
+            let sent = service.upload_part(request(part.build().unwrap()));
+            (id, sent.await.unwrap().output.e_tag)
+        };
+        let complete = async |id: &str, e_tag: Option<ETag>, if_none_match| {
+            let mut input = CompleteMultipartUploadInput::builder();
+            input.set_bucket("b".to_owned());
+            input.set_key("k".to_owned());
+            input.set_upload_id(id.to_owned());
+            input.set_if_none_match(if_none_match);
+            let part = CompletedPart {
+                e_tag,
+                part_number: Some(1),
+                ..Default::default()
+            };
+            input.set_multipart_upload(Some(CompletedMultipartUpload {
+                parts: Some(vec![part]),
+            }));
+            let completed = service.complete_multipart_upload(request(input.build().unwrap()));
+            completed.await.map(|done| done.output.e_tag.unwrap())
+        };
+        let absent = Some(ETagCondition::Any);
+        let (id, part) = begin().await;
+        let wrong = Some(ETag::Strong("wrong".to_owned()));
+        let error = complete(&id, wrong, absent.clone()).await.unwrap_err();
+        assert_eq!(*error.code(), S3ErrorCode::InvalidPart);
+        let e_tag = complete(&id, part.clone(), absent.clone()).await.unwrap();
+        assert!(e_tag.value().ends_with("-1"), "{e_tag:?}");
+        let error = complete(&id, part, absent.clone()).await.unwrap_err();
+        assert_eq!(*error.code(), S3ErrorCode::NoSuchUpload);
+        let (id, part) = begin().await;
+        let error = complete(&id, part.clone(), absent).await.unwrap_err();
+        assert_eq!(*error.code(), S3ErrorCode::PreconditionFailed);
+        // A refused upload is still there, and can be completed otherwise.
+        complete(&id, part, None).await.unwrap();
+        assert_eq!(read(&service).await, b"part");
+    }
+}

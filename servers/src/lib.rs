@@ -1,0 +1,21 @@
+//! The S3 servers that a run starts, and the delay that is put before them.
+//!
+//! [`start`] brings one up on a loopback port, with a bucket in it and credentials of its own, and
+//! [`Server::stop`] takes it down again. What talks to a server as a file system is not here.
+
+mod access;
+mod bucket;
+mod child;
+mod embedded;
+mod kind;
+mod launch;
+mod proxy;
+mod running;
+
+pub use access::{Access, REGION};
+pub use bucket::{BUCKET, BucketError, create_bucket};
+pub use child::{ChildError, exec_bound_to_parent};
+pub use embedded::Embedded;
+pub use kind::{Found, NotFound, ServerKind};
+pub use proxy::Proxy;
+pub use running::{Announcement, Options, Server, StartError, start};
