@@ -13,7 +13,8 @@ use crate::direct::Direct;
 use crate::external::{self, External};
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
-use crate::mounted::Mounted;
+use crate::mounted::{Mounted, S3Mount};
+use crate::s3_service::Wanted;
 
 /// What a backend can do, so that cells which make no sense for it are skipped with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,7 +207,17 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
         Box::new(Mounted::Null),
         Box::new(Mounted::Memory),
         Box::new(Mounted::Sqlite),
+        Box::new(Mounted::S3(s3(false))),
+        Box::new(Mounted::S3(s3(true))),
     ]
+}
+
+fn s3(fsync_waits: bool) -> S3Mount {
+    S3Mount {
+        fsync_waits,
+        server: Wanted::default_here(),
+        rtt_ms: 0,
+    }
 }
 
 /// Backends of others that this program comes with a description of, by name.
@@ -228,6 +239,9 @@ pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
         .is_some_and(|extension| extension == "toml")
     {
         return Ok(Box::new(External::read(path)?));
+    }
+    if let Some(mount) = S3Mount::of_name(name) {
+        return Ok(Box::new(Mounted::S3(mount)));
     }
     let mut all = registry().into_iter().chain(peers());
     all.find(|backend| backend.describe().name == name)

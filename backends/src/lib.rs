@@ -15,6 +15,7 @@ pub mod memory;
 mod mounted;
 pub mod null;
 pub mod s3;
+pub mod s3_service;
 pub mod sqlite;
 pub mod store;
 

@@ -6,10 +6,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
 
 use crate::backend::{
     Backend, Capabilities, Description, Lifeline, Need, Receipt, Site, Unavailable, Workspace,
@@ -17,6 +20,7 @@ use crate::backend::{
 };
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters, MountError, Opcode};
+use crate::s3_service::{self, Wanted};
 
 /// The line a daemon prints on standard output when its mount can be used.
 pub const READY: &str = "ready";
@@ -27,22 +31,123 @@ pub(crate) enum Mounted {
     Null,
     Memory,
     Sqlite,
+    S3(S3Mount),
+}
+
+/// An `s3` mount, and the server that it is measured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct S3Mount {
+    /// `fsync` waits for the bucket.
+    pub(crate) fsync_waits: bool,
+    pub(crate) server: Wanted,
+    /// Milliseconds of round-trip time that are added.
+    pub(crate) rtt_ms: u32,
+}
+
+impl S3Mount {
+    /// The mount that a backend's name stands for: `s3` or `s3-fsync`, then maybe the server as in `-minio`, then
+    /// maybe a round-trip time as in `@30ms`.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let (name, rtt_ms) = match name.split_once('@') {
+            Some((name, rtt)) => (name, rtt.strip_suffix("ms")?.parse().ok()?),
+            None => (name, 0),
+        };
+        let rest = name.strip_prefix("s3")?;
+        let (fsync_waits, rest) = match rest.strip_prefix("-fsync") {
+            Some(rest) => (true, rest),
+            None => (false, rest),
+        };
+        let server = match rest.strip_prefix('-') {
+            Some(server) => Wanted::of_name(server)?,
+            None if rest.is_empty() => Wanted::default_here(),
+            None => return None,
+        };
+        Some(Self {
+            fsync_waits,
+            server,
+            rtt_ms,
+        })
+    }
+
+    fn name(self) -> String {
+        let fsync = if self.fsync_waits { "-fsync" } else { "" };
+        let rtt = match self.rtt_ms {
+            0 => String::new(),
+            rtt => format!("@{rtt}ms"),
+        };
+        format!("s3{fsync}-{}{rtt}", self.server.name())
+    }
+}
+
+/// How a daemon is started.
+#[derive(Default)]
+struct Launch {
+    arguments: Vec<OsString>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Mounted {
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
+        match self {
+            Mounted::S3(mount) => mount.name(),
+            store => store.store().to_owned(),
+        }
+    }
+
+    /// What `ctxbench mount` calls it.
+    fn store(self) -> &'static str {
         match self {
             Mounted::Null => "null",
             Mounted::Memory => "memory",
             Mounted::Sqlite => "sqlite",
+            Mounted::S3(_) => "s3",
         }
     }
 
-    fn store_arguments(self, site: &Site) -> Vec<PathBuf> {
-        match self {
-            Mounted::Null | Mounted::Memory => Vec::new(),
-            Mounted::Sqlite => vec!["--db".into(), site.dir.join("store.db")],
-        }
+    fn launch(self, site: &Site) -> io::Result<Launch> {
+        Ok(match self {
+            Mounted::Null | Mounted::Memory => Launch::default(),
+            Mounted::Sqlite => Launch {
+                arguments: vec!["--db".into(), site.dir.join("store.db").into()],
+                ..Launch::default()
+            },
+            Mounted::S3(mount) => {
+                let address = s3_service::address(&site.program, mount.server, mount.rtt_ms)?;
+                // The same place for the same site: a workspace finds what an earlier one left there.
+                let place = Sha256::digest(site.dir.as_os_str().as_bytes());
+                let place: String = place.iter().take(8).map(|b| format!("{b:02x}")).collect();
+                let mut arguments: Vec<OsString> = vec![
+                    "--endpoint".into(),
+                    address.endpoint.into(),
+                    "--region".into(),
+                    address.region.into(),
+                    "--bucket".into(),
+                    address.bucket.into(),
+                    "--prefix".into(),
+                    format!("ctxbench-blocks/{place}/").into(),
+                    "--agent-id".into(),
+                    "agent".into(),
+                    "--cache".into(),
+                    site.dir.join("cache.s3.db").into(),
+                ];
+                if mount.fsync_waits {
+                    arguments.extend(["--sync".into(), "fsync".into()]);
+                }
+                let environment = match address.keys {
+                    Some((id, secret)) => vec![
+                        ("AWS_ACCESS_KEY_ID", id),
+                        ("AWS_SECRET_ACCESS_KEY", secret),
+                        ("AWS_SESSION_TOKEN", String::new()),
+                        ("CTXBENCH_S3_KEY", String::new()),
+                    ],
+                    None => Vec::new(),
+                };
+                Launch {
+                    arguments,
+                    environment,
+                }
+            }
+        })
     }
 }
 
@@ -64,15 +169,44 @@ impl Backend for Mounted {
                 "every call that returned survives a killed daemon; fsync makes everything before it survive power loss",
                 env!("CTXBENCH_LINES_SQLITE"),
             ),
+            Mounted::S3(mount) => (
+                "",
+                if mount.fsync_waits {
+                    "as sqlite after a killed daemon; fsync makes everything before it be in the bucket, which survives the loss of the machine"
+                } else {
+                    "as sqlite after a killed daemon or power loss; the bucket, which survives the loss of the machine, follows within a second"
+                },
+                env!("CTXBENCH_LINES_S3"),
+            ),
+        };
+        let summary = match self {
+            Mounted::S3(mount) => {
+                let delay = match mount.rtt_ms {
+                    0 => "on loopback".to_owned(),
+                    rtt => format!("behind a simulated round-trip time of {rtt} ms"),
+                };
+                let server = mount.server.label();
+                format!(
+                    "FUSE over a local SQLite cache and journal of a bucket on {server}, {delay}"
+                )
+            }
+            _ => summary.to_owned(),
         };
         let need = |name: &str, why: &str| Need {
             name: name.to_owned(),
             why: why.to_owned(),
         };
+        let mut needs = vec![
+            need("/dev/fuse", "to serve files to the kernel"),
+            need("fusermount3", "to mount without being root"),
+        ];
+        if let Mounted::S3(mount) = self {
+            needs.push(need(mount.server.label(), "to hold the bucket"));
+        }
         Description {
-            name: self.name().to_owned(),
+            name: self.name(),
             file: None,
-            summary: summary.to_owned(),
+            summary,
             durability: durability.to_owned(),
             capabilities: Capabilities {
                 holds_data: *self != Mounted::Null,
@@ -81,10 +215,7 @@ impl Backend for Mounted {
             },
             daemons: 1,
             mounts: 1,
-            needs: vec![
-                need("/dev/fuse", "to serve files to the kernel"),
-                need("fusermount3", "to mount without being root"),
-            ],
+            needs,
             lines_of_code: lines.parse().unwrap_or(0),
         }
     }
@@ -113,8 +244,12 @@ impl Backend for Mounted {
             ("ctxbench".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("fusermount3".to_owned(), fusermount),
         ]);
-        if *self == Mounted::Sqlite {
+        if matches!(self, Mounted::Sqlite | Mounted::S3(_)) {
             receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
+        }
+        if let Mounted::S3(mount) = self {
+            let label = mount.server.label().to_owned();
+            receipt.insert(label, mount.server.version()?);
         }
         Ok(receipt)
     }
@@ -139,7 +274,7 @@ impl Backend for Mounted {
 
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
-            Mounted::Null | Mounted::Memory => None,
+            Mounted::Null | Mounted::Memory | Mounted::S3(_) => None,
             Mounted::Sqlite => {
                 let query = format!(
                     "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
@@ -189,11 +324,13 @@ impl MountedWorkspace {
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
         let started = Instant::now();
+        let launch = self.backend.launch(&self.site)?;
         let mut process = Command::new(&self.site.program)
             .arg("mount")
-            .arg(self.backend.name())
+            .arg(self.backend.store())
             .arg(&self.root)
-            .args(self.backend.store_arguments(&self.site))
+            .args(launch.arguments)
+            .envs(launch.environment)
             .arg("--control")
             .arg(self.control())
             .arg("--until-stdin-ends")

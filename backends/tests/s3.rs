@@ -526,8 +526,8 @@ fn large_files_go_in_parts_and_come_in_parts() {
     let up = spent(&a, || a.upload().unwrap());
     assert_eq!(
         up,
-        BTreeMap::from([("s3_part", 5)]),
-        "start, three parts, end"
+        BTreeMap::from([("s3_part", 5), ("s3_put", 1)]),
+        "start, three parts, end, and what tells others which parts changed"
     );
     let b = machines.mount(config(&agent, "bob"));
     let theirs = b.lookup(ROOT, b"big.md").unwrap();
@@ -544,6 +544,20 @@ fn large_files_go_in_parts_and_come_in_parts() {
         assert_eq!(read(&b, theirs.ino, 5_000_000, 10).len(), 10)
     });
     assert_eq!(hot, BTreeMap::new());
+    // A change of one part is fetched as one part.
+    a.write(&now(), ino, 9_000_000, b"changed").unwrap();
+    a.upload().unwrap();
+    b.pull().unwrap();
+    let before = b.counters()["s3_bytes_received"];
+    let again = spent(&b, || {
+        let content = read(&b, theirs.ino, 0, big.len());
+        assert_eq!(content[..9_000_000], big[..9_000_000]);
+        assert_eq!(&content[9_000_000..9_000_007], b"changed");
+        assert_eq!(content[9_000_007..], big[9_000_007..]);
+    });
+    assert_eq!(again, BTreeMap::from([("s3_get", 1)]));
+    let received = b.counters()["s3_bytes_received"] - before;
+    assert!(received <= 4 << 20, "{received} bytes");
     // A conflict of large files is met at the end of the upload.
     a.write(&now(), ino, 0, b"A").unwrap();
     b.write(&now(), theirs.ino, 0, b"B").unwrap();

@@ -25,7 +25,9 @@ use clap::Parser;
 fn main() -> ExitCode {
     let arguments = cmd::Arguments::parse();
     cmd::log_to_stderr();
-    match arguments.run() {
+    let ended = arguments.run();
+    backends::s3_service::stop_all();
+    match ended {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ctxbench: {error:#}");

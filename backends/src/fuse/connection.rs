@@ -175,9 +175,38 @@ pub fn detach(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Unmounts a mount of ours that nobody uses; its daemon finishes and ends.
+///
+/// # Errors
+/// If nothing of ours is mounted there, or it is in use.
+pub fn end(dir: &Path) -> io::Result<()> {
+    match mount_at(dir)? {
+        Some(mount) if mount.is_ours() => {}
+        Some(mount) => {
+            let message = format!("the mount there is not ctxbench's, but {}", mount.kind);
+            return Err(io::Error::other(message));
+        }
+        None => return Err(io::Error::other("nothing is mounted there")),
+    }
+    match unmount(dir, UnmountFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::PERM) => fusermount(dir, &["-u", "--"]),
+        Err(rustix::io::Errno::BUSY) => {
+            let message =
+                "it is in use: close what has files there open, or a directory of it as its own";
+            Err(io::Error::other(message))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn fusermount_detach(dir: &Path) -> io::Result<()> {
+    fusermount(dir, &["-u", "-z", "--"])
+}
+
+fn fusermount(dir: &Path, arguments: &[&str]) -> io::Result<()> {
     let output = Command::new("fusermount3")
-        .args(["-u", "-z", "--"])
+        .args(arguments)
         .arg(dir)
         .stdin(Stdio::null())
         .output()

@@ -18,6 +18,9 @@ use super::filesystem::Mounted;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a sync may take: a bucket may be far away, and much may have to go there.
+const SYNC_PATIENCE: Duration = Duration::from_secs(300);
+
 /// What can be asked of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,10 +42,13 @@ enum Answer {
 /// Asks the mount whose control socket is at `socket`.
 ///
 /// # Errors
-/// If nobody listens there, the answer takes longer than ten seconds, or the command failed.
+/// If nobody listens there, the answer takes longer than ten seconds (a sync: five minutes), or the command failed.
 pub fn ask(socket: &Path, command: Command) -> io::Result<Counters> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(match command {
+        Command::Counters => PATIENCE,
+        Command::Sync => SYNC_PATIENCE,
+    }))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     serde_json::to_writer(&mut stream, &command)?;
     stream.write_all(b"\n")?;

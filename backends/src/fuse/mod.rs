@@ -12,6 +12,7 @@ mod inodes;
 mod policy;
 mod serve;
 
+pub use connection::end;
 pub use control::{Command, ask};
 pub use counters::{Counters, Opcode, OpcodeCount};
 pub use serve::{MountError, MountOptions, Stop, check, check_device, serve};

@@ -10,7 +10,9 @@ pub enum SyncMode {
     /// The local journal: the bucket follows in the background.
     #[default]
     Local,
-    /// The bucket, at every `close` and `fsync`.
+    /// `fsync` waits for the bucket, `close` for the journal.
+    Fsync,
+    /// Both wait for the bucket.
     Close,
 }
 
@@ -256,9 +258,8 @@ mod tests {
         ]);
         let other = other.unwrap();
         assert_eq!(other.secret.0, "d=");
-        assert_eq!(
-            format!("{other:?}").contains("d="),
-            false,
+        assert!(
+            !format!("{other:?}").contains("d="),
             "a secret is never shown"
         );
         let none = from(&[("HOME", "/nonexistent")]).unwrap_err().to_string();

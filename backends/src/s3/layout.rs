@@ -5,6 +5,7 @@
 //! <prefix>ctx/<agent>/manifest.json              directories that their keys do not tell of
 //! <prefix>ctx/<agent>/index/<writer>.json        attributes of what a writer has written, for others to list by
 //! <prefix>ctx/<agent>/versions/notes/today.md/3  what a file was
+//! <prefix>ctx/<agent>/parts/big.bin/digests.json which parts of a large file a change has left alone
 //! <prefix>ctx/<agent>/audit/<writer>/….jsonl     who wrote what
 //! ```
 //!
@@ -116,7 +117,7 @@ impl Layout {
     /// The digests of the parts of a large file.
     pub(super) fn parts(&self, key: &str) -> String {
         let path = key.strip_prefix(self.files.as_str()).unwrap_or(key);
-        format!("{}parts/{path}/digests", self.about)
+        format!("{}parts/{path}/digests.json", self.about)
     }
 }
 

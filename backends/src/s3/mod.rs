@@ -6,7 +6,7 @@
 //! survives a killed daemon, and power loss once `fsync` has returned, as `sqlite` promises. The bucket follows in
 //! the background; what had not got there is brought up by the next mount of the same cache. The bucket itself is
 //! what survives the loss of this machine: once `ctxbench sync` (or a read of the attribute `user.ctx.sync`) has
-//! returned, or with [`SyncMode::Close`] `close` or `fsync`, everything before it is there.
+//! returned, or `fsync` or `close` where the [`SyncMode`] says so, everything before it is there.
 //!
 //! # Order
 //!
@@ -208,8 +208,13 @@ impl S3Store {
         self.fetch(ino, 0..u64::MAX)
     }
 
-    fn must_wait_for_bucket(&self) -> bool {
-        self.inner.config.sync == SyncMode::Close && self.inner.has_changes()
+    /// Whether a call that promises the bucket has anything to wait for.
+    fn must_wait(&self, promise: bool) -> bool {
+        promise && self.inner.has_changes()
+    }
+
+    fn fsync_promises_bucket(&self) -> bool {
+        self.inner.config.sync != SyncMode::Local
     }
 }
 
@@ -377,7 +382,7 @@ impl Store for S3Store {
 
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
         self.inner.cache.fsync(ino, data_only)?;
-        if self.must_wait_for_bucket() {
+        if self.must_wait(self.fsync_promises_bucket()) {
             self.upload()?;
         }
         Ok(())
@@ -405,7 +410,7 @@ impl Store for S3Store {
     }
 
     fn close(&self, _ino: Ino) -> Result<()> {
-        if self.must_wait_for_bucket() {
+        if self.must_wait(self.wants_close()) {
             self.upload()?;
         }
         Ok(())
@@ -418,7 +423,8 @@ impl Store for S3Store {
                 !self.inner.is_here(ino, &range)
             }
             Slow::Change => self.inner.is_stub(ino),
-            Slow::Close | Slow::Fsync => self.must_wait_for_bucket(),
+            Slow::Close => self.must_wait(self.wants_close()),
+            Slow::Fsync => self.must_wait(self.fsync_promises_bucket()),
             Slow::Xattr => true,
         }
     }

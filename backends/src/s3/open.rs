@@ -184,7 +184,10 @@ pub(super) async fn probe(
     let created = put(b"b", Expect::Absent).await;
     let no_such = "d41d8cd98f00b204e9800998ecf8427e".to_owned();
     let updated = put(b"c", Expect::Etag(no_such)).await;
-    remote.delete(&[key.clone()]).await.map_err(failed)?;
+    remote
+        .delete(std::slice::from_ref(&key))
+        .await
+        .map_err(failed)?;
     Ok(Conditions {
         are_honoured: matches!(created, Err(RemoteError::Changed(_)))
             && matches!(updated, Err(RemoteError::Changed(_))),

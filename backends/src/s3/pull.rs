@@ -8,8 +8,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
 use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object, Stub};
+use super::fetch::PART;
 use super::object::{self, Meta};
 use super::remote::{Expect, Fetched, Listed, RemoteError};
+use super::upload::Parts;
 use super::{Inner, Stubbed, layout};
 use crate::sqlite::db::Db;
 use crate::sqlite::{content, names, nodes, xattrs};
@@ -37,6 +39,13 @@ pub(super) struct Forget {
     names: Vec<(Ino, Vec<u8>)>,
 }
 
+/// A file whose content has to be fetched, but for some parts.
+struct NewStub {
+    ino: Ino,
+    stub: Stub,
+    parts: Vec<u64>,
+}
+
 /// A directory on its way from one name to another.
 struct Moved {
     dir: Ino,
@@ -52,6 +61,8 @@ struct News {
     meta: Meta,
     /// Of a symbolic link.
     target: Vec<u8>,
+    /// Parts of a large file that are here and have not changed.
+    kept: Vec<u64>,
 }
 
 impl Inner {
@@ -143,11 +154,13 @@ impl Inner {
             async move {
                 if let Some(meta) = hint {
                     let target = self.target(&listed.key, &meta).await?;
+                    let kept = self.unchanged_parts(&key, &listed.etag, &meta).await?;
                     return Ok(Some(News {
                         listed,
                         key,
                         meta,
                         target,
+                        kept,
                     }));
                 }
                 match self.remote.head(&listed.key).await {
@@ -159,11 +172,13 @@ impl Inner {
                             ..listed
                         };
                         let target = self.target(&listed.key, &meta).await?;
+                        let kept = self.unchanged_parts(&key, &listed.etag, &meta).await?;
                         Ok(Some(News {
                             listed,
                             key,
                             meta,
                             target,
+                            kept,
                         }))
                     }
                     Err(RemoteError::NotFound(_)) => Ok(None),
@@ -178,6 +193,45 @@ impl Inner {
         });
         let asked: Vec<Option<News>> = asked.buffer_unordered(PARALLEL).try_collect().await?;
         Ok(asked.into_iter().flatten().collect())
+    }
+
+    /// Which parts of a large file that is here are the same in a new version of it.
+    async fn unchanged_parts(
+        &self,
+        key: &str,
+        etag: &str,
+        meta: &Meta,
+    ) -> Result<Vec<u64>, StoreError> {
+        if meta.size <= PART {
+            return Ok(Vec::new());
+        }
+        let known = self.cache.transaction(|db| cache::object_of_key(db, key))?;
+        let Some(known) = known else {
+            return Ok(Vec::new());
+        };
+        let digests = match self.remote.get(&self.layout.parts(&self.key(key))).await {
+            Ok(fetched) => self.parse_json::<Parts>(&fetched.body),
+            Err(error) => Err(error),
+        };
+        // Without it, all of the file is fetched anew.
+        let Some(digests) = digests.ok().filter(|digests| digests.etag == etag) else {
+            return Ok(Vec::new());
+        };
+        let mut kept = Vec::new();
+        for (part, digest) in (0..).zip(&digests.sha256) {
+            let range = part * PART..(part + 1) * PART;
+            let mut bytes = Vec::new();
+            if self.is_here(known.ino, &range)
+                && self
+                    .cache
+                    .read(known.ino, range.start, PART as usize, &mut bytes)
+                    .is_ok()
+                && object::checksum(&bytes) == *digest
+            {
+                kept.push(part);
+            }
+        }
+        Ok(kept)
     }
 
     /// Where a symbolic link points: nothing for anything else.
@@ -500,7 +554,7 @@ impl Inner {
         db: &Db,
         news: &News,
         forget: &mut Forget,
-    ) -> Result<Option<(Ino, Stub)>, StoreError> {
+    ) -> Result<Option<NewStub>, StoreError> {
         let (prefix, component) = match news.key.rfind('/') {
             Some(at) => news.key.split_at(at + 1),
             None => ("", news.key.as_str()),
@@ -559,7 +613,7 @@ impl Inner {
         is_new: bool,
         news: &News,
         forget: &mut Forget,
-    ) -> Result<Option<(Ino, Stub)>, StoreError> {
+    ) -> Result<Option<NewStub>, StoreError> {
         let meta = &news.meta;
         attr.permissions = meta.permissions();
         (attr.uid, attr.gid) = (meta.uid, meta.gid);
@@ -573,7 +627,9 @@ impl Inner {
             && known.is_some_and(|known| known.ino == attr.ino && known.etag == news.listed.etag)
             && attr.size == meta.size;
         if is_file && !has_content {
-            content::truncate(db, &mut attr, 0)?;
+            if news.kept.is_empty() {
+                content::truncate(db, &mut attr, 0)?;
+            }
             content::truncate(db, &mut attr, meta.size)?;
         }
         nodes::update(db, &attr)?;
@@ -611,7 +667,14 @@ impl Inner {
             meta: meta.clone(),
         };
         cache::put_stub(db, attr.ino, &stub)?;
-        Ok(Some((attr.ino, stub)))
+        for part in &news.kept {
+            cache::put_part(db, attr.ino, *part)?;
+        }
+        Ok(Some(NewStub {
+            ino: attr.ino,
+            stub,
+            parts: news.kept.clone(),
+        }))
     }
 
     /// Takes away what others have deleted, unless it has changed here; the directory that it was in.
@@ -743,6 +806,7 @@ impl Inner {
                 key: put.key.clone(),
                 meta: meta.clone(),
                 target: target.clone(),
+                kept: Vec::new(),
             };
             cache::applying(db, |db| {
                 db.execute(
@@ -776,13 +840,13 @@ impl Inner {
         Ok(())
     }
 
-    fn add_stubs(&self, stubs: Vec<(Ino, Stub)>) {
+    fn add_stubs(&self, stubs: Vec<NewStub>) {
         if stubs.is_empty() {
             return;
         }
         let mut all = self.stubs_mut();
-        for (ino, stub) in stubs {
-            all.insert(ino, Arc::new(Stubbed::new(stub, Vec::new())));
+        for NewStub { ino, stub, parts } in stubs {
+            all.insert(ino, Arc::new(Stubbed::new(stub, parts)));
         }
     }
 
@@ -814,6 +878,7 @@ impl Inner {
             key: stub.key.clone(),
             meta,
             target: Vec::new(),
+            kept: Vec::new(),
         };
         let mut forget = Forget::default();
         let mut stubs = Vec::new();

@@ -159,12 +159,6 @@ pub(super) fn sealed_length(plain: u64) -> u64 {
     PREFIX + plain + plain.div_ceil(SEGMENT).max(1) * TAG
 }
 
-/// How many bytes are sealed in an object of so many.
-pub(super) fn plain_length(sealed: u64) -> u64 {
-    let body = sealed.saturating_sub(PREFIX);
-    body.saturating_sub(body.div_ceil(SEGMENT + TAG) * TAG)
-}
-
 /// The range of an object that holds the segments of a range of content, and the first of these segments.
 pub(super) fn segments(start: u64, end: u64) -> (std::ops::Range<u64>, u64) {
     let (first, last) = (start / SEGMENT, end.div_ceil(SEGMENT));
@@ -187,7 +181,6 @@ mod tests {
             let plain = bytes(length);
             let mut object = seal.seal(&plain).unwrap();
             assert_eq!(object.len() as u64, sealed_length(length as u64));
-            assert_eq!(plain_length(object.len() as u64), length as u64);
             assert_eq!(seal.open(&object).unwrap(), plain);
             assert_eq!(Seal::new(&[2; 32]).open(&object), Err(NotOurs));
             if length > 65_536 {

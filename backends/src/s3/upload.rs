@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Inner;
 use super::cache::{self, Entry, Manifest, Object};
 use super::config::ConflictPolicy;
+use super::fetch;
 use super::layout;
 use super::object::{self, Meta};
 use super::plan::{self, Body, Plan, Put};
@@ -30,6 +32,15 @@ const PARALLEL_PARTS: usize = 4;
 
 /// How often the manifest is tried again when others write it, too.
 const MANIFEST_ATTEMPTS: u32 = 8;
+
+/// What others can tell by which parts of a large file a change has left alone.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parts {
+    pub(super) etag: String,
+    /// Of each part of the content, in hexadecimal.
+    pub(super) sha256: Vec<String>,
+}
 
 /// What became of a put.
 enum Done {
@@ -240,7 +251,7 @@ impl Inner {
         let sha256 = match &put.body {
             Body::Bytes(bytes) => object::checksum(bytes),
             Body::File => match self.checksum_of_file(put) {
-                Some(sha256) => sha256,
+                Some((sha256, _)) => sha256,
                 None => return Ok(None),
             },
             Body::Copy(object) => object.meta.sha256.clone(),
@@ -341,15 +352,19 @@ impl Inner {
         (is_same && bytes.len() == size).then_some(bytes)
     }
 
-    fn checksum_of_file(&self, put: &Put) -> Option<String> {
+    /// The checksums of a file, and of each of the parts that others fetch it in.
+    fn checksum_of_file(&self, put: &Put) -> Option<(String, Vec<String>)> {
         let mut hash = Sha256::new();
+        let mut parts = Vec::new();
         let mut at = 0;
         while at < put.attr.size {
-            let size = PART.min(put.attr.size - at);
-            hash.update(self.piece(put, at, size as usize)?);
+            let size = fetch::PART.min(put.attr.size - at);
+            let piece = self.piece(put, at, size as usize)?;
+            hash.update(&piece);
+            parts.push(object::checksum(&piece));
             at += size;
         }
-        Some(object::hex(&hash.finalize()))
+        Some((object::hex(&hash.finalize()), parts))
     }
 
     /// A file that the plan did not read: in one request, or in parts.
@@ -365,7 +380,7 @@ impl Inner {
             self.fetch_all(put.attr.ino).await?;
         }
         // The checksum stands before the content: the file is read twice rather than held.
-        let Some(sha256) = self.checksum_of_file(put) else {
+        let Some((sha256, digests)) = self.checksum_of_file(put) else {
             return Ok(Done::Later);
         };
         let (header, meta) = self.describe(put, version, sha256);
@@ -401,7 +416,18 @@ impl Inner {
             Err(error) => Err(error),
         };
         match etag {
-            Ok(etag) => Ok(Done::Written { etag, meta }),
+            Ok(etag) => {
+                let parts = Parts {
+                    etag: etag.clone(),
+                    sha256: digests,
+                };
+                let at = self.layout.parts(key);
+                // Without it, others fetch all of the file anew.
+                if let Err(error) = self.put_json(&at, &parts, &Expect::Anything).await {
+                    tracing::debug!(key, %error, "the digests of its parts");
+                }
+                Ok(Done::Written { etag, meta })
+            }
             Err(error) => {
                 self.abort(key, &upload).await;
                 Err(error)
@@ -563,7 +589,7 @@ impl Inner {
     }
 
     /// Puts something of ours that is no file.
-    pub(super) async fn put_json<T: serde::Serialize>(
+    pub(super) async fn put_json<T: Serialize>(
         &self,
         key: &str,
         value: &T,
@@ -579,7 +605,7 @@ impl Inner {
             .await
     }
 
-    pub(super) fn parse_json<T: for<'a> serde::Deserialize<'a>>(
+    pub(super) fn parse_json<T: for<'a> Deserialize<'a>>(
         &self,
         body: &[u8],
     ) -> Result<T, RemoteError> {

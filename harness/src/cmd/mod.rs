@@ -1,5 +1,6 @@
 //! The command line: one file a verb.
 
+mod attribute;
 mod calibrate;
 mod check_store;
 mod claims;
@@ -12,8 +13,12 @@ mod load_worker;
 mod mount;
 mod report;
 mod run;
+mod s3;
 mod serve;
+mod sync;
 mod trace;
+mod unmount;
+mod versions;
 mod with_parent;
 
 use std::process::ExitCode;
@@ -47,6 +52,9 @@ enum Verb {
     Load(load::Load),
     #[command(hide = true)]
     LoadWorker(load_worker::LoadWorker),
+    Sync(sync::Sync),
+    Unmount(unmount::Unmount),
+    Versions(versions::Versions),
     CheckStore(check_store::CheckStore),
     Trace(trace::TraceVerb),
 }
@@ -68,6 +76,9 @@ impl Arguments {
             Verb::Conform(conform) => conform.run(),
             Verb::Load(load) => load.run(),
             Verb::LoadWorker(worker) => worker.run(),
+            Verb::Sync(sync) => sync.run(),
+            Verb::Unmount(unmount) => unmount.run(),
+            Verb::Versions(versions) => versions.run(),
             Verb::CheckStore(check) => check.run(),
             Verb::Trace(trace) => trace.run(),
         }

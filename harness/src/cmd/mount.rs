@@ -12,9 +12,12 @@ use backends::cpu;
 use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
+use backends::s3::S3Store;
 use backends::sqlite::SqliteStore;
 use backends::store::{Caller, Store, Timestamp};
 use clap::{Args, ValueEnum};
+
+use super::s3::{Behaviour, Bucket};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -26,7 +29,8 @@ use signal_hook::iterator::Signals;
 #[command(after_help = "Examples:
   mkdir ctx && ctxbench mount sqlite ctx          # files in ctx.db
   ctxbench mount sqlite --db notes.db ~/notes
-  ctxbench mount memory /tmp/scratch              # gone when it ends")]
+  ctxbench mount memory /tmp/scratch              # gone when it ends
+  ctxbench mount s3 --endpoint http://127.0.0.1:9000 --agent-id alice ~/memory")]
 pub struct Mount {
     /// What holds the files.
     #[arg(value_enum)]
@@ -36,6 +40,10 @@ pub struct Mount {
     /// The database file of `sqlite`; created where missing [default: DIR.db].
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
+    #[command(flatten)]
+    bucket: Bucket,
+    #[command(flatten)]
+    behaviour: Behaviour,
     /// Let other users in, as far as file permissions let them. Needs root, or `user_allow_other`
     /// in /etc/fuse.conf.
     #[arg(long)]
@@ -61,6 +69,8 @@ pub struct Mount {
 enum Mountable {
     /// One SQLite file.
     Sqlite,
+    /// A bucket on an S3 server, with a local cache.
+    S3,
     /// The memory of this process.
     Memory,
     /// Nothing: fixed names and bytes, to see what FUSE itself costs.
@@ -71,6 +81,9 @@ impl Mount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.db.is_some() && self.backend != Mountable::Sqlite {
             bail!("--db is for the sqlite backend only");
+        }
+        if self.bucket.endpoint.is_some() && self.backend != Mountable::S3 {
+            bail!("--endpoint is for the s3 backend only");
         }
         // Before anything is created: a database that can never be mounted helps nobody.
         check(&self.dir)?;
@@ -119,8 +132,15 @@ impl Mount {
         Ok(match self.backend {
             Mountable::Null => (Arc::new(NullStore::new(&owner)), "null".to_owned()),
             Mountable::Memory => (Arc::new(MemoryStore::new(&owner)), "memory".to_owned()),
+            Mountable::S3 => {
+                let config = self.bucket.config(Some(&self.behaviour))?;
+                let cache = self.behaviour.cache.clone();
+                let cache = cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"));
+                let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
+                (Arc::new(S3Store::open(config, &cache, &owner)?), source)
+            }
             Mountable::Sqlite => {
-                let db = self.db.clone().unwrap_or_else(|| beside(&self.dir));
+                let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
                 let source = db.display().to_string();
                 (Arc::new(SqliteStore::open(&db, &owner)?), source)
             }
@@ -129,10 +149,10 @@ impl Mount {
 }
 
 /// `DIR.db` for `DIR`.
-fn beside(dir: &Path) -> PathBuf {
+fn beside(dir: &Path, suffix: &str) -> PathBuf {
     let dir: PathBuf = dir.components().collect();
     let mut db = OsString::from(dir);
-    db.push(".db");
+    db.push(suffix);
     db.into()
 }
 

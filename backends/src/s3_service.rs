@@ -1,0 +1,199 @@
+//! The S3 servers that the workspaces of one process share: started when first needed, ended by [`stop_all`].
+//!
+//! Each is a `ctxbench serve-s3` of its own, which ends with this process, however that ends.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use servers::{Announcement, ServerKind};
+
+use crate::backend::Unavailable;
+
+/// The variable that names a server to be used instead of one of our own.
+pub const ENDPOINT: &str = "CTXBENCH_S3_ENDPOINT";
+
+/// The variable that makes a missing MinIO an error.
+const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
+
+/// How long a server may take to end before it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which server: one that we start, or one that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wanted {
+    /// One of our own.
+    Started(ServerKind),
+    /// The one at [`ENDPOINT`].
+    Given,
+}
+
+impl Wanted {
+    /// The server there is: the given one, MinIO where it is installed, else the embedded one.
+    pub(crate) fn default_here() -> Self {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        if is_set(ENDPOINT) {
+            Self::Given
+        } else if ServerKind::Minio.find().is_ok() || is_set(REQUIRE_MINIO) {
+            Self::Started(ServerKind::Minio)
+        } else {
+            Self::Started(ServerKind::Embedded)
+        }
+    }
+
+    /// Its name, as part of a backend's.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Started(kind) => kind.name(),
+            Self::Given => "given",
+        }
+    }
+
+    /// The server of that name.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let given = Some(Self::Given).filter(|_| name == "given");
+        let all = ServerKind::ALL.into_iter();
+        let started = all.map(Self::Started).find(|wanted| wanted.name() == name);
+        given.or(started)
+    }
+
+    /// What it is called wherever a person reads it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Started(kind) => kind.label(),
+            Self::Given => "the S3 server at $CTXBENCH_S3_ENDPOINT",
+        }
+    }
+
+    /// Its version.
+    pub(crate) fn version(self) -> Result<String, Unavailable> {
+        let Self::Started(kind) = self else {
+            let endpoint = std::env::var(ENDPOINT).unwrap_or_default();
+            return Ok(endpoint);
+        };
+        let found = kind.find().map_err(|missing| Unavailable {
+            reason: format!("{kind} is not installed: {}", missing.reason),
+            fix: missing.fix,
+        })?;
+        found.version().map_err(|error| Unavailable {
+            reason: format!("{kind} does not say its version: {error}"),
+            fix: "install it anew".to_owned(),
+        })
+    }
+}
+
+/// What a workspace needs to know of a server.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) endpoint: String,
+    pub(crate) region: String,
+    pub(crate) bucket: String,
+    /// Access key and secret, where the environment has none.
+    pub(crate) keys: Option<(String, String)>,
+}
+
+struct Service {
+    address: Address,
+    process: Option<Process>,
+}
+
+struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+static SERVICES: Mutex<BTreeMap<(Wanted, u32), Service>> = Mutex::new(BTreeMap::new());
+
+fn services() -> MutexGuard<'static, BTreeMap<(Wanted, u32), Service>> {
+    SERVICES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The address of a server with a round-trip time of so many milliseconds added; started if it is not running.
+pub(crate) fn address(program: &Path, wanted: Wanted, rtt_ms: u32) -> io::Result<Address> {
+    let mut services = services();
+    if let Some(service) = services.get(&(wanted, rtt_ms)) {
+        return Ok(service.address.clone());
+    }
+    let service = match wanted {
+        Wanted::Given => given(rtt_ms)?,
+        Wanted::Started(kind) => start(program, kind, rtt_ms)?,
+    };
+    let address = service.address.clone();
+    services.insert((wanted, rtt_ms), service);
+    Ok(address)
+}
+
+fn given(rtt_ms: u32) -> io::Result<Service> {
+    if rtt_ms > 0 {
+        let message = "a round-trip time can be added to a server that ctxbench starts only";
+        return Err(io::Error::other(message));
+    }
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let address = Address {
+        endpoint: variable(ENDPOINT).unwrap_or_default(),
+        region: variable("AWS_REGION").unwrap_or_else(|| "us-east-1".to_owned()),
+        bucket: variable("CTXBENCH_S3_BUCKET").unwrap_or_else(|| "ctxbench".to_owned()),
+        keys: None,
+    };
+    Ok(Service {
+        address,
+        process: None,
+    })
+}
+
+fn start(program: &Path, kind: ServerKind, rtt_ms: u32) -> io::Result<Service> {
+    let mut child = Command::new(program)
+        .args(["serve-s3", "--until-stdin-ends", "--server", kind.name()])
+        .args(["--rtt", &rtt_ms.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdin = child.stdin.take();
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        // It gives up by itself when the server does not come up.
+        BufReader::new(stdout).read_line(&mut line)?;
+    }
+    let process = Process { child, stdin };
+    match serde_json::from_str::<Announcement>(&line) {
+        Ok(said) => Ok(Service {
+            address: Address {
+                endpoint: said.endpoint,
+                region: said.region,
+                bucket: said.bucket,
+                keys: Some((said.access_key, said.secret_key)),
+            },
+            process: Some(process),
+        }),
+        Err(_) => {
+            end(process);
+            Err(io::Error::other(format!("{kind} did not start")))
+        }
+    }
+}
+
+fn end(mut process: Process) {
+    drop(process.stdin.take());
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if !matches!(process.child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    tracing::warn!("an S3 server did not end by itself: killing it");
+    // An error means that it has ended.
+    let _ = process.child.kill();
+    let _ = process.child.wait();
+}
+
+/// Ends every server that was started, and waits for that.
+pub fn stop_all() {
+    let all = std::mem::take(&mut *services());
+    for process in all.into_values().filter_map(|service| service.process) {
+        end(process);
+    }
+}

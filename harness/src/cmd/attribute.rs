@@ -1,0 +1,19 @@
+//! Extended attributes of files in a mount, which are how a verb talks to it.
+
+use std::path::Path;
+
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
+
+/// The value of an attribute, as text.
+pub fn get(path: &Path, name: &str) -> Result<String, Errno> {
+    let mut value = vec![0; 65_536];
+    let length = getxattr(path, name, &mut value)?;
+    value.truncate(length);
+    Ok(String::from_utf8_lossy(&value).into_owned())
+}
+
+/// Sets an attribute.
+pub fn set(path: &Path, name: &str, value: &str) -> Result<(), Errno> {
+    setxattr(path, name, value.as_bytes(), XattrFlags::empty())
+}

@@ -1,0 +1,28 @@
+//! `ctxbench unmount`: ends a mount of ours from elsewhere.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use backends::fuse::end;
+use clap::Args;
+
+use super::attribute;
+
+/// End a mount: its daemon brings up what is left and exits.
+#[derive(Debug, Args)]
+pub struct Unmount {
+    /// The mounted directory.
+    dir: PathBuf,
+}
+
+impl Unmount {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let at = self.dir.display();
+        // What cannot be brought up now is kept, and goes up with the next mount: the mount's log says so.
+        let _ = attribute::get(&self.dir, "user.ctx.sync");
+        end(&self.dir).with_context(|| format!("unmounting {at}"))?;
+        println!("{at} is unmounted");
+        Ok(ExitCode::SUCCESS)
+    }
+}
