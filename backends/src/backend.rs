@@ -243,7 +243,10 @@ pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
     if let Some(mount) = S3Mount::of_name(name) {
         return Ok(Box::new(Mounted::S3(mount)));
     }
-    let mut all = registry().into_iter().chain(peers());
+    if let Some(external) = external::named(name) {
+        return Ok(Box::new(external));
+    }
+    let mut all = registry().into_iter();
     all.find(|backend| backend.describe().name == name)
         .ok_or_else(|| {
             let known = registry().into_iter().chain(peers());

@@ -6,13 +6,10 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-
-use sha2::{Digest, Sha256};
 
 use crate::backend::{
     Backend, Capabilities, Description, Lifeline, Need, Receipt, Site, Unavailable, Workspace,
@@ -113,9 +110,6 @@ impl Mounted {
             },
             Mounted::S3(mount) => {
                 let address = s3_service::address(&site.program, mount.server, mount.rtt_ms)?;
-                // The same place for the same site: a workspace finds what an earlier one left there.
-                let place = Sha256::digest(site.dir.as_os_str().as_bytes());
-                let place: String = place.iter().take(8).map(|b| format!("{b:02x}")).collect();
                 let mut arguments: Vec<OsString> = vec![
                     "--endpoint".into(),
                     address.endpoint.into(),
@@ -124,7 +118,7 @@ impl Mounted {
                     "--bucket".into(),
                     address.bucket.into(),
                     "--prefix".into(),
-                    format!("ctxbench-blocks/{place}/").into(),
+                    format!("{}/", s3_service::place(&site.dir)).into(),
                     "--agent-id".into(),
                     "agent".into(),
                     "--cache".into(),

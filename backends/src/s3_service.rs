@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use servers::{Announcement, ServerKind};
+use sha2::{Digest, Sha256};
 
 use crate::backend::Unavailable;
 
@@ -24,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which server: one that we start, or one that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// One of our own.
     Started(ServerKind),
     /// The one at [`ENDPOINT`].
@@ -33,7 +35,7 @@ pub(crate) enum Wanted {
 
 impl Wanted {
     /// The server there is: the given one, MinIO where it is installed, else the embedded one.
-    pub(crate) fn default_here() -> Self {
+    pub fn default_here() -> Self {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if is_set(ENDPOINT) {
             Self::Given
@@ -45,7 +47,7 @@ impl Wanted {
     }
 
     /// Its name, as part of a backend's.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Started(kind) => kind.name(),
             Self::Given => "given",
@@ -53,7 +55,7 @@ impl Wanted {
     }
 
     /// The server of that name.
-    pub(crate) fn of_name(name: &str) -> Option<Self> {
+    pub fn of_name(name: &str) -> Option<Self> {
         let given = Some(Self::Given).filter(|_| name == "given");
         let all = ServerKind::ALL.into_iter();
         let started = all.map(Self::Started).find(|wanted| wanted.name() == name);
@@ -61,7 +63,7 @@ impl Wanted {
     }
 
     /// What it is called wherever a person reads it.
-    pub(crate) fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Started(kind) => kind.label(),
             Self::Given => "the S3 server at $CTXBENCH_S3_ENDPOINT",
@@ -69,7 +71,10 @@ impl Wanted {
     }
 
     /// Its version.
-    pub(crate) fn version(self) -> Result<String, Unavailable> {
+    ///
+    /// # Errors
+    /// If it is not installed.
+    pub fn version(self) -> Result<String, Unavailable> {
         let Self::Started(kind) = self else {
             let endpoint = std::env::var(ENDPOINT).unwrap_or_default();
             return Ok(endpoint);
@@ -87,12 +92,41 @@ impl Wanted {
 
 /// What a workspace needs to know of a server.
 #[derive(Clone)]
-pub(crate) struct Address {
-    pub(crate) endpoint: String,
-    pub(crate) region: String,
-    pub(crate) bucket: String,
+pub struct Address {
+    /// As in `http://127.0.0.1:9000`.
+    pub endpoint: String,
+    /// What requests are signed for.
+    pub region: String,
+    /// A bucket that is there.
+    pub bucket: String,
     /// Access key and secret, where the environment has none.
-    pub(crate) keys: Option<(String, String)>,
+    pub keys: Option<(String, String)>,
+}
+
+impl Address {
+    /// Access key and secret, from the environment where they are not ours.
+    pub(crate) fn credentials(&self) -> io::Result<(String, String)> {
+        if let Some(keys) = &self.keys {
+            return Ok(keys.clone());
+        }
+        let key = |name: &str| {
+            let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+            value.ok_or_else(|| {
+                io::Error::other(format!(
+                    "{name} is not set\n  fix: set it to what the server at ${ENDPOINT} takes"
+                ))
+            })
+        };
+        Ok((key("AWS_ACCESS_KEY_ID")?, key("AWS_SECRET_ACCESS_KEY")?))
+    }
+}
+
+/// The place in the bucket for a workspace at `site`, without a slash at its end: the same for the same site, so that
+/// it finds what an earlier one left there.
+pub(crate) fn place(site: &Path) -> String {
+    let digest = Sha256::digest(site.as_os_str().as_bytes());
+    let place: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();
+    format!("ctxbench-blocks/{place}")
 }
 
 struct Service {
@@ -112,7 +146,11 @@ fn services() -> MutexGuard<'static, BTreeMap<(Wanted, u32), Service>> {
 }
 
 /// The address of a server with a round-trip time of so many milliseconds added; started if it is not running.
-pub(crate) fn address(program: &Path, wanted: Wanted, rtt_ms: u32) -> io::Result<Address> {
+/// `program` is `ctxbench`.
+///
+/// # Errors
+/// If it does not start, or time is to be added to a server that is not ours.
+pub fn address(program: &Path, wanted: Wanted, rtt_ms: u32) -> io::Result<Address> {
     let mut services = services();
     if let Some(service) = services.get(&(wanted, rtt_ms)) {
         return Ok(service.address.clone());

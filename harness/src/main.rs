@@ -5,6 +5,7 @@ mod clock;
 mod cmd;
 mod environment;
 mod fusectl;
+mod host;
 mod interrupt;
 mod lab;
 mod plan;

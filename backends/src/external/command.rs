@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::TcpListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,84 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::variables::Variables;
+
 /// How often a program that should end is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-
-/// Environment variables that definitions may name, as `{lower_case}` without the prefix. Their values
-/// are passed to programs, and never printed.
-const FROM_ENVIRONMENT: &[&str] = &[
-    "CTXBENCH_DIRECTORY",
-    "CTXBENCH_S3_ENDPOINT",
-    "CTXBENCH_S3_BUCKET",
-    "CTXBENCH_S3_REGION",
-];
-
-/// What `{name}` stands for in a definition.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Variables(BTreeMap<&'static str, String>);
-
-impl Variables {
-    /// Those that the environment gives.
-    pub(super) fn of_the_environment() -> Self {
-        let given = FROM_ENVIRONMENT.iter().filter_map(|name| {
-            let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
-            Some((short(name), value))
-        });
-        Self(given.collect())
-    }
-
-    /// Those of a workspace, too: `{site}`, `{mount}`, `{data}`, `{id}` (a name of its own) and `{port}` (free a moment ago).
-    pub(super) fn of_site(site: &Path, mount: &Path, data: &Path) -> io::Result<Self> {
-        let mut variables = Self::of_the_environment();
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        // Distinct for each site, and the same when it is mounted again.
-        let id: String = text(site)
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .collect();
-        let id = id[id.len().saturating_sub(40)..].to_lowercase();
-        for (name, value) in [
-            ("site", text(site)),
-            ("mount", text(mount)),
-            ("data", text(data)),
-            ("id", id),
-            ("port", port.to_string()),
-        ] {
-            variables.0.insert(name, value);
-        }
-        Ok(variables)
-    }
-
-    /// `text` with every `{name}` replaced; a definition that names others is refused when it is read.
-    pub(super) fn fill(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (name, value)| {
-            text.replace(&format!("{{{name}}}"), value)
-        })
-    }
-}
-
-fn short(name: &str) -> &'static str {
-    match name {
-        "CTXBENCH_DIRECTORY" => "directory",
-        "CTXBENCH_S3_ENDPOINT" => "s3_endpoint",
-        "CTXBENCH_S3_BUCKET" => "s3_bucket",
-        _ => "s3_region",
-    }
-}
-
-/// Every name that may stand in braces.
-pub(super) const NAMES: &[&str] = &[
-    "site",
-    "mount",
-    "data",
-    "id",
-    "port",
-    "directory",
-    "s3_endpoint",
-    "s3_bucket",
-    "s3_region",
-];
 
 /// A program that stays.
 #[derive(Debug)]
@@ -141,13 +66,27 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-fn command(arguments: &[String], variables: &Variables) -> io::Result<Command> {
+/// What every program of a workspace is started with.
+#[derive(Clone, Default)]
+pub(super) struct Surroundings {
+    pub(super) variables: Variables,
+    /// Added to the environment; values are still to be filled in.
+    pub(super) environment: BTreeMap<String, String>,
+}
+
+fn command(arguments: &[String], around: &Surroundings) -> io::Result<Command> {
+    let variables = &around.variables;
     let mut filled = arguments.iter().map(|argument| variables.fill(argument));
     let program = filled
         .next()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an empty command"))?;
     let mut command = Command::new(program);
-    command.args(filled).stdin(Stdio::null()).process_group(0);
+    let environment = around.environment.iter();
+    command
+        .args(filled)
+        .envs(environment.map(|(name, value)| (name, variables.fill(value))))
+        .stdin(Stdio::null())
+        .process_group(0);
     Ok(command)
 }
 
@@ -159,11 +98,11 @@ fn not_started(arguments: &[String], error: &io::Error) -> io::Error {
 /// Starts a program that stays; what it says goes to `log`.
 pub(super) fn start(
     arguments: &[String],
-    variables: &Variables,
+    around: &Surroundings,
     log: &Path,
 ) -> io::Result<Running> {
     let log = File::options().create(true).append(true).open(log)?;
-    let process = command(arguments, variables)?
+    let process = command(arguments, around)?
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()
@@ -177,7 +116,7 @@ pub(super) fn start(
 /// If it cannot be started, fails, or takes longer than `patience`.
 pub(super) fn run(
     arguments: &[String],
-    variables: &Variables,
+    around: &Surroundings,
     log: Option<&Path>,
     patience: Duration,
 ) -> io::Result<String> {
@@ -187,7 +126,7 @@ pub(super) fn run(
         Some(log) => File::options().create(true).append(true).open(log)?.into(),
         None => Stdio::null(),
     };
-    let process = command(arguments, variables)?
+    let process = command(arguments, around)?
         .stdout(said.try_clone()?)
         .stderr(complaints)
         .spawn()
@@ -222,19 +161,6 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_filled_in_and_others_are_left() {
-        let dir = Path::new("/tmp/a");
-        let variables = Variables::of_site(dir, &dir.join("mnt"), &dir.join("data")).unwrap();
-        assert_eq!(
-            variables.fill("{mount}:{data}/x {other}"),
-            "/tmp/a/mnt:/tmp/a/data/x {other}"
-        );
-        assert_eq!(variables.fill("{id}"), "tmpa");
-        let port: u16 = variables.fill("{port}").parse().unwrap();
-        assert!(port > 0);
-    }
-
-    #[test]
     fn a_program_that_hangs_is_ended_with_all_it_has_started() {
         let started = Instant::now();
         let hang = [
@@ -244,7 +170,7 @@ mod tests {
         ];
         let error = run(
             &hang,
-            &Variables::default(),
+            &Surroundings::default(),
             None,
             Duration::from_millis(200),
         )
@@ -255,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_goes_wrong_is_said() {
-        let none = Variables::default();
+        let none = Surroundings::default();
         let patience = Duration::from_secs(20);
         assert_eq!(
             run(&words("echo a b"), &none, None, patience).unwrap(),

@@ -1,20 +1,23 @@
 //! What a TOML file says about a backend of others.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 
-use super::command::NAMES;
+use super::server::{IN_NAME, Server};
+use super::variables::{DIRECTORY, OF_SERVER, OF_SITE, SECRET, named};
 use crate::backend::Unavailable;
 
 /// A backend without code. Commands are argument lists, never given to a shell; `{name}` in them is a
-/// variable: `site`, `mount`, `data`, `id`, `port`, and from the environment `directory`
-/// (`CTXBENCH_DIRECTORY`), `s3_endpoint`, `s3_bucket`, `s3_region` (`CTXBENCH_S3_…`).
+/// variable: `site`, `mount`, `data`, `id`, `port`, `port_2` to `port_6`, `directory` (`CTXBENCH_DIRECTORY`),
+/// and those of the S3 server, which is started if one of them is used: `s3_server`, `s3_endpoint`,
+/// `s3_bucket`, `s3_region`, `s3_prefix`; in the environment and in files, `s3_access_key` and `s3_secret_key`, too.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// Its name on the command line and in results.
+    /// Its name on the command line and in results; ends with `-{s3_server}` if it uses the S3 server.
     pub name: String,
     /// What it is, in one sentence.
     pub summary: String,
@@ -29,6 +32,15 @@ pub struct Definition {
     pub need: Vec<Requirement>,
     /// Prints its version.
     pub version: Vec<String>,
+    /// Added to the environment of every command but `version`.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Files that only their owner can read, written before anything is run.
+    #[serde(default)]
+    pub file: Vec<PrivateFile>,
+    /// Programs that run for as long as the workspace does: started before `setup`, killed after `teardown`.
+    #[serde(default)]
+    pub services: Vec<Vec<String>>,
     /// Run once, in order, before the first mount of a workspace.
     #[serde(default)]
     pub setup: Vec<Vec<String>>,
@@ -45,12 +57,25 @@ pub struct Definition {
     /// Empties its own caches; the kernel's are emptied in any case.
     #[serde(default)]
     pub drop_caches: Vec<String>,
+    /// Prints what its daemon has counted since it started, a name and a number per line.
+    #[serde(default)]
+    pub counters: Vec<String>,
     /// Unmounts; unless given, the mount is detached.
     #[serde(default)]
     pub unmount: Vec<String>,
     /// Run in order when the workspace is done with.
     #[serde(default)]
     pub teardown: Vec<Vec<String>>,
+}
+
+/// A file for a workspace, as for a password.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrivateFile {
+    /// Where; below `{site}` or `{data}`.
+    pub path: String,
+    /// What is in it.
+    pub content: String,
 }
 
 /// Something that must be on the machine.
@@ -73,47 +98,113 @@ impl Definition {
     }
 
     fn check(&self, file: &Path) -> Result<(), InputError> {
-        let is_name = !self.name.is_empty()
-            && self
-                .name
+        let wrong = |message: String| Err(InputError::whole(file, message));
+        let stem = self.stem();
+        let is_name = !stem.is_empty()
+            && stem
                 .bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
         if !is_name {
-            let message = format!(
-                "field `name`: {:?} is not made of lower-case letters, digits and `-`",
+            return wrong(format!(
+                "field `name`: {:?} is not made of lower-case letters, digits and `-`, and `{IN_NAME}` at its end",
                 self.name
-            );
-            return Err(InputError::whole(file, message));
+            ));
         }
         for (field, command) in [("version", &self.version), ("mount", &self.mount)] {
             if command.is_empty() {
-                let message = format!("field `{field}`: an empty command");
-                return Err(InputError::whole(file, message));
+                return wrong(format!("field `{field}`: an empty command"));
             }
         }
-        let commands = [
-            &self.version,
+        let of_environment = [DIRECTORY];
+        let in_commands = [&of_environment, OF_SITE, OF_SERVER].concat();
+        let anywhere = [in_commands.as_slice(), SECRET].concat();
+        for (texts, known) in [
+            (self.version.iter().collect(), of_environment.as_slice()),
+            (self.commands(), &in_commands),
+            (self.private_texts(), &anywhere),
+        ] {
+            for text in texts {
+                let Some(unknown) = named(text).find(|name| !known.contains(name)) else {
+                    continue;
+                };
+                return wrong(if SECRET.contains(&unknown) {
+                    format!(
+                        "{text:?}: everybody on the machine can see the arguments of a command: give `{unknown}` to it by [environment] or a [[file]]"
+                    )
+                } else {
+                    let known = known.join(", ");
+                    format!("{text:?}: there is no variable `{unknown}`; known are {known}")
+                });
+            }
+        }
+        for file in &self.file {
+            let is_own = file.path.starts_with("{site}/") || file.path.starts_with("{data}/");
+            if !is_own || file.path.split('/').any(|part| part == "..") {
+                return wrong(format!("file {:?}: not below {{site}} or {{data}}", file.path));
+            }
+        }
+        let mut texts = self.commands().into_iter().chain(self.private_texts());
+        let uses_server =
+            texts.any(|text| named(text).any(|name| name.starts_with("s3_")));
+        match (uses_server, self.name.ends_with(IN_NAME)) {
+            (true, false) => wrong(format!(
+                "field `name`: {:?} does not end with `{IN_NAME}`, but the S3 server is used: a figure is nothing without the server's name",
+                self.name
+            )),
+            (false, true) => wrong(format!(
+                "field `name`: {:?} names the S3 server, but nothing uses it",
+                self.name
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The arguments of all commands but `version`.
+    fn commands(&self) -> Vec<&String> {
+        let single = [
             &self.mount,
             &self.ready,
             &self.drop_caches,
+            &self.counters,
             &self.unmount,
         ];
-        let arguments = commands
-            .into_iter()
-            .chain(&self.setup)
-            .chain(&self.teardown)
-            .flatten()
-            .chain(&self.root);
-        for argument in arguments {
-            if let Some(unknown) = unknown_variable(argument) {
-                let message = format!(
-                    "{argument:?}: there is no variable `{unknown}`; known are {}",
-                    NAMES.join(", ")
-                );
-                return Err(InputError::whole(file, message));
-            }
+        let several = [&self.services, &self.setup, &self.teardown];
+        let several = several.into_iter().flatten();
+        let arguments = single.into_iter().chain(several).flatten();
+        arguments.chain(&self.root).collect()
+    }
+
+    /// What only the workspace's own programs get to see.
+    fn private_texts(&self) -> Vec<&String> {
+        let files = self.file.iter();
+        let files = files.flat_map(|file| [&file.path, &file.content]);
+        self.environment.values().chain(files).collect()
+    }
+
+    /// Its name without that of the server.
+    fn stem(&self) -> &str {
+        self.name.strip_suffix(IN_NAME).unwrap_or(&self.name)
+    }
+
+    /// Its name with that of the server.
+    pub(super) fn name_with(&self, server: Option<Server>) -> String {
+        let server = server.map_or(String::new(), Server::suffix);
+        format!("{}{server}", self.stem())
+    }
+
+    /// The server that it uses unless its name says another.
+    pub(super) fn default_server(&self) -> Option<Server> {
+        self.name.ends_with(IN_NAME).then(Server::default_here)
+    }
+
+    /// Whether `name` means this one, and with which server.
+    pub(super) fn answers_to(&self, name: &str) -> Option<Option<Server>> {
+        let suffix = name.strip_prefix(self.stem())?;
+        if self.name.ends_with(IN_NAME) {
+            Some(Some(Server::of_suffix(suffix)?))
+        } else {
+            suffix.is_empty().then_some(None)
         }
-        Ok(())
     }
 
     /// How to get what it needs.
@@ -148,15 +239,6 @@ fn is_on_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// The first `{word}` in a text that is no variable.
-fn unknown_variable(text: &str) -> Option<&str> {
-    let parts = text.split('{').skip(1);
-    parts
-        .filter_map(|part| part.split_once('}'))
-        .map(|(name, _)| name)
-        .find(|name| !NAMES.contains(name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,13 +265,43 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert_eq!(whole.mount.len(), 4);
         assert_eq!(
             error(&WHOLE.replace("persistent", "persistant")),
-            "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `daemons`, `need`, `version`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `unmount`, `teardown`"
+            "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `daemons`, `need`, `version`, `environment`, `file`, `services`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `counters`, `unmount`, `teardown`"
         );
         assert!(error(&WHOLE.replace("{data}", "{date}")).contains("there is no variable `date`"));
         assert!(error(&WHOLE.replace("\"bind\"", "\"Bind it\"")).contains("field `name`"));
         assert!(
             error(&WHOLE.replace("[\"mount\", \"--version\"]", "[]")).contains("field `version`")
         );
+    }
+
+    #[test]
+    fn a_definition_that_uses_the_server_says_which_and_shows_no_secret() {
+        let with = |name: &str, argument: &str, end: &str| {
+            let text = WHOLE.replace("\"bind\"", &format!("{name:?}"));
+            text.replace("{data}", argument) + end
+        };
+        let parse = |text: &str| Definition::parse(Path::new("x.toml"), text);
+        let whole = parse(&with("x-{s3_server}", "{s3_endpoint}", "")).unwrap();
+        let minio = whole.answers_to("x-minio").unwrap();
+        assert_eq!(whole.name_with(minio), "x-minio");
+        assert_eq!(whole.answers_to("x").unwrap(), whole.default_server());
+        assert_eq!(whole.answers_to("x-maxio"), None);
+        let unnamed = error(&with("x", "{s3_endpoint}", ""));
+        assert!(unnamed.contains("does not end with `-{s3_server}`"), "{unnamed}");
+        let unused = error(&with("x-{s3_server}", "{data}", ""));
+        assert!(unused.contains("nothing uses it"), "{unused}");
+
+        let shown = error(&with("x-{s3_server}", "{s3_secret_key}", ""));
+        assert!(shown.contains("by [environment] or a [[file]]"), "{shown}");
+        let hidden = "[environment]\nKEY = '{s3_secret_key}'\n[[file]]\npath = '{site}/key'\ncontent = '{s3_access_key}'";
+        assert!(parse(&with("x-{s3_server}", "{data}", hidden)).is_ok());
+        for place in ["/etc/key", "{site}/../key", "key"] {
+            let elsewhere = hidden.replace("{site}/key", place);
+            let refused = error(&with("x-{s3_server}", "{data}", &elsewhere));
+            assert!(refused.contains("not below {site} or {data}"), "{refused}");
+        }
+        let version = error(&WHOLE.replace("--version", "{mount}"));
+        assert!(version.contains("there is no variable `mount`"), "{version}");
     }
 
     #[test]

@@ -5,9 +5,13 @@
 
 mod command;
 mod definition;
+mod server;
+mod variables;
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::{File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,8 +24,10 @@ use crate::backend::{
 };
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach, mount_at};
-use command::{Running, Variables, run, start};
+use command::{Running, Surroundings, run, start};
 pub use definition::Definition;
+use server::Server;
+use variables::Variables;
 
 /// The files that come with this program.
 static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/external");
@@ -36,6 +42,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug)]
 pub(crate) struct External {
     definition: Definition,
+    /// The S3 server, if it uses one.
+    server: Option<Server>,
     /// The beginning of the SHA-256 of its text.
     digest: String,
     /// Where it was read, if it did not come with this program.
@@ -64,12 +72,22 @@ pub(crate) fn shipped() -> Vec<External> {
             let text = file.contents_utf8().expect("shipped files are text");
             let definition = Definition::parse(file.path(), text).expect("shipped files are right");
             External {
+                server: definition.default_server(),
                 definition,
                 digest: digest(text),
                 file: None,
             }
         })
         .collect()
+}
+
+/// What comes with this program by that name, which may say on which S3 server.
+pub(crate) fn named(name: &str) -> Option<External> {
+    let mut found = shipped().into_iter().filter_map(|external| {
+        let server = external.definition.answers_to(name)?;
+        Some(External { server, ..external })
+    });
+    found.next()
 }
 
 impl External {
@@ -83,21 +101,38 @@ impl External {
         let path = file
             .canonicalize()
             .map_err(|error| inputs::InputError::whole(file, error))?;
+        let definition = Definition::parse(file, &text)?;
         Ok(Self {
-            definition: Definition::parse(file, &text)?,
+            server: definition.default_server(),
+            definition,
             digest: digest(&text),
             file: Some(path),
         })
+    }
+
+    fn name(&self) -> String {
+        self.definition.name_with(self.server)
     }
 }
 
 impl Backend for External {
     fn describe(&self) -> Description {
         let definition = &self.definition;
+        let needs = definition.need.iter().map(|need| Need {
+            name: need.name.clone(),
+            why: need.why.clone(),
+        });
+        let server = self.server.map(|server| Need {
+            name: server.wanted.label().to_owned(),
+            why: "to hold the bucket".to_owned(),
+        });
         Description {
-            name: definition.name.clone(),
+            name: self.name(),
             file: self.file.clone(),
-            summary: definition.summary.clone(),
+            summary: match self.server {
+                Some(server) => format!("{}, {}", definition.summary, server.words()),
+                None => definition.summary.clone(),
+            },
             durability: definition.durability.clone(),
             capabilities: Capabilities {
                 holds_data: true,
@@ -106,14 +141,7 @@ impl Backend for External {
             },
             daemons: definition.daemons,
             mounts: 1,
-            needs: definition
-                .need
-                .iter()
-                .map(|need| Need {
-                    name: need.name.clone(),
-                    why: need.why.clone(),
-                })
-                .collect(),
+            needs: needs.chain(server).collect(),
             lines_of_code: 0,
         }
     }

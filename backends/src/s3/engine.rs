@@ -116,7 +116,10 @@ impl Running {
         loop {
             let mut uploads = Vec::new();
             let mut pulls = Vec::new();
-            let first = match inbox.recv_timeout(tick) {
+            // Others wait to be told of what went up.
+            let has_news = self.inner.has_news.load(Ordering::Acquire);
+            let wait = if has_news { tick.min(IDLE) } else { tick };
+            let first = match inbox.recv_timeout(wait) {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,

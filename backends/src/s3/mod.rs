@@ -16,11 +16,13 @@
 //!
 //! What lives elsewhere: FUSE ([`crate::fuse`]), the cache's own tables ([`crate::sqlite`]), servers.
 
+mod bare;
 mod cache;
 mod check;
 mod config;
 mod engine;
 mod fetch;
+mod forget;
 mod layout;
 mod object;
 mod open;
@@ -44,6 +46,7 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
 };
+pub use bare::BareClient;
 pub use check::{CheckedBucket, check};
 pub use config::{
     AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
@@ -51,6 +54,7 @@ pub use config::{
 };
 use engine::Engine;
 use fetch::Stubbed;
+use forget::Forgetting;
 use layout::Layout;
 use remote::Remote;
 pub use remote::S3OpenError;
@@ -88,7 +92,7 @@ struct Inner {
     owner: Caller,
     conditions: Conditions,
     stubs: RwLock<HashMap<Ino, Arc<Stubbed>>>,
-    kernel: RwLock<Option<Kernel>>,
+    kernel: Forgetting,
     manifest_etag: Mutex<Option<String>>,
     /// Counts changes made through the mount; `synced` is what it was when the last batch that got there began.
     changes: AtomicU64,
@@ -96,15 +100,6 @@ struct Inner {
     /// Something went up that others have not been told of.
     has_news: AtomicBool,
     tally: Tally,
-}
-
-#[derive(Clone)]
-struct Kernel(Arc<dyn KernelCache>);
-
-impl std::fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Kernel")
-    }
 }
 
 impl Inner {
@@ -129,15 +124,6 @@ impl Inner {
 
     fn stubs_mut(&self) -> RwLockWriteGuard<'_, HashMap<Ino, Arc<Stubbed>>> {
         self.stubs.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn kernel(&self) -> Option<Arc<dyn KernelCache>> {
-        let kernel = self.kernel.read().unwrap_or_else(PoisonError::into_inner);
-        kernel.as_ref().map(|kernel| Arc::clone(&kernel.0))
-    }
-
-    fn set_kernel(&self, kernel: Option<Kernel>) {
-        *self.kernel.write().unwrap_or_else(PoisonError::into_inner) = kernel;
     }
 
     fn manifest_etag(&self) -> Option<String> {
@@ -187,7 +173,9 @@ impl S3Store {
     /// # Errors
     /// If the server cannot be reached.
     pub fn pull(&self) -> Result<()> {
-        self.engine.pull()
+        self.engine.pull()?;
+        self.inner.kernel.settle();
+        Ok(())
     }
 
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
@@ -201,6 +189,7 @@ impl S3Store {
         if self.inner.is_here(ino, &range) {
             return Ok(());
         }
+        let _waiting = self.inner.kernel.waiting.begin(ino);
         self.runtime.block_on(self.inner.fetch(ino, range))
     }
 
@@ -430,11 +419,11 @@ impl Store for S3Store {
     }
 
     fn attach(&self, kernel: Arc<dyn KernelCache>) {
-        self.inner.set_kernel(Some(Kernel(kernel)));
+        self.inner.kernel.attach(kernel);
     }
 
     fn detach(&self) {
-        self.inner.set_kernel(None);
+        self.inner.kernel.detach();
         self.engine.stop();
     }
 

@@ -12,6 +12,7 @@ use super::cache;
 use super::config::S3Config;
 use super::engine::Engine;
 use super::fetch::Stubbed;
+use super::forget::Forgetting;
 use super::layout::Layout;
 use super::remote::{Expect, Remote, RemoteError, S3OpenError};
 use super::seal::Seal;
@@ -84,7 +85,7 @@ impl S3Store {
             owner: *owner,
             conditions,
             stubs: RwLock::new(stubs),
-            kernel: RwLock::new(None),
+            kernel: Forgetting::default(),
             manifest_etag: Mutex::new(None),
             // What an earlier mount could not bring up counts as a change.
             changes: AtomicU64::new(u64::from(pending > 0)),

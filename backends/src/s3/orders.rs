@@ -11,6 +11,7 @@
 //! | `user.ctx.restore` | – | `N`: the file gets the content of version N |
 
 use super::cache::Object;
+use super::forget::Forget;
 use super::object::{self, Meta};
 use super::remote::RemoteError;
 use super::{S3Store, cache};
@@ -76,10 +77,10 @@ impl S3Store {
         };
         self.setattr(caller, ino, &empty)?;
         self.write(caller, ino, 0, content)?;
-        // On a thread of its own, lest the kernel waits for this answer before it forgets.
-        if let Some(kernel) = self.inner.kernel() {
-            std::thread::spawn(move || kernel.forget_inode(ino));
-        }
+        self.inner.kernel.tell(Forget {
+            inodes: vec![ino],
+            names: Vec::new(),
+        });
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object, Stub};
 use super::fetch::PART;
+use super::forget::Forget;
 use super::object::{self, Meta};
 use super::remote::{Expect, Fetched, Listed, RemoteError};
 use super::upload::Parts;
@@ -30,13 +31,6 @@ const ASK_INDEXES_FROM: usize = 4;
 pub(super) struct Index {
     pub(super) writer: String,
     pub(super) objects: BTreeMap<String, (String, Meta)>,
-}
-
-/// What the kernel has to forget once the cache has changed.
-#[derive(Debug, Default)]
-pub(super) struct Forget {
-    inodes: Vec<Ino>,
-    names: Vec<(Ino, Vec<u8>)>,
 }
 
 /// A file whose content has to be fetched, but for some parts.
@@ -136,7 +130,7 @@ impl Inner {
             self.set_manifest_etag(etag);
         }
         self.add_stubs(stubs);
-        self.forget(&forget);
+        self.kernel.tell(forget);
         Ok(())
     }
 
@@ -836,7 +830,7 @@ impl Inner {
         // The renamed file has to go up: it is journalled.
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.add_stubs(stubs);
-        self.forget(&forget);
+        self.kernel.tell(forget);
         Ok(())
     }
 
@@ -847,19 +841,6 @@ impl Inner {
         let mut all = self.stubs_mut();
         for NewStub { ino, stub, parts } in stubs {
             all.insert(ino, Arc::new(Stubbed::new(stub, parts)));
-        }
-    }
-
-    /// Without a lock of the cache: the kernel may be waiting for an answer of this mount before it forgets.
-    fn forget(&self, forget: &Forget) {
-        let Some(kernel) = self.kernel() else {
-            return;
-        };
-        for (parent, name) in &forget.names {
-            kernel.forget_name(*parent, name);
-        }
-        for ino in &forget.inodes {
-            kernel.forget_inode(*ino);
         }
     }
 
@@ -898,7 +879,7 @@ impl Inner {
             })
         })?;
         self.add_stubs(stubs);
-        self.forget(&forget);
+        self.kernel.tell(forget);
         self.cache.getattr(ino).map(|_| ())
     }
 }

@@ -1,12 +1,14 @@
 //! The command line: one file a verb.
 
-mod attribute;
+pub mod attribute;
+mod bucket;
 mod calibrate;
 mod check_store;
 mod claims;
 mod conform;
 mod decide;
 mod doctor;
+mod hosts;
 mod list;
 mod load;
 mod load_worker;
@@ -52,6 +54,8 @@ enum Verb {
     Load(load::Load),
     #[command(hide = true)]
     LoadWorker(load_worker::LoadWorker),
+    Bucket(bucket::Bucket),
+    Hosts(hosts::Hosts),
     Sync(sync::Sync),
     Unmount(unmount::Unmount),
     Versions(versions::Versions),
@@ -76,6 +80,8 @@ impl Arguments {
             Verb::Conform(conform) => conform.run(),
             Verb::Load(load) => load.run(),
             Verb::LoadWorker(worker) => worker.run(),
+            Verb::Bucket(bucket) => bucket.run(),
+            Verb::Hosts(hosts) => hosts.run(),
             Verb::Sync(sync) => sync.run(),
             Verb::Unmount(unmount) => unmount.run(),
             Verb::Versions(versions) => versions.run(),

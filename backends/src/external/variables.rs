@@ -1,0 +1,156 @@
+//! What `{name}` stands for in a definition.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpListener;
+use std::path::Path;
+
+/// The one that the environment gives, as `CTXBENCH_DIRECTORY`.
+pub(super) const DIRECTORY: &str = "directory";
+
+/// Those of a workspace: ports are free a moment ago, `id` is a name of its own.
+pub(super) const OF_SITE: &[&str] = &[
+    "site", "mount", "data", "id", "port", "port_2", "port_3", "port_4", "port_5", "port_6",
+];
+
+/// Those of the S3 server.
+pub(super) const OF_SERVER: &[&str] = &[
+    "s3_server",
+    "s3_endpoint",
+    "s3_bucket",
+    "s3_region",
+    "s3_prefix",
+];
+
+/// Those that may stand in no command, which every user of the machine can see.
+pub(super) const SECRET: &[&str] = &["s3_access_key", "s3_secret_key"];
+
+/// The values.
+#[derive(Clone, Default)]
+pub(super) struct Variables {
+    values: BTreeMap<&'static str, String>,
+    secrets: Vec<String>,
+}
+
+impl Variables {
+    /// Those that the environment gives.
+    pub(super) fn of_the_environment() -> Self {
+        let mut variables = Self::default();
+        if let Ok(directory) = std::env::var("CTXBENCH_DIRECTORY") {
+            variables.set(DIRECTORY, directory);
+        }
+        variables
+    }
+
+    /// Those of a workspace, too.
+    pub(super) fn of_site(site: &Path, mount: &Path, data: &Path) -> io::Result<Self> {
+        let mut variables = Self::of_the_environment();
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        // Distinct for each site, and the same when it is mounted again.
+        let id: String = text(site)
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
+        let id = id[id.len().saturating_sub(40)..].to_lowercase();
+        for (name, value) in [
+            ("site", text(site)),
+            ("mount", text(mount)),
+            ("data", text(data)),
+            ("id", id),
+        ] {
+            variables.set(name, value);
+        }
+        // All held until all are known, so that no two are the same.
+        let mut held = Vec::new();
+        for &name in OF_SITE.iter().filter(|name| name.starts_with("port")) {
+            let listener = TcpListener::bind(("127.0.0.1", 0))?;
+            variables.set(name, listener.local_addr()?.port().to_string());
+            held.push(listener);
+        }
+        Ok(variables)
+    }
+
+    pub(super) fn set(&mut self, name: &'static str, value: String) {
+        self.values.insert(name, value);
+    }
+
+    /// As [`Variables::set`], for what must not be printed.
+    pub(super) fn set_secret(&mut self, name: &'static str, value: String) {
+        self.secrets.push(value.clone());
+        self.set(name, value);
+    }
+
+    /// `text` with every `{name}` replaced; a definition that names others is refused when it is read.
+    pub(super) fn fill(&self, text: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            filled += before;
+            let value = after
+                .split_once('}')
+                .and_then(|(name, behind)| Some((self.values.get(name)?, behind)));
+            match value {
+                Some((value, behind)) => {
+                    filled += value;
+                    rest = behind;
+                }
+                None => {
+                    filled.push('{');
+                    rest = after;
+                }
+            }
+        }
+        filled + rest
+    }
+
+    /// `text` without the secrets, for errors that repeat what a program said.
+    pub(super) fn redact(&self, text: &str) -> String {
+        let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"))
+    }
+}
+
+/// What stands in braces in a text like a variable's name: lower case, digits and `_`.
+pub(super) fn named(text: &str) -> impl Iterator<Item = &str> {
+    let is_name = |name: &&str| {
+        let mut bytes = name.bytes();
+        !name.is_empty()
+            && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    text.split('{')
+        .skip(1)
+        .filter_map(|part| Some(part.split_once('}')?.0))
+        .filter(is_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_filled_in_and_others_are_left() {
+        let dir = Path::new("/tmp/a");
+        let variables = Variables::of_site(dir, &dir.join("mnt"), &dir.join("data")).unwrap();
+        assert_eq!(
+            variables.fill("{mount}:{data}/x {other} {\"a\": \"{id}\"}"),
+            "/tmp/a/mnt:/tmp/a/data/x {other} {\"a\": \"tmpa\"}"
+        );
+        let port = |name: &str| variables.fill(name).parse::<u16>().unwrap();
+        assert_ne!(port("{port}"), port("{port_6}"));
+    }
+
+    #[test]
+    fn a_value_is_not_filled_in_again_and_a_secret_is_not_repeated() {
+        let mut variables = Variables::default();
+        variables.set_secret("s3_secret_key", "{id}hush".to_owned());
+        variables.set("id", "x".to_owned());
+        assert_eq!(variables.fill("{s3_secret_key}"), "{id}hush");
+        assert_eq!(variables.redact("key {id}hush is wrong"), "key … is wrong");
+    }
+
+    #[test]
+    fn names_are_told_from_other_braces() {
+        let text = "{ \"a\": \"{s3_region}\" } awk '{ print $1 }' ${HOME} {date}";
+        assert_eq!(named(text).collect::<Vec<_>>(), ["s3_region", "date"]);
+    }
+}
