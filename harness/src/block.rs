@@ -241,6 +241,7 @@ impl Task {
         let cpu_before = (system::thread_cpu(), daemon_cpu());
         let disk_before = system::thread_disk_read();
         let daemon_disk_before = daemon.map_or(0, system::process_disk_read);
+        let daemon_written_before = daemon.map_or(0, system::process_written);
         let pressure_before = system::pressure();
 
         let mut replay = Replay {
@@ -278,6 +279,7 @@ impl Task {
             daemon_ns: daemon_cpu().saturating_sub(cpu_before.1),
         };
         measured.memory = daemon.map(system::process_memory).unwrap_or_default();
+        let daemon_written = daemon.map(system::process_written);
         for (kind, (times, total_ns)) in std::mem::take(&mut replay.times) {
             match Calls::new(&times, total_ns) {
                 Ok(calls) => {
@@ -294,15 +296,19 @@ impl Task {
         }
         if measured.verdict.is_none() && !measured.interrupted {
             let touched = proof::touched(self.script(), calls);
+            let capabilities = self.backend.describe().capabilities;
+            let counted = measured.daemon.as_ref();
+            let counted = counted.filter(|_| capabilities.counts_requests);
             let disk = proof::DiskReads {
                 client: measured.disk_read_bytes,
                 daemon: daemon.map(|pid| {
                     let since_start = system::process_disk_read(pid);
                     (since_start, since_start.saturating_sub(daemon_disk_before))
                 }),
-                is_persistent: self.backend.describe().capabilities.persistent,
+                answered: daemon_written.map(|bytes| bytes.saturating_sub(daemon_written_before)),
+                is_persistent: capabilities.persistent,
             };
-            let proof = proof::check(self.state, &touched, measured.daemon.as_ref(), &disk);
+            let proof = proof::check(self.state, &touched, counted, &disk);
             if let Err(reason) = proof {
                 measured.note(Outcome::Infra, reason);
             }

@@ -98,13 +98,15 @@ const HOT_CLIENT_MAX: u64 = 64 * 1024;
 /// code comes from disk when it is first run.
 const HOT_DAEMON_MAX: u64 = 1024 * 1024;
 
-/// What came from disk, in bytes.
+/// What came from disk, or from a daemon, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskReads {
     /// For the calling thread, during the timed calls.
     pub client: u64,
     /// For the daemon, if there is one: since it started, and during the timed calls.
     pub daemon: Option<(u64, u64)>,
+    /// What a daemon that counts no requests has written anywhere during the timed calls: its answers, at least.
+    pub answered: Option<u64>,
     /// Whether the backend's files are on the disk at all.
     pub is_persistent: bool,
 }
@@ -132,6 +134,19 @@ pub fn check(
         return Ok(());
     }
     let Some(daemon) = daemon else {
+        if let Some(answered) = disk.answered {
+            // Somebody else's file system may fetch from anywhere, but what it hands out it must write.
+            if answered < touched.read_bytes {
+                return unproved(format!(
+                    "{} bytes of files were read for the first time, but the daemon wrote only {answered}",
+                    touched.read_bytes
+                ));
+            }
+            if answered == 0 && touched.listed + touched.asked > 0 {
+                return unproved("the daemon wrote nothing".to_owned());
+            }
+            return Ok(());
+        }
         if disk.client < touched.read_bytes {
             return unproved(format!(
                 "{} bytes of files were read for the first time, but only {} came from disk (is the scratch directory on a file system in memory?)",
@@ -231,6 +246,7 @@ mod tests {
         let disk = DiskReads {
             client: 0,
             daemon: Some((8192, 0)),
+            answered: None,
             is_persistent: true,
         };
         let check =
@@ -263,12 +279,35 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_that_counts_nothing_must_have_written_what_was_read() {
+        let read = touched(&script(), &script().calls);
+        let check = |touched, answered| {
+            let disk = DiskReads {
+                daemon: Some((0, 0)),
+                answered: Some(answered),
+                ..DiskReads::default()
+            };
+            check(CacheState::Lukewarm, touched, None, &disk)
+        };
+        assert!(check(&read, 4096).is_ok());
+        let reason = check(&read, 1).unwrap_err();
+        assert!(reason.contains("the daemon wrote only 1"), "{reason}");
+        let listed = Touched {
+            listed: 1,
+            ..Touched::default()
+        };
+        assert!(check(&listed, 100).is_ok());
+        assert!(check(&listed, 0).is_err());
+    }
+
+    #[test]
     fn a_new_daemon_reads_its_store_from_disk() {
         let touched = Touched::default();
         let check = |since_start, is_persistent| {
             let disk = DiskReads {
                 client: 0,
                 daemon: Some((since_start, 0)),
+                answered: None,
                 is_persistent,
             };
             check(CacheState::Cold, &touched, Some(&counted(&[])), &disk)
@@ -284,6 +323,7 @@ mod tests {
             let disk = DiskReads {
                 client,
                 daemon: Some((4096, timed)),
+                answered: None,
                 is_persistent: true,
             };
             check(CacheState::Hot, &Touched::default(), None, &disk)

@@ -42,20 +42,23 @@ pub fn process_memory(pid: u32) -> Memory {
 
 /// Bytes that the calling thread has had fetched from disk so far; 0 where the kernel does not say.
 pub fn thread_disk_read() -> u64 {
-    disk_read("/proc/thread-self/io")
+    io_count("/proc/thread-self/io", "read_bytes: ")
 }
 
 /// Bytes that a process has had fetched from disk so far, by all its threads; 0 where the kernel does
 /// not say.
 pub fn process_disk_read(pid: u32) -> u64 {
-    disk_read(&format!("/proc/{pid}/io"))
+    io_count(&format!("/proc/{pid}/io"), "read_bytes: ")
 }
 
-fn disk_read(file: &str) -> u64 {
+/// Bytes that a process has written so far to files, devices and pipes; 0 where the kernel does not say.
+pub fn process_written(pid: u32) -> u64 {
+    io_count(&format!("/proc/{pid}/io"), "wchar: ")
+}
+
+fn io_count(file: &str, field: &str) -> u64 {
     let io = fs::read_to_string(file).unwrap_or_default();
-    let line = io
-        .lines()
-        .find_map(|line| line.strip_prefix("read_bytes: "));
+    let line = io.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 

@@ -47,24 +47,20 @@ impl Engine {
     fn order(
         &self,
         order: impl FnOnce(SyncSender<Result<(), String>>) -> Order,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Ordered, StoreError> {
         let (answer, answered) = sync_channel(1);
-        let gone = |_| StoreError::storage(Errno::IO, "the sync thread has ended");
-        self.orders.send(order(answer)).map_err(|_| gone(()))?;
-        match answered.recv() {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(reason)) => Err(StoreError::storage(Errno::IO, reason)),
-            Err(_) => Err(gone(())),
-        }
+        let sent = self.orders.send(order(answer));
+        sent.map_err(|_| StoreError::storage(Errno::IO, GONE))?;
+        Ok(Ordered(answered))
     }
 
-    /// Waits until everything that has been journalled is in the bucket.
-    pub(super) fn upload(&self) -> Result<(), StoreError> {
+    /// Has everything that has been journalled brought up.
+    pub(super) fn upload(&self) -> Result<Ordered, StoreError> {
         self.order(Order::Upload)
     }
 
-    /// Looks at the bucket now.
-    pub(super) fn pull(&self) -> Result<(), StoreError> {
+    /// Has the bucket looked at now.
+    pub(super) fn pull(&self) -> Result<Ordered, StoreError> {
         self.order(Order::Pull)
     }
 
@@ -84,6 +80,22 @@ impl Engine {
         }
     }
 }
+
+/// What the thread was told to do.
+pub(super) struct Ordered(Receiver<Result<(), String>>);
+
+impl Ordered {
+    /// Waits until it is done.
+    pub(super) fn wait(self) -> Result<(), StoreError> {
+        match self.0.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(reason)) => Err(StoreError::storage(Errno::IO, reason)),
+            Err(_) => Err(StoreError::storage(Errno::IO, GONE)),
+        }
+    }
+}
+
+const GONE: &str = "the sync thread has ended";
 
 struct Running {
     inner: Arc<Inner>,

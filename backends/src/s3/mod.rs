@@ -165,7 +165,7 @@ impl S3Store {
     /// # Errors
     /// If the server cannot be reached: what is missing stays journalled.
     pub fn upload(&self) -> Result<()> {
-        self.engine.upload()
+        self.engine.upload()?.wait()
     }
 
     /// Looks now for what others have changed.
@@ -173,7 +173,7 @@ impl S3Store {
     /// # Errors
     /// If the server cannot be reached.
     pub fn pull(&self) -> Result<()> {
-        self.engine.pull()?;
+        self.engine.pull()?.wait()?;
         self.inner.kernel.settle();
         Ok(())
     }
@@ -370,11 +370,13 @@ impl Store for S3Store {
     }
 
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
-        self.inner.cache.fsync(ino, data_only)?;
-        if self.must_wait(self.fsync_promises_bucket()) {
-            self.upload()?;
+        if !self.must_wait(self.fsync_promises_bucket()) {
+            return self.inner.cache.fsync(ino, data_only);
         }
-        Ok(())
+        // Both at once: neither needs the other.
+        let uploaded = self.engine.upload()?;
+        self.inner.cache.fsync(ino, data_only)?;
+        uploaded.wait()
     }
 
     fn sync(&self) -> Result<()> {

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, RwLock};
 use bytes::Bytes;
 use object_store::Attributes;
 
-use super::cache;
 use super::config::S3Config;
 use super::engine::Engine;
 use super::fetch::Stubbed;
@@ -17,6 +16,7 @@ use super::layout::Layout;
 use super::remote::{Expect, Remote, RemoteError, S3OpenError};
 use super::seal::Seal;
 use super::{Conditions, Inner, S3Store, Tally};
+use super::{cache, pull};
 use crate::sqlite::SqliteStore;
 use crate::store::Caller;
 
@@ -38,20 +38,40 @@ impl S3Store {
             .map_err(|error| S3OpenError::Cache(format!("starting threads: {error}")))?;
         let layout = Layout::new(&config.prefix, &config.agent, &config.writer);
         let seal = config.seal.as_ref().map(Seal::new);
-        runtime.block_on(remote.check(&config))?;
-        runtime.block_on(check_seal(&remote, &layout, seal.as_ref(), &config))?;
+        // Everything at once: a mount far away shall not wait for one answer after the other.
+        let is_new = !file.exists();
+        let (checked, unsealed, look, conditions) = runtime.block_on(async {
+            let probed = async {
+                match is_new {
+                    true => Some(probe(&remote, &layout, &config).await),
+                    false => None,
+                }
+            };
+            tokio::join!(
+                remote.check(&config),
+                check_seal(&remote, &layout, seal.as_ref(), &config),
+                pull::look(&remote, &layout, None, is_new),
+                probed
+            )
+        });
+        checked?;
+        unsealed?;
+        let probed = conditions.transpose()?;
         let wrong = |error: &dyn std::fmt::Display| S3OpenError::Cache(error.to_string());
         let cache = SqliteStore::open(file, owner).map_err(|error| wrong(&error))?;
         cache::prepare(&cache, file, &config)?;
         let known = cache
             .transaction(|db| cache::setting(db, "conditions"))
             .map_err(|error| wrong(&error))?;
-        let conditions = match known.as_deref() {
-            Some(known) => Conditions {
+        let conditions = match (known.as_deref(), probed) {
+            (Some(known), _) => Conditions {
                 are_honoured: known == "honoured",
             },
-            None => {
-                let conditions = runtime.block_on(probe(&remote, &layout, &config))?;
+            (None, probed) => {
+                let conditions = match probed {
+                    Some(conditions) => conditions,
+                    None => runtime.block_on(probe(&remote, &layout, &config))?,
+                };
                 let word = if conditions.are_honoured {
                     "honoured"
                 } else {
@@ -97,7 +117,7 @@ impl S3Store {
             S3OpenError::Cache(format!("reading the bucket: {error}"))
         };
         runtime
-            .block_on(inner.pull())
+            .block_on(inner.take_in(look))
             .map_err(|error| unreadable(&error))?;
         let engine = Engine::start(Arc::clone(&inner), runtime.handle().clone())
             .map_err(|error| unreadable(&error))?;
@@ -182,9 +202,9 @@ pub(super) async fn probe(
         }
     };
     put(b"a", Expect::Anything).await.map_err(failed)?;
-    let created = put(b"b", Expect::Absent).await;
     let no_such = "d41d8cd98f00b204e9800998ecf8427e".to_owned();
-    let updated = put(b"c", Expect::Etag(no_such)).await;
+    let (created, updated) =
+        tokio::join!(put(b"b", Expect::Absent), put(b"c", Expect::Etag(no_such)));
     remote
         .delete(std::slice::from_ref(&key))
         .await

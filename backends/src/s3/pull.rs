@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object, Stub};
 use super::fetch::PART;
 use super::forget::Forget;
+use super::layout::Layout;
 use super::object::{self, Meta};
-use super::remote::{Expect, Fetched, Listed, RemoteError};
+use super::remote::{Expect, Fetched, Listed, Remote, RemoteError};
 use super::upload::Parts;
 use super::{Inner, Stubbed, layout};
 use crate::sqlite::db::Db;
@@ -59,16 +60,66 @@ struct News {
     kept: Vec<u64>,
 }
 
+/// One look at a bucket.
+pub(super) struct Look {
+    listed: Result<Vec<Listed>, RemoteError>,
+    /// `None` if it is the one that is known.
+    manifest: Result<Option<Fetched>, RemoteError>,
+    /// Where they were asked for.
+    indexes: Option<Result<Vec<Fetched>, RemoteError>>,
+}
+
+/// Looks at a bucket: everything at once, the writers' indexes too for a mount that knows nothing yet.
+pub(super) async fn look(
+    remote: &Remote,
+    layout: &Layout,
+    known_manifest: Option<&str>,
+    with_indexes: bool,
+) -> Look {
+    let manifest = layout.manifest();
+    let indexes = async {
+        match with_indexes {
+            true => Some(indexes_of(remote, layout).await),
+            false => None,
+        }
+    };
+    let (listed, manifest, indexes) = tokio::join!(
+        remote.list(layout.files()),
+        remote.get_unless(&manifest, known_manifest),
+        indexes
+    );
+    Look {
+        listed,
+        manifest,
+        indexes,
+    }
+}
+
+async fn indexes_of(remote: &Remote, layout: &Layout) -> Result<Vec<Fetched>, RemoteError> {
+    let listed = remote.list(&layout.indexes()).await?;
+    let fetched = stream::iter(listed)
+        .map(|index| async move { remote.get(&index.key).await })
+        .buffer_unordered(PARALLEL);
+    fetched.try_collect().await
+}
+
 impl Inner {
     /// Looks at the bucket once, and takes in what changed.
     pub(super) async fn pull(&self) -> Result<(), StoreError> {
+        let known = self.manifest_etag();
+        let look = look(&self.remote, &self.layout, known.as_deref(), false);
+        self.take_in(look.await).await
+    }
+
+    /// Takes in what changed.
+    pub(super) async fn take_in(&self, look: Look) -> Result<(), StoreError> {
         self.tally.polls.fetch_add(1, Ordering::Relaxed);
         let files = self.layout.files();
-        let (manifest, known_manifest) = (self.layout.manifest(), self.manifest_etag());
-        let (listed, manifest) = tokio::join!(
-            self.remote.list(files),
-            self.remote.get_unless(&manifest, known_manifest.as_deref())
-        );
+        let Look {
+            listed,
+            manifest,
+            indexes,
+        } = look;
         let listed = listed?;
         let manifest: Option<(Manifest, String)> = match manifest {
             Ok(Some(fetched)) => Some((self.parse_json(&fetched.body)?, fetched.etag)),
@@ -101,7 +152,7 @@ impl Inner {
         if unknown.is_empty() && gone.is_empty() && manifest.is_none() {
             return Ok(());
         }
-        let news = self.ask(unknown).await?;
+        let news = self.ask(unknown, indexes).await?;
         self.tally
             .pulled
             .fetch_add((news.len() + gone.len()) as u64, Ordering::Relaxed);
@@ -135,11 +186,17 @@ impl Inner {
     }
 
     /// The attributes of objects: from their writers' indexes where many are unknown, else from themselves.
-    async fn ask(&self, unknown: Vec<(String, Listed, u64)>) -> Result<Vec<News>, StoreError> {
-        let indexes = if unknown.len() >= ASK_INDEXES_FROM {
-            self.read_indexes().await?
-        } else {
-            HashMap::new()
+    async fn ask(
+        &self,
+        unknown: Vec<(String, Listed, u64)>,
+        indexes: Option<Result<Vec<Fetched>, RemoteError>>,
+    ) -> Result<Vec<News>, StoreError> {
+        let indexes = match indexes {
+            Some(indexes) => self.read_indexes(indexes?),
+            None if unknown.len() >= ASK_INDEXES_FROM => {
+                self.read_indexes(indexes_of(&self.remote, &self.layout).await?)
+            }
+            None => HashMap::new(),
         };
         let asked = stream::iter(unknown).map(|(key, listed, version)| {
             let hint = indexes.get(&(key.clone(), listed.etag.clone()));
@@ -271,12 +328,7 @@ impl Inner {
         Ok(meta)
     }
 
-    async fn read_indexes(&self) -> Result<HashMap<(String, String), Meta>, StoreError> {
-        let listed = self.remote.list(&self.layout.indexes()).await?;
-        let fetched = stream::iter(listed)
-            .map(|index| async move { self.remote.get(&index.key).await })
-            .buffer_unordered(PARALLEL);
-        let fetched: Vec<Fetched> = fetched.try_collect().await?;
+    fn read_indexes(&self, fetched: Vec<Fetched>) -> HashMap<(String, String), Meta> {
         let mut all = HashMap::new();
         for index in fetched {
             match self.parse_json::<Index>(&index.body) {
@@ -288,7 +340,7 @@ impl Inner {
                 Err(error) => tracing::warn!(%error, "an index cannot be read"),
             }
         }
-        Ok(all)
+        all
     }
 
     /// Tells others what this mount has written.

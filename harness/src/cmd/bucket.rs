@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use backends::s3::BareClient;
@@ -53,6 +53,9 @@ pub struct Bucket {
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
 }
+
+/// How long a writer that is left alone takes to tell others what it wrote.
+const SETTLED: Duration = Duration::from_millis(600);
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -229,8 +232,7 @@ impl<'a> Lab<'a> {
         }
         std::fs::create_dir(writer.root().join("unread"))?;
         writer.sync()?;
-        // Others learn of what was written by its index, a moment later.
-        std::thread::sleep(std::time::Duration::from_millis(600));
+        std::thread::sleep(SETTLED);
         let reader = host("reader", &["--poll", "60000"])?;
         let mut config = memory.config()?;
         config.prefix = format!("{}bare/", memory.prefix);
@@ -310,6 +312,9 @@ impl<'a> Lab<'a> {
             }
             Item::ColdListing => {
                 let dir = self.dir.join(format!("cold-{}", self.new_name()));
+                // The host comes when the writer has told others what it wrote.
+                self.writer.sync()?;
+                std::thread::sleep(SETTLED);
                 let started = Instant::now();
                 let host = Host::mount(self.memory, "cold", &dir, &["--poll", "60000"])?;
                 let mounting = host.requests()?;
