@@ -282,7 +282,11 @@ fn requests_are_as_few_as_promised() {
         "one to check, one of the files, one of the indexes"
     );
     assert_eq!(opened["s3_head"], 0);
-    assert_eq!(opened["s3_get"], 3, "the seal, the manifest, the index");
+    assert_eq!(
+        opened["s3_get"], 4,
+        "the seal, the manifest, the index, what is known of the server"
+    );
+    assert_eq!(opened["s3_put"], 0);
     let dir = b.lookup(ROOT, b"d").unwrap().ino;
     let listed = spent(&b, || assert_eq!(names(&b, dir).len(), 990));
     assert_eq!(listed, BTreeMap::new(), "listing asks nobody");

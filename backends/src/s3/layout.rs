@@ -96,6 +96,11 @@ impl Layout {
         format!("{}seal-check", self.about)
     }
 
+    /// What the first mount found out about the server.
+    pub(super) fn server(&self) -> String {
+        format!("{}server.json", self.about)
+    }
+
     pub(super) fn probe(&self) -> String {
         format!("{}probe/{}", self.about, self.writer)
     }

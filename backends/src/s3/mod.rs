@@ -373,10 +373,9 @@ impl Store for S3Store {
         if !self.must_wait(self.fsync_promises_bucket()) {
             return self.inner.cache.fsync(ino, data_only);
         }
-        // Both at once: neither needs the other.
-        let uploaded = self.engine.upload()?;
-        self.inner.cache.fsync(ino, data_only)?;
-        uploaded.wait()
+        // What is in the bucket need not be on this disk as well: after power loss the cache is in an earlier
+        // state, and takes the later one from the bucket.
+        self.upload()
     }
 
     fn sync(&self) -> Result<()> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use bytes::Bytes;
 use object_store::Attributes;
+use serde::{Deserialize, Serialize};
 
 use super::config::S3Config;
 use super::engine::Engine;
@@ -174,8 +175,44 @@ pub(super) async fn check_seal(
     }
 }
 
+/// What the first mount of a memory found out about the server, for those that come after it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Server {
+    endpoint: String,
+    conditions_are_honoured: bool,
+}
+
+/// What the server makes of conditions: as somebody else has found out, or by trying.
+async fn probe(
+    remote: &Remote,
+    layout: &Layout,
+    config: &S3Config,
+) -> Result<Conditions, S3OpenError> {
+    let key = layout.server();
+    let known = remote.get(&key).await.ok();
+    let known = known.and_then(|known| serde_json::from_slice::<Server>(&known.body).ok());
+    if let Some(known) = known.filter(|known| known.endpoint == config.endpoint) {
+        return Ok(Conditions {
+            are_honoured: known.conditions_are_honoured,
+        });
+    }
+    let conditions = try_conditions(remote, layout, config).await?;
+    let server = Server {
+        endpoint: config.endpoint.clone(),
+        conditions_are_honoured: conditions.are_honoured,
+    };
+    let body = serde_json::to_vec(&server)
+        .map_err(|error| S3OpenError::Cache(format!("writing {key}: {error}")))?;
+    let put = remote.put(&key, body.into(), Attributes::new(), &Expect::Anything);
+    if let Err(error) = put.await {
+        tracing::debug!(key, %error, "the next mount has to find out by itself");
+    }
+    Ok(conditions)
+}
+
 /// Tries whether the server refuses writes whose condition does not hold.
-pub(super) async fn probe(
+async fn try_conditions(
     remote: &Remote,
     layout: &Layout,
     config: &S3Config,
