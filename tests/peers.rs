@@ -93,6 +93,112 @@ fn any_directory_is_loaded_and_left_as_it_was() {
     );
 }
 
+/// A bind mount that wants the S3 server, and leaves what it was told beside its site.
+const ON_A_BUCKET: &str = r#"
+name = "my-bucket-{s3_server}"
+summary = "a bind mount that knows of a bucket"
+durability = "as the file system below promises"
+persistent = true
+daemons = 0
+version = ["mount", "--version"]
+setup = [["sh", "-c", "cp \"$1/key\" \"$TOLD/$2.key\"; stat -c %a \"$1/key\" > \"$TOLD/$2.mode\"; echo \"$3 $SECRET\" > \"$TOLD/$2\"", "sh", "{site}", "{id}", "{s3_endpoint} {s3_bucket} {s3_region} {s3_prefix} {s3_server}"]]
+mount = ["mount", "--bind", "{data}", "{mount}"]
+counters = ["echo", "asked 7"]
+unmount = ["umount", "{mount}"]
+
+[environment]
+SECRET = "{s3_secret_key}"
+
+[[file]]
+path = "{site}/key"
+content = "{s3_access_key} {s3_secret_key}"
+"#;
+
+/// The contents of all files below a directory.
+fn contents(dir: &Path) -> String {
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let texts = entries.map(|path| match path.is_dir() {
+        true => contents(&path),
+        false => String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned(),
+    });
+    texts.collect()
+}
+
+#[test]
+fn a_definition_is_told_of_the_bucket_and_no_result_tells_its_keys() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = write(&scratch, ON_A_BUCKET);
+    let told = scratch.dir("told");
+    let results = scratch.path().join("run");
+    let output = ctxbench(["run", "--workload", "micro/stat", "--state", "hot"])
+        .args(["--rounds", "1", "--no-probes", "--backend"])
+        .arg(&file)
+        .arg("--scratch")
+        .arg(scratch.dir("work"))
+        .arg("--out")
+        .arg(&results)
+        .env("TOLD", &told)
+        .env_remove("CTXBENCH_S3_ENDPOINT")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
+    let mine = samples.lines().find(|line| line.contains("my-bucket-"));
+    let mine = mine.unwrap();
+    assert!(mine.contains("\"ok\"") && mine.contains("asked"), "{mine}");
+
+    let names = fs::read_dir(&told)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mode = names
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|e| e == "mode"));
+    let mode = mode.unwrap();
+    assert_eq!(fs::read_to_string(&mode).unwrap(), "600\n");
+    let line = fs::read_to_string(mode.with_extension("")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert!(words[0].starts_with("http://127.0.0.1:"), "{line}");
+    assert!(words[3].starts_with("ctxbench-blocks/") && !words[3].ends_with('/'));
+    assert!(mine.contains(&format!("my-bucket-{}", words[4])), "{mine}");
+    let keys = fs::read_to_string(mode.with_extension("key")).unwrap();
+    let (access_key, secret_key) = keys.split_once(' ').unwrap();
+    assert_eq!(words[5], secret_key);
+    let said = contents(&results) + &stdout(&output) + &stderr(&output);
+    assert!(said.contains("my-bucket-"));
+    assert!(!said.contains(secret_key) && !said.contains(access_key));
+    assert!(mounts_under(scratch.path()).is_empty());
+}
+
+#[test]
+fn a_peer_that_uses_a_bucket_says_on_which_server() {
+    let scratch = Scratch::new();
+    let wrong = |text: &str| {
+        let file = write(&scratch, text);
+        let output = run([Path::new("conform"), &file]);
+        assert!(!output.status.success());
+        stderr(&output)
+    };
+    let unnamed = wrong(&ON_A_BUCKET.replace("my-bucket-{s3_server}", "my-bucket"));
+    assert!(
+        unnamed.contains("does not end with `-{s3_server}`"),
+        "{unnamed}"
+    );
+    let shown = wrong(&ON_A_BUCKET.replace("{data}", "{s3_secret_key}"));
+    assert!(shown.contains("by [environment] or a [[file]]"), "{shown}");
+    let unknown = wrong(&ON_A_BUCKET.replace("{s3_bucket}", "{s3_buckets}"));
+    assert!(
+        unknown.contains("there is no variable `s3_buckets`"),
+        "{unknown}"
+    );
+    let server = stderr(&run(["conform", "s3fs-maxio"]));
+    assert!(server.contains("there is no such backend"), "{server}");
+}
+
 #[test]
 fn what_is_wrong_with_a_file_is_named() {
     let scratch = Scratch::new();

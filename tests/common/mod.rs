@@ -124,9 +124,14 @@ pub struct Mount {
 impl Mount {
     /// Mounts `backend` on `dir` and waits until it says that it is there.
     pub fn new(backend: &str, dir: &Path, more: &[&str]) -> Self {
-        let mut process = ctxbench(["mount", backend])
-            .arg(dir)
-            .args(more)
+        let mut command = ctxbench(["mount", backend]);
+        command.arg(dir).args(more);
+        Self::of(command, dir)
+    }
+
+    /// As [`Mount::new`], for a command of the caller's own that mounts on `dir`.
+    pub fn of(mut command: Command, dir: &Path) -> Self {
+        let mut process = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -1,0 +1,396 @@
+//! The `s3` file system over real mounts and a real server: MinIO where it is installed, else the embedded one.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{
+    CTXBENCH, Mount, Scratch, can_mount, ctxbench, mounts_under, stderr, stdout, wait_for,
+};
+use serde_json::Value;
+
+/// A server, which ends with the test.
+struct Server {
+    process: Child,
+    stdin: Option<ChildStdin>,
+    said: Value,
+}
+
+impl Server {
+    fn start(dir: &Path, port: &str) -> Self {
+        let mut process = Command::new(CTXBENCH)
+            .args(["serve-s3", "--until-stdin-ends", "--port", port, "--dir"])
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = process.stdin.take();
+        let mut line = String::new();
+        let stdout = process.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        Self {
+            process,
+            stdin,
+            said: serde_json::from_str(&line).unwrap(),
+        }
+    }
+
+    fn get(&self, field: &str) -> &str {
+        self.said[field].as_str().unwrap()
+    }
+
+    /// A command with this server's keys.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = ctxbench(arguments);
+        command
+            .env("AWS_ACCESS_KEY_ID", self.get("access_key"))
+            .env("AWS_SECRET_ACCESS_KEY", self.get("secret_key"))
+            .env("CTXBENCH_S3_ENDPOINT", self.get("endpoint"))
+            .env_remove("CTXBENCH_S3_KEY");
+        command
+    }
+
+    /// Mounts alice's memory for `writer`, with a cache of its own.
+    fn mount(&self, scratch: &Scratch, writer: &str, more: &[&str]) -> Mount {
+        let dir = scratch.path().join(writer);
+        // A dead mount is there, but cannot be looked at.
+        let _ = fs::create_dir_all(&dir);
+        let mut command = self.command(&["mount", "s3", "--agent-id", "alice"]);
+        command
+            .args(["--writer", writer, "--cache"])
+            .arg(scratch.path().join(format!("{writer}.db")))
+            .args(more)
+            .arg(&dir);
+        Mount::of(command, &dir)
+    }
+
+    fn end(mut self) {
+        drop(self.stdin.take());
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+fn sync(mount: &Mount) -> Output {
+    ctxbench(["sync"]).arg(&mount.dir).output().unwrap()
+}
+
+fn synced(mount: &Mount) {
+    let output = sync(mount);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("in the bucket"));
+}
+
+#[test]
+fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let quick = ["--poll", "50", "--delay", "20"];
+    let a = server.mount(&scratch, "a", &quick);
+    let b = server.mount(&scratch, "b", &quick);
+    let (ours, theirs) = (a.dir.join("notes/plan.md"), b.dir.join("notes/plan.md"));
+    // The kernel remembers that there is nothing, then what there was.
+    assert!(fs::metadata(&theirs).is_err());
+    fs::create_dir(a.dir.join("notes")).unwrap();
+    for text in ["first", "second, and longer", "3"] {
+        fs::write(&ours, text).unwrap();
+        wait_for("the change", || {
+            fs::read_to_string(&theirs).ok().as_deref() == Some(text)
+        });
+        assert_eq!(fs::metadata(&theirs).unwrap().len(), text.len() as u64);
+    }
+    fs::rename(a.dir.join("notes"), a.dir.join("kept")).unwrap();
+    wait_for("the rename", || {
+        b.dir.join("kept/plan.md").exists() && !b.dir.join("notes").exists()
+    });
+    fs::remove_file(b.dir.join("kept/plan.md")).unwrap();
+    wait_for("the deletion", || !a.dir.join("kept/plan.md").exists());
+    let unmounted = ctxbench(["unmount"]).arg(&a.dir).output().unwrap();
+    assert!(unmounted.status.success(), "{}", stderr(&unmounted));
+    assert!(mounts_under(&a.dir).is_empty());
+    b.end();
+}
+
+#[test]
+fn close_can_wait_for_the_bucket() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let a = server.mount(&scratch, "a", &["--sync", "close", "--delay", "60000"]);
+    fs::write(a.dir.join("x.md"), "there").unwrap();
+    // Neither the daemon nor its disk is needed any more.
+    a.crash();
+    let b = server.mount(&scratch, "b", &[]);
+    assert_eq!(fs::read_to_string(b.dir.join("x.md")).unwrap(), "there");
+    b.end();
+}
+
+#[test]
+fn a_killed_daemon_loses_nothing_that_was_closed_and_the_bucket_gets_it_later() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let mut written = 0;
+    for crash in 0..4 {
+        let a = server.mount(&scratch, "a", &["--delay", "10"]);
+        let dir = a.dir.clone();
+        let writing = std::thread::spawn(move || {
+            for at in written.. {
+                let text = format!("file {at}\n").repeat(at % 50 + 1);
+                if fs::write(dir.join(format!("f{at}")), text).is_err() {
+                    return at;
+                }
+            }
+            written
+        });
+        std::thread::sleep(Duration::from_millis(150 + 70 * crash));
+        a.crash();
+        // The one that was being written may be there in part.
+        written = writing.join().unwrap();
+    }
+    assert!(written > 20, "only {written} files were written");
+    let a = server.mount(&scratch, "a", &[]);
+    synced(&a);
+    let b = server.mount(&scratch, "b", &[]);
+    for at in 0..written {
+        let text = format!("file {at}\n").repeat(at % 50 + 1);
+        for mount in [&a, &b] {
+            let found = fs::read_to_string(mount.dir.join(format!("f{at}")));
+            // Files at which a crash came were tried again by the next writer, whole.
+            assert_eq!(found.unwrap(), text, "f{at} of {written}");
+        }
+    }
+    let whole = server
+        .command(&["check-store", "s3", "--agent-id", "alice"])
+        .output()
+        .unwrap();
+    assert!(whole.status.success(), "{}", stdout(&whole));
+    let conflicts = fs::read_dir(&b.dir).unwrap().flatten();
+    let conflicts =
+        conflicts.filter(|entry| entry.file_name().to_string_lossy().contains("conflict"));
+    assert_eq!(conflicts.count(), 0);
+    a.end();
+    b.end();
+}
+
+#[test]
+fn while_the_server_is_away_work_goes_on_and_everything_arrives_later() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let data = scratch.dir("server");
+    let server = Server::start(&data, "0");
+    let a = server.mount(
+        &scratch,
+        "a",
+        &["--timeout", "3", "--delay", "20", "--poll", "100"],
+    );
+    fs::write(a.dir.join("before.md"), "before").unwrap();
+    synced(&a);
+    let said = server.said.clone();
+    let port = server
+        .get("endpoint")
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .to_owned();
+    server.end();
+
+    for at in 0..50 {
+        fs::write(a.dir.join(format!("away-{at}.md")), at.to_string()).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(a.dir.join("before.md")).unwrap(),
+        "before"
+    );
+    let started = Instant::now();
+    let failed = sync(&a);
+    assert!(!failed.status.success());
+    assert!(
+        stderr(&failed).contains("cannot be reached"),
+        "{}",
+        stderr(&failed)
+    );
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        started.elapsed()
+    );
+
+    let again = Server::start(&data, &port);
+    if again.get("access_key") != said["access_key"].as_str().unwrap() {
+        // A server that makes new keys: the mount's are of no use, but its cache is.
+        a.crash();
+    } else {
+        a.end();
+    }
+    let a = again.mount(&scratch, "a", &[]);
+    synced(&a);
+    let b = again.mount(&scratch, "b", &[]);
+    for at in 0..50 {
+        let text = fs::read_to_string(b.dir.join(format!("away-{at}.md"))).unwrap();
+        assert_eq!(text, at.to_string());
+    }
+    a.end();
+    b.end();
+}
+
+#[test]
+fn old_versions_come_back_by_the_command_line() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let a = server.mount(&scratch, "a", &[]);
+    let file = a.dir.join("plan.md");
+    for text in ["one", "two"] {
+        fs::write(&file, text).unwrap();
+        synced(&a);
+    }
+    let versions = |more: &[&str]| {
+        ctxbench(["versions"])
+            .arg(&file)
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    assert!(stdout(&versions(&[])).contains("\"version\":1"));
+    assert_eq!(stdout(&versions(&["--show", "1"])), "one");
+    assert!(stderr(&versions(&["--show", "9"])).contains("is not kept"));
+    assert!(versions(&["--restore", "1"]).status.success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+    a.end();
+}
+
+#[test]
+fn large_files_take_little_memory() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let size = 300 << 20;
+    let peak = |mount: &Mount| {
+        let status = fs::read_to_string(format!("/proc/{}/status", mount.process.id())).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmHWM"))
+            .unwrap();
+        let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kib / 1024
+    };
+    let a = server.mount(&scratch, "a", &[]);
+    let mut file = File::create(a.dir.join("big")).unwrap();
+    let piece: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
+    for _ in 0..size >> 20 {
+        file.write_all(&piece).unwrap();
+    }
+    drop(file);
+    synced(&a);
+    let b = server.mount(&scratch, "b", &[]);
+    let mut copied = std::io::sink();
+    let read = std::io::copy(&mut File::open(b.dir.join("big")).unwrap(), &mut copied).unwrap();
+    assert_eq!(read, size);
+    for mount in [&a, &b] {
+        assert!(peak(mount) <= 256, "{} MiB", peak(mount));
+    }
+    a.end();
+    b.end();
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_nothing_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let dir = scratch.dir("mnt");
+    let refused = |change: &dyn Fn(&mut Command)| {
+        let mut command = server.command(&["mount", "s3", "--agent-id", "alice"]);
+        command.arg(&dir);
+        change(&mut command);
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        assert!(mounts_under(&dir).is_empty());
+        let leftovers = fs::read_dir(scratch.path()).unwrap().count();
+        assert_eq!(leftovers, 2, "the server and the directory");
+        stderr(&output)
+    };
+    let nobody = refused(&|command| {
+        command.args(["--endpoint", "http://127.0.0.1:9"]);
+    });
+    assert!(
+        nobody.contains("http://127.0.0.1:9 does not answer"),
+        "{nobody}"
+    );
+    let secret = refused(&|command| {
+        command.env("AWS_SECRET_ACCESS_KEY", "hush");
+    });
+    assert!(secret.contains("refuses the credentials"), "{secret}");
+    assert!(!secret.contains("hush"), "{secret}");
+    let bucket = refused(&|command| {
+        command.args(["--bucket", "nowhere"]);
+    });
+    assert!(bucket.contains("no bucket nowhere"), "{bucket}");
+    let none = refused(&|command| {
+        command
+            .env_remove("AWS_ACCESS_KEY_ID")
+            .env("HOME", "/nonexistent");
+    });
+    assert!(none.contains("AWS_ACCESS_KEY_ID"), "{none}");
+    let key = refused(&|command| {
+        command.env("CTXBENCH_S3_KEY", "short");
+    });
+    assert!(
+        key.contains("CTXBENCH_S3_KEY") && !key.contains("short"),
+        "{key}"
+    );
+}
+
+#[test]
+fn two_writers_lose_nothing_and_a_note_is_handed_over() {
+    if !can_mount() {
+        return;
+    }
+    let output = ctxbench(["hosts", "--rtt", "0", "--notes", "3", "--lines", "20"])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    let text = stdout(&output);
+    let row = text
+        .lines()
+        .find(|line| line.contains("keep-both"))
+        .unwrap();
+    assert!(
+        row.trim_end().ends_with("yes"),
+        "both hosts see the same: {row}"
+    );
+}
