@@ -140,12 +140,14 @@ impl Definition {
         for file in &self.file {
             let is_own = file.path.starts_with("{site}/") || file.path.starts_with("{data}/");
             if !is_own || file.path.split('/').any(|part| part == "..") {
-                return wrong(format!("file {:?}: not below {{site}} or {{data}}", file.path));
+                return wrong(format!(
+                    "file {:?}: not below {{site}} or {{data}}",
+                    file.path
+                ));
             }
         }
         let mut texts = self.commands().into_iter().chain(self.private_texts());
-        let uses_server =
-            texts.any(|text| named(text).any(|name| name.starts_with("s3_")));
+        let uses_server = texts.any(|text| named(text).any(|name| name.starts_with("s3_")));
         match (uses_server, self.name.ends_with(IN_NAME)) {
             (true, false) => wrong(format!(
                 "field `name`: {:?} does not end with `{IN_NAME}`, but the S3 server is used: a figure is nothing without the server's name",
@@ -287,7 +289,10 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert_eq!(whole.answers_to("x").unwrap(), whole.default_server());
         assert_eq!(whole.answers_to("x-maxio"), None);
         let unnamed = error(&with("x", "{s3_endpoint}", ""));
-        assert!(unnamed.contains("does not end with `-{s3_server}`"), "{unnamed}");
+        assert!(
+            unnamed.contains("does not end with `-{s3_server}`"),
+            "{unnamed}"
+        );
         let unused = error(&with("x-{s3_server}", "{data}", ""));
         assert!(unused.contains("nothing uses it"), "{unused}");
 
@@ -301,7 +306,10 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
             assert!(refused.contains("not below {site} or {data}"), "{refused}");
         }
         let version = error(&WHOLE.replace("--version", "{mount}"));
-        assert!(version.contains("there is no variable `mount`"), "{version}");
+        assert!(
+            version.contains("there is no variable `mount`"),
+            "{version}"
+        );
     }
 
     #[test]

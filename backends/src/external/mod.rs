@@ -8,6 +8,7 @@ mod definition;
 mod server;
 mod variables;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -150,21 +151,29 @@ impl Backend for External {
         for need in &self.definition.need {
             need.check()?;
         }
-        let variables = Variables::of_the_environment();
-        let version = run(&self.definition.version, &variables, None, VERSION_PATIENCE);
+        let around = Surroundings {
+            variables: Variables::of_the_environment(),
+            ..Surroundings::default()
+        };
+        let version = run(&self.definition.version, &around, None, VERSION_PATIENCE);
         let version = version.map_err(|error| Unavailable {
             reason: format!("its version cannot be had: {error}"),
             fix: self.definition.fix(),
         })?;
         let first = version.lines().find(|line| !line.trim().is_empty());
-        Ok(Receipt::from([
+        let mut receipt = Receipt::from([
             ("kernel".to_owned(), kernel()),
             ("definition".to_owned(), self.digest.clone()),
             (
-                self.definition.name.clone(),
+                self.name(),
                 first.unwrap_or("(says nothing)").trim().to_owned(),
             ),
-        ]))
+        ]);
+        if let Some(server) = self.server {
+            let label = server.wanted.label().to_owned();
+            receipt.insert(label, server.wanted.version()?);
+        }
+        Ok(receipt)
     }
 
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
@@ -175,24 +184,32 @@ impl Backend for External {
         }
         let scratch = site.dir.join("data");
         std::fs::create_dir_all(&scratch)?;
-        let variables = Variables::of_site(&site.dir, &mount_point, &scratch)?;
+        let mut variables = Variables::of_site(&site.dir, &mount_point, &scratch)?;
+        if let Some(server) = self.server {
+            server.tell(site, &mut variables)?;
+        }
+        let definition = self.definition.clone();
         let mut workspace = ExternalWorkspace {
-            definition: self.definition.clone(),
-            site: site.clone(),
-            root: self.definition.root.as_ref().map_or_else(
+            name: self.name(),
+            root: definition.root.as_ref().map_or_else(
                 || mount_point.clone(),
                 |below| PathBuf::from(variables.fill(below)),
             ),
+            around: Surroundings {
+                variables,
+                environment: definition.environment.clone(),
+            },
+            definition,
+            site: site.clone(),
             mount_point,
-            variables,
+            services: Vec::new(),
             daemon: None,
             connection: None,
             is_mounted: false,
+            is_closed: false,
             time_to_ready: Duration::ZERO,
         };
-        if is_first {
-            workspace.run_all(&self.definition.setup)?;
-        }
+        workspace.prepare(is_first)?;
         workspace.mount()?;
         std::fs::create_dir_all(&workspace.root)?;
         Ok(Box::new(workspace))
@@ -204,15 +221,19 @@ impl Backend for External {
 }
 
 struct ExternalWorkspace {
+    name: String,
     definition: Definition,
     site: Site,
     mount_point: PathBuf,
     /// The directory in it that the agent works in.
     root: PathBuf,
-    variables: Variables,
+    around: Surroundings,
+    services: Vec<Running>,
     daemon: Option<Running>,
     connection: Option<Connection>,
     is_mounted: bool,
+    /// Nothing of it is left to be taken down.
+    is_closed: bool,
     time_to_ready: Duration,
 }
 
@@ -221,14 +242,43 @@ impl ExternalWorkspace {
         self.site.dir.join("daemon.log")
     }
 
-    fn run_all(&self, commands: &[Vec<String>]) -> io::Result<()> {
-        for command in commands {
-            run(
-                command,
-                &self.variables,
-                Some(&self.log()),
-                self.site.patience,
-            )?;
+    /// Runs a command under the site's deadline; what it complains about goes to the log.
+    fn run(&self, command: &[String]) -> io::Result<String> {
+        run(command, &self.around, Some(&self.log()), self.site.patience)
+    }
+
+    /// Everything that comes before the mount.
+    fn prepare(&mut self, is_first: bool) -> io::Result<()> {
+        for file in &self.definition.file {
+            let path = PathBuf::from(self.around.variables.fill(&file.path));
+            let content = self.around.variables.fill(&file.content);
+            write_private(&path, &content).map_err(|error| {
+                io::Error::new(error.kind(), format!("writing {}: {error}", path.display()))
+            })?;
+        }
+        for service in &self.definition.services {
+            self.services
+                .push(start(service, &self.around, &self.log())?);
+        }
+        if is_first {
+            for command in &self.definition.setup {
+                self.run(command)
+                    .map_err(|error| self.failure(&format!("could not be set up: {error}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tear_down(&mut self) -> io::Result<()> {
+        self.is_closed = true;
+        let teardown = self.definition.teardown.iter();
+        // Each is run, whatever became of the ones before it.
+        let torn_down: Vec<_> = teardown.map(|command| self.run(command)).collect();
+        for service in &mut self.services {
+            service.kill();
+        }
+        for outcome in torn_down {
+            outcome.map_err(|error| self.failure(&format!("could not be torn down: {error}")))?;
         }
         Ok(())
     }
@@ -237,14 +287,10 @@ impl ExternalWorkspace {
         let started = Instant::now();
         let command = &self.definition.mount;
         if self.definition.stays {
-            self.daemon = Some(start(command, &self.variables, &self.log())?);
+            self.daemon = Some(start(command, &self.around, &self.log())?);
         } else {
-            run(
-                command,
-                &self.variables,
-                Some(&self.log()),
-                self.site.patience,
-            )?;
+            self.run(command)
+                .map_err(|error| self.failure(&format!("could not be mounted: {error}")))?;
         }
         self.is_mounted = true;
         while !self.is_ready()? {
@@ -269,12 +315,7 @@ impl ExternalWorkspace {
         if self.definition.ready.is_empty() {
             return Ok(mount_at(&self.mount_point)?.is_some());
         }
-        let ready = run(
-            &self.definition.ready,
-            &self.variables,
-            None,
-            VERSION_PATIENCE,
-        );
+        let ready = run(&self.definition.ready, &self.around, None, VERSION_PATIENCE);
         Ok(ready.is_ok())
     }
 
@@ -285,23 +326,20 @@ impl ExternalWorkspace {
         let unmounted = if self.definition.unmount.is_empty() {
             detach(&self.mount_point)
         } else {
-            let log = self.log();
-            let patience = self.site.patience;
-            run(
-                &self.definition.unmount,
-                &self.variables,
-                Some(&log),
-                patience,
-            )
-            .map(|_| ())
+            self.run(&self.definition.unmount).map(|_| ())
         };
+        if let Err(error) = unmounted {
+            self.take_down_by_force();
+            return Err(self.failure(&format!("could not be unmounted: {error}")));
+        }
         if let Some(mut daemon) = self.daemon.take()
             && !daemon.wait(self.site.patience)
         {
             daemon.kill();
+            self.take_down_by_force();
             return Err(self.failure("did not end after it was unmounted"));
         }
-        unmounted.map_err(|error| self.failure(&format!("could not be unmounted: {error}")))
+        Ok(())
     }
 
     /// What went wrong, with the last that was said about it.
@@ -309,7 +347,8 @@ impl ExternalWorkspace {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = log.trim().lines().collect();
         let last = lines[lines.len().saturating_sub(5)..].join("\n");
-        io::Error::other(format!("{} {what}: {last}", self.definition.name))
+        let said = format!("{} {what}: {last}", self.name);
+        io::Error::other(self.around.variables.redact(&said))
     }
 
     fn take_down_by_force(&mut self) {
@@ -343,20 +382,14 @@ impl Workspace for ExternalWorkspace {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(std::fs::File::open(&self.mount_point)?)?)
+        Ok(rustix::fs::syncfs(File::open(&self.mount_point)?)?)
     }
 
     fn drop_caches(&mut self) -> io::Result<()> {
         self.sync()?;
         if !self.definition.drop_caches.is_empty() {
-            let log = self.log();
-            let patience = self.site.patience;
-            run(
-                &self.definition.drop_caches,
-                &self.variables,
-                Some(&log),
-                patience,
-            )?;
+            self.run(&self.definition.drop_caches)
+                .map_err(|error| self.failure(&format!("could not drop its caches: {error}")))?;
         }
         drop_machine_caches(&self.site.dir)
     }
@@ -368,12 +401,24 @@ impl Workspace for ExternalWorkspace {
     }
 
     fn counters(&mut self) -> io::Result<Option<Counters>> {
-        Ok(None)
+        if self.definition.counters.is_empty() {
+            return Ok(None);
+        }
+        let said = run(
+            &self.definition.counters,
+            &self.around,
+            None,
+            VERSION_PATIENCE,
+        )?;
+        Ok(Some(Counters {
+            store: counted(&said)?,
+            ..Counters::default()
+        }))
     }
 
     fn obituary(&mut self) -> Option<String> {
         let ended = self.daemon.as_mut()?.ended()?;
-        Some(format!("{} ended: {ended}", self.definition.name))
+        Some(format!("{} ended: {ended}", self.name))
     }
 
     fn kill(&mut self) -> io::Result<bool> {
@@ -385,20 +430,55 @@ impl Workspace for ExternalWorkspace {
     }
 
     fn close(mut self: Box<Self>) -> io::Result<()> {
-        self.unmount()?;
-        self.run_all(&self.definition.teardown)
+        let unmounted = self.unmount();
+        unmounted.and(self.tear_down())
     }
 }
 
 impl Drop for ExternalWorkspace {
     fn drop(&mut self) {
+        if self.is_closed {
+            return;
+        }
         if self.is_mounted {
             self.take_down_by_force();
-            if let Err(error) = self.run_all(&self.definition.teardown) {
-                tracing::warn!(%error, "tearing {} down", self.definition.name);
-            }
+        }
+        if let Err(error) = self.tear_down() {
+            tracing::warn!("{error}");
         }
     }
+}
+
+/// Writes a file that only its owner can read.
+fn write_private(path: &Path, content: &str) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let mut options = File::options();
+    let mut file = options
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    // It may have been there with another mode.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(content.as_bytes())
+}
+
+/// What a `counters` command has printed.
+fn counted(said: &str) -> io::Result<BTreeMap<String, u64>> {
+    let mut counts = BTreeMap::new();
+    for line in said.lines().filter(|line| !line.trim().is_empty()) {
+        let counted = line.trim().rsplit_once(char::is_whitespace);
+        let Some((name, count)) = counted.and_then(|(name, n)| Some((name, n.parse().ok()?)))
+        else {
+            let message = format!("counters: {line:?} is not a name and a whole number");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        };
+        counts.insert(name.trim().to_owned(), count);
+    }
+    Ok(counts)
 }
 
 #[cfg(test)]
@@ -438,6 +518,7 @@ mod tests {
         };
         let external = External {
             definition,
+            server: None,
             digest: String::new(),
             file: None,
         };
@@ -462,7 +543,42 @@ mod tests {
             "{ends}"
         );
         let fails = failure("setup = [['false']]\nmount = ['true']");
-        assert_eq!(fails, "false: exit code 1");
+        assert_eq!(fails, "x could not be set up: false: exit code 1: ");
+    }
+
+    #[test]
+    fn services_files_environment_and_counters_are_those_of_the_workspace() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "
+services = [['sh', '-c', 'echo $$ > \"$1\"; exec sleep 1000', 'sh', '{data}/service']]
+setup = [['sh', '-c', 'until test -s \"$1\"; do sleep 0.01; done', 'sh', '{data}/service'], ['sh', '-c', 'stat -c %a \"$1\" > \"$1.mode\"; echo $KEY >> \"$1\"', 'sh', '{site}/deep/key']]
+mount = ['true']
+ready = ['true']
+root = '{data}'
+counters = ['printf', 'object_put 3\\n\\nobject get 4\\n']
+unmount = ['false']
+teardown = [['touch', '{data}/torn']]
+[environment]
+KEY = 'of {id}'
+[[file]]
+path = '{site}/deep/key'
+content = 'in {id},'";
+        let mut workspace = open(text, dir.path()).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("deep/key.mode"), "600\n");
+        let key = read("deep/key");
+        assert!(key.starts_with("in ") && key.contains(",of "), "{key}");
+        let counters = workspace.counters().unwrap().unwrap().store;
+        assert_eq!(counters, counted("object_put 3\nobject get 4").unwrap());
+        assert!(counted("object_put three").is_err());
+        let service = read("data/service");
+        let service = Path::new("/proc").join(service.trim());
+        assert!(service.exists());
+        // What cannot be unmounted is torn down all the same.
+        let error = workspace.close().unwrap_err().to_string();
+        assert!(error.contains("could not be unmounted: false"), "{error}");
+        assert!(!service.exists());
+        assert!(dir.path().join("data/torn").exists());
     }
 
     #[test]
