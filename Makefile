@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio calibrate aa example clean
+.PHONY: help setup build bench report test check conform load peers minio s3 calibrate aa example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -52,6 +52,10 @@ peers: build ## Install file systems of others that can be measured beside ours
 
 minio: ## Build MinIO into target/minio (three minutes, once; needs Go)
 	@scripts/minio
+
+s3: build ## What s3 costs beyond bare requests, and what two hosts see of one bucket (five minutes)
+	@$(CTXBENCH) bucket $(ARGS)
+	@$(CTXBENCH) hosts $(ARGS)
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio

@@ -21,8 +21,8 @@ pub const ENDPOINT: &str = "CTXBENCH_S3_ENDPOINT";
 /// The variable that makes a missing MinIO an error.
 const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
 
-/// How long a server may take to end before it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a server may take to end before it is killed: it removes what may be very many files.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Which server: one that we start, or one that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,6 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use reports::render;
 use reports::stats::interval_of_mean;
 
+use super::attribute;
 use crate::host::{Host, Memory};
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
@@ -289,7 +290,7 @@ impl<'a> Lab<'a> {
                 }
                 self.writer.sync()?;
                 // The reader looks now, not when its time comes.
-                crate::cmd::attribute::get(self.reader.root(), "user.ctx.pull")?;
+                attribute::get(self.reader.root(), "user.ctx.pull")?;
                 self.unread += CALLS;
                 let mut at = first;
                 self.each(|lab| {

@@ -13,6 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reports::render;
 
+use super::attribute;
 use crate::host::{Host, Memory};
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
@@ -24,7 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 ///
 /// agent/handoff: one host writes a note and closes it, the other looks every 2 ms until it reads it. agent/two-writers:
 /// two hosts read a file, add a line and write it back, again and again, at the same time; then everything settles,
-/// and each line that was written is looked for in every file. About two minutes.
+/// and each line that was written is looked for in every file, and then in the kept versions of the shared one: a
+/// line that came to a host between its reading and its writing is overwritten there, as by any two programs that do
+/// not lock. About two minutes.
 #[derive(Debug, Args)]
 pub struct Hosts {
     /// Round-trip times to add, in milliseconds.
@@ -123,6 +126,7 @@ impl Hosts {
                     format!("{rtt} ms"),
                     how.to_owned(),
                     ended.written.to_string(),
+                    ended.only_in_versions.to_string(),
                     ended.lost.to_string(),
                     ended.conflicts.to_string(),
                     ended.kept_files.to_string(),
@@ -138,6 +142,7 @@ impl Hosts {
             "added RTT",
             "policy",
             "lines written",
+            "only in an old version",
             "lost",
             "conflicts told",
             "files kept beside",
@@ -212,7 +217,7 @@ impl Hosts {
         for _ in 0..3 {
             for host in &hosts {
                 host.sync()?;
-                crate::cmd::attribute::get(host.root(), "user.ctx.pull")?;
+                attribute::get(host.root(), "user.ctx.pull")?;
             }
         }
         let mut seen = Vec::new();
@@ -236,9 +241,18 @@ impl Hosts {
             })
             .sum::<anyhow::Result<u64>>()?;
         let (files, lines) = &seen[0];
+        let missing: BTreeSet<&String> = written.difference(lines).collect();
+        let mut kept = BTreeSet::new();
+        if !missing.is_empty() {
+            for host in &hosts {
+                kept.extend(lines_of_versions(&host.root().join("shared.md"))?);
+            }
+        }
+        let only_in_versions = missing.iter().filter(|line| kept.contains(**line)).count();
         Ok(Ended {
             written: written.len(),
-            lost: written.difference(lines).count(),
+            only_in_versions,
+            lost: missing.len() - only_in_versions,
             conflicts,
             kept_files: files.len().saturating_sub(1),
             agree: seen[0] == seen[1],
@@ -264,10 +278,22 @@ impl Hosts {
 /// What became of two writers' lines.
 struct Ended {
     written: usize,
+    only_in_versions: usize,
     lost: usize,
     conflicts: u64,
     kept_files: usize,
     agree: bool,
+}
+
+/// All lines of the versions that are kept of a file.
+fn lines_of_versions(file: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let mut lines = BTreeSet::new();
+    for version in attribute::get(file, "user.ctx.versions")?.lines() {
+        let version: serde_json::Value = serde_json::from_str(version)?;
+        let text = attribute::get(file, &format!("user.ctx.version.{}", version["version"]))?;
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    Ok(lines)
 }
 
 /// The files in a directory, and all their lines.

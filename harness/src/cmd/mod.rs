@@ -1,6 +1,6 @@
 //! The command line: one file a verb.
 
-pub mod attribute;
+mod attribute;
 mod bucket;
 mod calibrate;
 mod check_store;
