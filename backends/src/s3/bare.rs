@@ -41,6 +41,18 @@ impl BareClient {
         Ok(())
     }
 
+    /// One PUT of an object that must not be there yet, as every new file is written.
+    ///
+    /// # Errors
+    /// If it is there, or the server does not answer.
+    pub fn put_new(&self, key: &str, body: Vec<u8>) -> Result<()> {
+        let put = self
+            .remote
+            .put(key, body.into(), Attributes::new(), &Expect::Absent);
+        self.runtime.block_on(put)?;
+        Ok(())
+    }
+
     /// One GET; the bytes.
     ///
     /// # Errors

@@ -62,6 +62,7 @@ const SETTLED: Duration = Duration::from_millis(600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     Put,
+    PutNew,
     WriteSynced,
     Get,
     FirstRead,
@@ -71,8 +72,9 @@ enum Item {
     SyncDirty,
 }
 
-const ITEMS: [Item; 8] = [
+const ITEMS: [Item; 9] = [
     Item::Put,
+    Item::PutNew,
     Item::WriteSynced,
     Item::Get,
     Item::FirstRead,
@@ -83,11 +85,16 @@ const ITEMS: [Item; 8] = [
 ];
 
 /// What is held against what.
-const PAIRS: [(&str, Item, Item); 4] = [
+const PAIRS: [(&str, Item, Item); 5] = [
     (
         "write 1 KiB + fsync, in the bucket / one PUT",
         Item::WriteSynced,
         Item::Put,
+    ),
+    (
+        "the same / one PUT that must find nothing there",
+        Item::WriteSynced,
+        Item::PutNew,
     ),
     ("first read of 1 KiB / one GET", Item::FirstRead, Item::Get),
     (
@@ -265,6 +272,10 @@ impl<'a> Lab<'a> {
             Item::Put => self.each(|lab| {
                 let key = format!("{}bare/{}", lab.memory.prefix, lab.new_name());
                 Ok(lab.bare.put(&key, vec![7; 1024])?)
+            }),
+            Item::PutNew => self.each(|lab| {
+                let key = format!("{}bare/{}", lab.memory.prefix, lab.new_name());
+                Ok(lab.bare.put_new(&key, vec![7; 1024])?)
             }),
             Item::WriteSynced => {
                 let before = self.writer.requests()?;
