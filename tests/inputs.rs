@@ -30,7 +30,7 @@ fn unknown_names_are_answered_with_the_known_ones() {
         refused(&["run", "--workload", "micro/rename", "--state", "cold"])
             .contains("none of the workloads")
     );
-    assert!(refused(&["mount", "nonsense", "/tmp"]).contains("sqlite, memory, null"));
+    assert!(refused(&["mount", "nonsense", "/tmp"]).contains("sqlite, s3, memory, null"));
     assert!(
         refused(&["mount", "memory", "/tmp", "--db", "x"])
             .contains("--db is for the sqlite backend only")
