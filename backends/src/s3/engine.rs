@@ -199,16 +199,17 @@ impl Running {
 
     /// Writes what nobody waits for: the index, and the audit log.
     fn tidy(&self) {
-        if !self.inner.has_news.swap(false, Ordering::AcqRel) {
+        if !self.inner.has_news.load(Ordering::Acquire) {
             return;
         }
         let tidied = self.runtime.block_on(async {
             self.inner.write_index().await?;
             self.inner.write_audit().await
         });
-        if let Err(error) = tidied {
-            tracing::debug!(%error, "index and audit log wait");
-            self.inner.has_news.store(true, Ordering::Release);
+        match tidied {
+            // Only uploads make news, and they are this thread's.
+            Ok(()) => self.inner.has_news.store(false, Ordering::Release),
+            Err(error) => tracing::debug!(%error, "index and audit log wait"),
         }
     }
 }

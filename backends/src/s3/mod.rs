@@ -446,6 +446,11 @@ impl Store for S3Store {
             ("s3_fetches", load(&tally.fetches)),
             ("s3_failures", load(&tally.failures)),
             ("s3_wrong_checksums", load(&tally.wrong_checksums)),
+            // 1 while others have not been told of what went up.
+            (
+                "s3_untold",
+                u64::from(self.inner.has_news.load(Ordering::Acquire)),
+            ),
         ]);
         counters
     }
