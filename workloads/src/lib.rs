@@ -14,5 +14,4 @@ pub mod path;
 pub mod render;
 pub mod script;
 pub mod suite;
-pub mod tokens;
 pub mod trace;

@@ -5,7 +5,6 @@
 
 use crate::model::{Expected, Model};
 use crate::script::{Call, CallKind, FileOp, Script};
-use crate::tokens;
 
 /// The most lines that a read shows.
 const READ_LIMIT: usize = 2000;

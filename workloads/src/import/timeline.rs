@@ -6,7 +6,6 @@ use super::disguise::Disguise;
 use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
 use crate::compile::sha256;
 use crate::path::WorkspacePath;
-use crate::tokens;
 use crate::trace::{
     Api, Call, CallError, CallResult, Compact, Content, Effect, End, Event, External, Extra,
     Fidelity, Head, InitialFile, Known, Op, Source, Span, Trace, UsageSource, User, VERSION, Why,

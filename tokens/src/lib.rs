@@ -1,4 +1,4 @@
-//! Counting tokens, with the `o200k` vocabulary that is built in.
+//! Counting tokens, with the `o200k` vocabulary that is built in. What they cost is not known here.
 
 use std::sync::LazyLock;
 
