@@ -14,7 +14,7 @@ use crate::external::{self, External};
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::mounted::{Mounted, S3Mount};
-use crate::s3_service::Wanted;
+use crate::s3_service::Server;
 
 /// What a backend can do, so that cells which make no sense for it are skipped with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,8 +215,7 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
 fn s3(fsync_waits: bool) -> S3Mount {
     S3Mount {
         fsync_waits,
-        server: Wanted::default_here(),
-        rtt_ms: 0,
+        server: Server::default_here(),
     }
 }
 

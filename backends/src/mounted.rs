@@ -17,7 +17,7 @@ use crate::backend::{
 };
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters, MountError, Opcode};
-use crate::s3_service::{self, Wanted};
+use crate::s3_service::{self, Server};
 
 /// The line a daemon prints on standard output when its mount can be used.
 pub const READY: &str = "ready";
@@ -36,43 +36,28 @@ pub(crate) enum Mounted {
 pub(crate) struct S3Mount {
     /// `fsync` waits for the bucket.
     pub(crate) fsync_waits: bool,
-    pub(crate) server: Wanted,
-    /// Milliseconds of round-trip time that are added.
-    pub(crate) rtt_ms: u32,
+    pub(crate) server: Server,
 }
 
 impl S3Mount {
-    /// The mount that a backend's name stands for: `s3` or `s3-fsync`, then maybe the server as in `-minio`, then
-    /// maybe a round-trip time as in `@30ms`.
+    /// The mount that a backend's name stands for: `s3` or `s3-fsync`, then maybe the server and the distance to
+    /// it, as [`Server::of_suffix`] has them.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
-        let (name, rtt_ms) = match name.split_once('@') {
-            Some((name, rtt)) => (name, rtt.strip_suffix("ms")?.parse().ok()?),
-            None => (name, 0),
-        };
         let rest = name.strip_prefix("s3")?;
-        let (fsync_waits, rest) = match rest.strip_prefix("-fsync") {
-            Some(rest) => (true, rest),
+        let (fsync_waits, suffix) = match rest.strip_prefix("-fsync") {
+            Some(suffix) => (true, suffix),
             None => (false, rest),
         };
-        let server = match rest.strip_prefix('-') {
-            Some(server) => Wanted::of_name(server)?,
-            None if rest.is_empty() => Wanted::default_here(),
-            None => return None,
-        };
+        let server = Server::of_suffix(suffix)?;
         Some(Self {
             fsync_waits,
             server,
-            rtt_ms,
         })
     }
 
     fn name(self) -> String {
         let fsync = if self.fsync_waits { "-fsync" } else { "" };
-        let rtt = match self.rtt_ms {
-            0 => String::new(),
-            rtt => format!("@{rtt}ms"),
-        };
-        format!("s3{fsync}-{}{rtt}", self.server.name())
+        format!("s3{fsync}{}", self.server.suffix())
     }
 }
 
@@ -109,7 +94,7 @@ impl Mounted {
                 ..Launch::default()
             },
             Mounted::S3(mount) => {
-                let address = s3_service::address(&site.program, mount.server, mount.rtt_ms)?;
+                let address = mount.server.address(&site.program)?;
                 let mut arguments: Vec<OsString> = vec![
                     "--endpoint".into(),
                     address.endpoint.into(),
@@ -175,14 +160,8 @@ impl Backend for Mounted {
         };
         let summary = match self {
             Mounted::S3(mount) => {
-                let delay = match mount.rtt_ms {
-                    0 => "on loopback".to_owned(),
-                    rtt => format!("behind a simulated round-trip time of {rtt} ms"),
-                };
-                let server = mount.server.label();
-                format!(
-                    "FUSE over a local SQLite cache and journal of a bucket on {server}, {delay}"
-                )
+                let server = mount.server.words();
+                format!("FUSE over a local SQLite cache and journal of a bucket {server}")
             }
             _ => summary.to_owned(),
         };
@@ -195,7 +174,7 @@ impl Backend for Mounted {
             need("fusermount3", "to mount without being root"),
         ];
         if let Mounted::S3(mount) = self {
-            needs.push(need(mount.server.label(), "to hold the bucket"));
+            needs.push(need(mount.server.wanted.label(), "to hold the bucket"));
         }
         Description {
             name: self.name(),
@@ -242,8 +221,8 @@ impl Backend for Mounted {
             receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
         }
         if let Mounted::S3(mount) = self {
-            let label = mount.server.label().to_owned();
-            receipt.insert(label, mount.server.version()?);
+            let label = mount.server.wanted.label().to_owned();
+            receipt.insert(label, mount.server.wanted.version()?);
         }
         Ok(receipt)
     }

@@ -90,6 +90,60 @@ impl Wanted {
     }
 }
 
+/// A server, and the distance to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) wanted: Wanted,
+    /// Milliseconds of round-trip time that are added.
+    rtt_ms: u32,
+}
+
+impl Server {
+    pub(crate) fn default_here() -> Self {
+        Self {
+            wanted: Wanted::default_here(),
+            rtt_ms: 0,
+        }
+    }
+
+    /// The server that the rest of a backend's name stands for: nothing or as in `-minio`, then maybe a
+    /// round-trip time as in `@30ms`.
+    pub(crate) fn of_suffix(suffix: &str) -> Option<Self> {
+        let (server, rtt_ms) = match suffix.split_once('@') {
+            Some((server, rtt)) => (server, rtt.strip_suffix("ms")?.parse().ok()?),
+            None => (suffix, 0),
+        };
+        let wanted = match server.strip_prefix('-') {
+            Some(server) => Wanted::of_name(server)?,
+            None if server.is_empty() => Wanted::default_here(),
+            None => return None,
+        };
+        Some(Self { wanted, rtt_ms })
+    }
+
+    /// The inverse of [`Server::of_suffix`].
+    pub(crate) fn suffix(self) -> String {
+        match self.rtt_ms {
+            0 => format!("-{}", self.wanted.name()),
+            rtt => format!("-{}@{rtt}ms", self.wanted.name()),
+        }
+    }
+
+    /// Which it is and how far away, for a description.
+    pub(crate) fn words(self) -> String {
+        let label = self.wanted.label();
+        match self.rtt_ms {
+            0 => format!("on {label}, on loopback"),
+            rtt => format!("on {label}, behind a simulated round-trip time of {rtt} ms"),
+        }
+    }
+
+    /// Where it is; started if it is not running. `program` is `ctxbench`.
+    pub(crate) fn address(self, program: &Path) -> io::Result<Address> {
+        address(program, self.wanted, self.rtt_ms)
+    }
+}
+
 /// What a workspace needs to know of a server.
 #[derive(Clone)]
 pub struct Address {
@@ -233,5 +287,27 @@ pub fn stop_all() {
     let all = std::mem::take(&mut *services());
     for process in all.into_values().filter_map(|service| service.process) {
         end(process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_ends_with_server_and_distance() {
+        for suffix in ["-minio", "-embedded", "-given", "-minio@30ms"] {
+            assert_eq!(Server::of_suffix(suffix).unwrap().suffix(), suffix);
+        }
+        assert_eq!(Server::of_suffix(""), Some(Server::default_here()));
+        let far = Server::of_suffix("-embedded@5ms").unwrap();
+        assert_eq!(far.wanted, Wanted::Started(ServerKind::Embedded));
+        assert_eq!(
+            far.words(),
+            "on embedded S3, behind a simulated round-trip time of 5 ms"
+        );
+        for wrong in ["-", "-maxio", "minio", "-minio@30", "@ms"] {
+            assert_eq!(Server::of_suffix(wrong), None, "{wrong}");
+        }
     }
 }

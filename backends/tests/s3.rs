@@ -432,31 +432,40 @@ fn the_last_writer_wins_where_that_is_asked_for() {
 fn what_had_not_gone_up_goes_up_after_a_crash_and_only_once() {
     let (machines, agent) = (Machines::new(), agent());
     let a = machines.mount(config(&agent, "alice"));
-    write(&a, ROOT, "one", b"1");
+    write(&a, ROOT, "changed", b"1");
+    write(&a, ROOT, "deleted", b"1");
     a.upload().unwrap();
-    write(&a, ROOT, "two", b"2");
-    // The daemon dies after the server has the object, and before the journal knows.
-    let cache = machines.cache("alice.db");
-    let stale = machines.cache("stale");
-    std::fs::create_dir(&stale).unwrap();
-    a.sync().unwrap();
+    write(&a, ROOT, "changed", b"2");
+    write(&a, ROOT, "new", b"1");
+    a.unlink(&now(), ROOT, b"deleted").unwrap();
     drop(a);
-    let _ = cache;
-    let a = machines.mount(config(&agent, "alice"));
-    assert_eq!(a.pending().unwrap(), 0);
-    write(&a, ROOT, "three", b"3");
-    drop(a);
+    // The daemon dies when the server has everything, and before the journal knows any of it: this is the journal.
+    let before = machines.cache("before.db");
+    std::fs::copy(machines.cache("alice.db"), &before).unwrap();
     let a = machines.mount(config(&agent, "alice"));
     assert!(a.pending().unwrap() > 0, "journalled");
-    // What a lost answer looks like: the same file is there already, by the same writer.
-    let copy = machines.mount(config(&agent, "bob"));
-    write(&copy, ROOT, "three", b"3");
-    copy.upload().unwrap();
     a.upload().unwrap();
+    assert_eq!(a.pending().unwrap(), 0);
+    drop(a);
+    std::fs::rename(&before, machines.cache("alice.db")).unwrap();
+
+    let a = machines.mount(config(&agent, "alice"));
+    a.upload().unwrap();
+    assert_eq!(a.pending().unwrap(), 0);
     assert_eq!(a.counters()["s3_conflicts"], 0);
-    assert_eq!(names(&a, ROOT), ["one", "three", "two"]);
-    let put = spent(&a, || a.upload().unwrap());
-    assert_eq!(put, BTreeMap::new());
+    assert_eq!(names(&a, ROOT), ["changed", "new"]);
+    let ino = a.lookup(ROOT, b"changed").unwrap().ino;
+    // What it was first is the one version that was overwritten: the second writing of "2" had no effect.
+    let versions = a.getxattr(ino, b"user.ctx.versions").unwrap();
+    assert_eq!(versions.iter().filter(|byte| **byte == b'\n').count(), 1);
+    assert_eq!(a.getxattr(ino, b"user.ctx.version.1").unwrap(), b"1");
+    let other = machines.mount(config(&agent, "bob"));
+    assert_eq!(names(&other, ROOT), ["changed", "new"]);
+    for (name, content) in [("changed", b"2"), ("new", b"1")] {
+        let ino = other.lookup(ROOT, name.as_bytes()).unwrap().ino;
+        assert_eq!(read(&other, ino, 0, 10), content, "{name}");
+    }
+    assert_eq!(spent(&a, || a.upload().unwrap()), BTreeMap::new());
 }
 
 #[test]

@@ -9,10 +9,22 @@ use anyhow::{Context, bail};
 use backends::READY;
 use backends::fuse::{self, Counters};
 use backends::s3::{AccessKey, ConflictPolicy, S3Config, Secret, SyncMode, find_access_key};
-use backends::s3_service::Address;
+use backends::s3_service::{Address, Wanted};
 
 /// How long a mount may take to end; it brings up what is left.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The server of that name, or the one there is; says which and of what version.
+pub fn server(name: Option<&str>) -> anyhow::Result<Wanted> {
+    let server = match name {
+        Some(name) => {
+            Wanted::of_name(name).with_context(|| format!("there is no server {name:?}"))?
+        }
+        None => Wanted::default_here(),
+    };
+    println!("server: {} {}", server.label(), server.version()?);
+    Ok(server)
+}
 
 /// Whose memory in which bucket.
 #[derive(Clone)]

@@ -6,9 +6,10 @@ use std::path::Path;
 use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 
-use super::server::{IN_NAME, Server};
+use super::server::IN_NAME;
 use super::variables::{DIRECTORY, OF_SERVER, OF_SITE, SECRET, named};
 use crate::backend::Unavailable;
+use crate::s3_service::Server;
 
 /// A backend without code. Commands are argument lists, never given to a shell; `{name}` in them is a
 /// variable: `site`, `mount`, `data`, `id`, `port`, `port_2` to `port_6`, `directory` (`CTXBENCH_DIRECTORY`),

@@ -25,9 +25,9 @@ use crate::backend::{
 };
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach, mount_at};
+use crate::s3_service::Server;
 use command::{Running, Surroundings, run, start};
 pub use definition::Definition;
-use server::Server;
 use variables::Variables;
 
 /// The files that come with this program.
@@ -186,7 +186,7 @@ impl Backend for External {
         std::fs::create_dir_all(&scratch)?;
         let mut variables = Variables::of_site(&site.dir, &mount_point, &scratch)?;
         if let Some(server) = self.server {
-            server.tell(site, &mut variables)?;
+            server::tell(server, site, &mut variables)?;
         }
         let definition = self.definition.clone();
         let mut workspace = ExternalWorkspace {

@@ -87,6 +87,11 @@ impl FrontEnd {
         &*self.mounted.store
     }
 
+    /// Whether asking for an attribute, or setting it, is an order to the store that may take long.
+    fn is_slow_order(&self, ino: INodeNo, name: &OsStr) -> bool {
+        name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
+    }
+
     /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it.
     fn answer(&self, is_slow: bool, answer: impl FnOnce(&Mounted) + Send + 'static) {
         if !is_slow {
@@ -720,30 +725,31 @@ impl Filesystem for FrontEnd {
     ) {
         const CREATE: i32 = 1;
         const REPLACE: i32 = 2;
-        let mut span = self.start(Opcode::Setxattr);
         let mode = match flags {
             0 => Ok(XattrMode::Set),
             CREATE => Ok(XattrMode::Create),
             REPLACE => Ok(XattrMode::Replace),
             _ => Err(StoreError::from(Errno::INVAL)),
         };
-        let result = mode.and_then(|mode| {
-            check_xattr_name(name)?;
-            if value.len() > XATTR_VALUE_MAX {
-                return Err(Errno::TOOBIG.into());
-            }
-            span.store(|| {
-                self.store()
-                    .setxattr(&caller(req), ino.0, name.as_bytes(), value, mode)
-            })
+        let (caller, name, value) = (caller(req), name.to_owned(), value.to_vec());
+        let is_slow = self.is_slow_order(ino, &name);
+        self.answer(is_slow, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Setxattr);
+            let result = mode.and_then(|mode| {
+                check_xattr_name(&name)?;
+                if value.len() > XATTR_VALUE_MAX {
+                    return Err(Errno::TOOBIG.into());
+                }
+                let store = &mounted.store;
+                span.store(|| store.setxattr(&caller, ino.0, name.as_bytes(), &value, mode))
+            });
+            reply_empty(&mut span, result, reply);
         });
-        reply_empty(&mut span, result, reply);
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.to_owned();
-        let is_slow =
-            name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr);
+        let is_slow = self.is_slow_order(ino, &name);
         self.answer(is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Getxattr);
             let result = check_xattr_name(&name)

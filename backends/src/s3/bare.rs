@@ -14,10 +14,10 @@ pub struct BareClient {
 }
 
 impl BareClient {
-    /// Connects, and asks once.
+    /// A client; its first request connects.
     ///
     /// # Errors
-    /// As [`super::S3Store::open`].
+    /// If the endpoint is no address.
     pub fn open(config: &S3Config) -> std::result::Result<Self, S3OpenError> {
         let remote = Remote::new(config)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -25,7 +25,6 @@ impl BareClient {
             .enable_all()
             .build()
             .map_err(|error| S3OpenError::Cache(format!("starting threads: {error}")))?;
-        runtime.block_on(remote.check(config))?;
         Ok(Self { remote, runtime })
     }
 

@@ -51,6 +51,8 @@ pub(super) struct Plan {
     pub(super) gone: Vec<Object>,
     /// What the manifest must say of a prefix; `None`: nothing.
     pub(super) directories: BTreeMap<String, Option<Entry>>,
+    /// The manifest has something to say: of a directory, or of what an earlier batch could not tell.
+    pub(super) must_tell: bool,
     pub(super) inodes: Vec<Ino>,
     pub(super) names: Vec<(Ino, Vec<u8>)>,
 }
@@ -147,6 +149,7 @@ pub(super) fn plan(db: &Db, seal: Option<&Seal>) -> Result<Plan> {
             plan.directories.insert(prefix, None);
         }
     }
+    plan.must_tell = !plan.directories.is_empty() || !cache::touched(db)?.is_empty();
     Ok(plan)
 }
 

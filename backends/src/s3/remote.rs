@@ -14,12 +14,21 @@ use object_store::{
     Attributes, BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt,
     PutMode, PutMultipartOptions, PutOptions, PutPayload, RetryConfig, UpdateVersion,
 };
-use rusty_s3::actions::{CompleteMultipartUpload, ListObjectsV2};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rusty_s3::actions::{CompleteMultipartUpload, ListObjectsV2, PutObject};
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 
 use super::config::S3Config;
 use super::requests::{Counting, Requests};
 use crate::store::{Errno, StoreError, Timestamp};
+
+/// What a key in a header must have escaped.
+const UNSAFE_IN_KEYS: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
 
 /// How long a signed address is good for.
 const SIGNED_FOR: Duration = Duration::from_secs(300);
@@ -379,7 +388,9 @@ impl Remote {
             if let Some(token) = &token {
                 list.with_continuation_token(token.clone());
             }
-            let (status, body) = self.send_retrying("GET", &list.sign(SIGNED_FOR)).await?;
+            let (status, body) = self
+                .send_retrying("GET", &list.sign(SIGNED_FOR), &[])
+                .await?;
             if status != 200 {
                 let code = xml_code(&body).unwrap_or_else(|| format!("status {status}"));
                 let message = format!("listing {prefix}: {code}");
@@ -410,16 +421,17 @@ impl Remote {
         }
     }
 
-    /// A request without side effects, tried three times.
+    /// A request that may be sent twice, tried three times.
     async fn send_retrying(
         &self,
         method: &str,
         url: &url::Url,
+        headers: &[(&str, String)],
     ) -> Result<(u16, String), RemoteError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            match self.send(method, url, &[], String::new()).await {
+            match self.send(method, url, headers, String::new()).await {
                 Ok((status, _)) if status >= 500 && attempt < 3 => {}
                 Ok(answer) => return Ok(answer),
                 Err(error) if attempt >= 3 || error.kind() == HttpErrorKind::Timeout => {
@@ -606,8 +618,34 @@ impl Remote {
         })
     }
 
-    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<(), RemoteError> {
-        Ok(self.store.copy(&path(from)?, &path(to)?).await?)
+    /// Copies an object that has an entity tag still.
+    pub(super) async fn copy(&self, from: &str, etag: &str, to: &str) -> Result<(), RemoteError> {
+        let source = format!("/{}/{}", self.bucket.name(), path(from)?);
+        let source = utf8_percent_encode(&source, UNSAFE_IN_KEYS).to_string();
+        let headers = [
+            ("x-amz-copy-source", source),
+            ("x-amz-copy-source-if-match", quoted(etag)),
+        ];
+        let mut put = PutObject::new(&self.bucket, Some(&self.credentials), to);
+        for (name, value) in &headers {
+            put.headers_mut().insert(*name, value.clone());
+        }
+        // Done twice it does the same.
+        let url = put.sign(SIGNED_FOR);
+        let (status, answer) = self.send_retrying("PUT", &url, &headers).await?;
+        match status {
+            200 if !answer.contains("<Error>") => Ok(()),
+            404 => Err(RemoteError::NotFound(from.to_owned())),
+            412 => Err(RemoteError::Changed(from.to_owned())),
+            _ => {
+                let code = xml_code(&answer).unwrap_or_else(|| format!("status {status}"));
+                let message = format!("copying {from}: {code}");
+                Err(match status {
+                    401 | 403 => RemoteError::Refused(message),
+                    _ => RemoteError::Other(message),
+                })
+            }
+        }
     }
 
     /// Deletes objects, a request for a thousand; what is not there is no error.

@@ -1,6 +1,6 @@
 //! Performing a batch: what the journal holds goes up, in parallel where the order leaves it open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -52,6 +52,33 @@ enum Done {
     Later,
 }
 
+/// What of a batch needs no more work: it is in the bucket, and the journal says so.
+#[derive(Debug, Default)]
+struct Noted {
+    names: BTreeSet<(Ino, Vec<u8>)>,
+    inodes: BTreeSet<Ino>,
+    /// Names of files that changed while they were read: they go up with the next batch.
+    later: BTreeSet<(Ino, Vec<u8>)>,
+    /// The manifest has to tell others of an object whose entity tag does not.
+    must_tell: bool,
+}
+
+impl Noted {
+    fn append(&mut self, mut other: Self) {
+        self.names.append(&mut other.names);
+        self.inodes.append(&mut other.inodes);
+        self.later.append(&mut other.later);
+        self.must_tell |= other.must_tell;
+    }
+}
+
+impl Put {
+    /// Whether the object has the entity tag that it had before it was written.
+    fn is_touched(&self, etag: &str) -> bool {
+        self.known.as_ref().is_some_and(|known| known.etag == etag)
+    }
+}
+
 impl Inner {
     /// Brings everything up that was journalled when it begins.
     pub(super) async fn upload(&self) -> Result<(), StoreError> {
@@ -69,18 +96,26 @@ impl Inner {
 
     async fn perform(&self, mut plan: Plan) -> Result<(), StoreError> {
         let batch = plan.batch;
-        let added = std::mem::take(&mut plan.added);
-        let mut later = self.put_all(added, batch).await?;
-        let changed = std::mem::take(&mut plan.changed);
-        later.extend(self.put_all(changed, batch).await?);
-        let touched = self.cache.transaction(cache::touched)?;
-        if !plan.directories.is_empty() || !touched.is_empty() {
+        let mut put = self.put_all(std::mem::take(&mut plan.added), batch).await?;
+        put.append(
+            self.put_all(std::mem::take(&mut plan.changed), batch)
+                .await?,
+        );
+        if put.must_tell || plan.must_tell {
+            let touched = self.cache.transaction(cache::touched)?;
             self.write_manifest(&plan.directories, &touched).await?;
         }
         self.delete_all(&plan.gone, batch).await?;
+        // Mostly nothing is left: each transaction is time that somebody waits for the bucket.
+        plan.names
+            .retain(|name| !put.names.contains(name) && !put.later.contains(name));
+        plan.inodes.retain(|ino| !put.inodes.contains(ino));
+        if plan.is_empty() {
+            return Ok(());
+        }
         self.cache.transaction(|db| {
-            for name in plan.names.iter().filter(|name| !later.contains(name)) {
-                cache::clean_name(db, name.0, &name.1, batch)?;
+            for (parent, name) in &plan.names {
+                cache::clean_name(db, *parent, name, batch)?;
             }
             // The inode of a file that changed while it was read is journalled under a later batch.
             for ino in &plan.inodes {
@@ -90,10 +125,9 @@ impl Inner {
         })
     }
 
-    /// Puts objects in parallel, and notes each that got there, also if another did not. Names of files that
-    /// changed while they were read come back: they go up with the next batch.
-    async fn put_all(&self, puts: Vec<Put>, batch: u64) -> Result<Vec<(Ino, Vec<u8>)>, StoreError> {
-        let mut later = Vec::new();
+    /// Puts objects in parallel, and notes each that got there, also if another did not.
+    async fn put_all(&self, puts: Vec<Put>, batch: u64) -> Result<Noted, StoreError> {
+        let mut noted = Noted::default();
         let mut failed = None;
         let mut stream = stream::iter(puts)
             .map(|put| async move {
@@ -107,7 +141,9 @@ impl Inner {
             for (put, done) in chunk {
                 match done {
                     Ok(Done::Written { etag, meta }) => written.push((put, etag, meta)),
-                    Ok(Done::Later) => later.push((put.parent, put.name)),
+                    Ok(Done::Later) => {
+                        noted.later.insert((put.parent, put.name));
+                    }
                     Ok(Done::Conflict(theirs)) => {
                         self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
                         self.resolve_conflict(&put, &theirs).await?;
@@ -115,11 +151,11 @@ impl Inner {
                     Err(error) => failed = Some(StoreError::from(error)),
                 }
             }
-            self.note_written(written, batch)?;
+            self.note_written(written, batch, &mut noted)?;
         }
         match failed {
             Some(error) => Err(error),
-            None => Ok(later),
+            None => Ok(noted),
         }
     }
 
@@ -127,6 +163,7 @@ impl Inner {
         &self,
         written: Vec<(Put, String, Meta)>,
         batch: u64,
+        noted: &mut Noted,
     ) -> Result<(), StoreError> {
         if written.is_empty() {
             return Ok(());
@@ -148,7 +185,7 @@ impl Inner {
                         meta: meta.clone(),
                     },
                 )?;
-                if put.known.as_ref().is_some_and(|known| known.etag == *etag) {
+                if put.is_touched(etag) {
                     cache::set_touched(db, &put.key, meta.version)?;
                 }
                 cache::clean_name(db, put.parent, &put.name, batch)?;
@@ -159,7 +196,15 @@ impl Inner {
                 self.audit(db, "write", &put.key, meta.version, &meta.sha256)?;
             }
             Ok(())
-        })
+        })?;
+        for (put, etag, _) in written {
+            noted.must_tell |= put.is_touched(&etag);
+            if put.attr.nlink <= 1 {
+                noted.inodes.insert(put.attr.ino);
+            }
+            noted.names.insert((put.parent, put.name));
+        }
+        Ok(())
     }
 
     fn audit(
@@ -213,8 +258,9 @@ impl Inner {
         }
         let from = self.key(&known.key);
         let to = self.layout.version(&from, known.meta.version);
-        match self.remote.copy(&from, &to).await {
-            Ok(()) | Err(RemoteError::NotFound(_)) => Ok(()),
+        match self.remote.copy(&from, &known.etag, &to).await {
+            // Gone or changed since: by somebody else, whose version it is to keep, or by us before a crash.
+            Ok(()) | Err(RemoteError::NotFound(_) | RemoteError::Changed(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -288,7 +334,15 @@ impl Inner {
                         Err(error) => return Err(error),
                     }
                 }
-                self.remote.copy(&self.key(&object.key), &key).await?;
+                let source = self.key(&object.key);
+                let copy = self.remote.copy(&source, &object.etag, &key).await;
+                copy.map_err(|error| match error {
+                    // Nothing is wrong with the target: the next look at the bucket brings in what has changed.
+                    RemoteError::Changed(_) => other(format!(
+                        "{source}, to be linked, was changed by somebody else"
+                    )),
+                    error => error,
+                })?;
                 let copied = self.remote.head(&key).await?;
                 Ok(Done::Written {
                     etag: copied.etag,

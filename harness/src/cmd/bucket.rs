@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use backends::s3::BareClient;
-use backends::s3_service::{Wanted, address};
+use backends::s3_service::address;
 use clap::Args;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -17,7 +17,7 @@ use reports::render;
 use reports::stats::interval_of_mean;
 
 use super::attribute;
-use crate::host::{Host, Memory};
+use crate::host::{self, Host, Memory};
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
 
@@ -30,12 +30,13 @@ const LISTED: usize = 1000;
 /// Requests or files of one kind in a row.
 const CALLS: usize = 8;
 
-/// Hold the s3 backend against bare requests, at several round-trip times. About two minutes.
+/// Hold the s3 backend against bare requests, at several round-trip times. About four minutes.
 ///
 /// In every round, in random order: a PUT of 1 KiB by the bare client, and a file of 1 KiB written and synced to the
 /// bucket through a mount; a GET, and the first read of a file that another host wrote; the LIST requests of a
-/// directory of 1,000 files, and the time from starting a host without a cache to having listed it; 100 PUTs one
-/// after the other, and 100 dirty files synced at once. A round-trip time is added by a proxy.
+/// directory of 1,000 files, by a client with an open connection and by one that has just been made, the time from
+/// starting a host without a cache to having listed it, and the time of that listing alone; 100 PUTs one after the
+/// other, and 100 dirty files synced at once. A round-trip time is added by a proxy.
 #[derive(Debug, Args)]
 pub struct Bucket {
     /// Round-trip times to add, in milliseconds.
@@ -67,25 +68,30 @@ enum Item {
     Get,
     FirstRead,
     List,
+    /// By a client that has yet to connect.
+    ColdList,
     ColdListing,
+    /// The part of [`Item::ColdListing`] after the mount is ready.
+    ListingAlone,
     PutsInARow,
     SyncDirty,
 }
 
-const ITEMS: [Item; 9] = [
+const ITEMS: [Item; 10] = [
     Item::Put,
     Item::PutNew,
     Item::WriteSynced,
     Item::Get,
     Item::FirstRead,
     Item::List,
+    Item::ColdList,
     Item::ColdListing,
     Item::PutsInARow,
     Item::SyncDirty,
 ];
 
 /// What is held against what.
-const PAIRS: [(&str, Item, Item); 5] = [
+const PAIRS: [(&str, Item, Item); 7] = [
     (
         "write 1 KiB + fsync, in the bucket / one PUT",
         Item::WriteSynced,
@@ -98,9 +104,19 @@ const PAIRS: [(&str, Item, Item); 5] = [
     ),
     ("first read of 1 KiB / one GET", Item::FirstRead, Item::Get),
     (
-        "mount and list 1,000 files / their LIST requests",
+        "list 1,000 files, once mounted / their LIST requests",
+        Item::ListingAlone,
+        Item::List,
+    ),
+    (
+        "mount and list 1,000 files / the same requests",
         Item::ColdListing,
         Item::List,
+    ),
+    (
+        "the same / the same by a client that has yet to connect",
+        Item::ColdListing,
+        Item::ColdList,
     ),
     (
         "sync of 100 dirty files / 100 PUTs in a row",
@@ -112,14 +128,7 @@ const PAIRS: [(&str, Item, Item); 5] = [
 impl Bucket {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch()?;
-        let server = match &self.server {
-            Some(name) => {
-                Wanted::of_name(name).with_context(|| format!("there is no server {name:?}"))?
-            }
-            None => Wanted::default_here(),
-        };
-        let version = server.version()?;
-        println!("server: {} {version}", server.label());
+        let server = host::server(self.server.as_deref())?;
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
         let mut rows = Vec::new();
         for rtt in &self.rtt {
@@ -144,6 +153,10 @@ impl Bucket {
                         bail!("interrupted");
                     }
                     times.entry(item).or_default().push(lab.time(item)?);
+                    if item == Item::ColdListing {
+                        let alone = times.entry(Item::ListingAlone).or_default();
+                        alone.push(lab.listing_alone);
+                    }
                 }
                 eprint!(
                     "\rround-trip time {rtt} ms: round {} of {rounds} ",
@@ -222,6 +235,7 @@ struct Lab<'a> {
     unread: usize,
     cold_requests: u64,
     listing_requests: u64,
+    listing_alone: f64,
     write_requests: f64,
     dirty_requests: f64,
 }
@@ -256,6 +270,7 @@ impl<'a> Lab<'a> {
             unread: 0,
             cold_requests: 0,
             listing_requests: 0,
+            listing_alone: 0.0,
             write_requests: 0.0,
             dirty_requests: 0.0,
         })
@@ -313,15 +328,8 @@ impl<'a> Lab<'a> {
                     Ok(())
                 })
             }
-            Item::List => {
-                let prefix = format!("{}agents/agent/listed/", self.memory.prefix);
-                let started = Instant::now();
-                let count = self.bare.list(&prefix)?;
-                if count != LISTED {
-                    bail!("the server lists {count} of {LISTED} objects");
-                }
-                Ok(started.elapsed().as_secs_f64())
-            }
+            Item::List => self.list(&self.bare),
+            Item::ColdList => self.list(&BareClient::open(&self.memory.config()?)?),
             Item::ColdListing => {
                 let dir = self.dir.join(format!("cold-{}", self.new_name()));
                 // The host comes when the writer has told others what it wrote.
@@ -330,12 +338,14 @@ impl<'a> Lab<'a> {
                 let started = Instant::now();
                 let host = Host::mount(self.memory, "cold", &dir, &["--poll", "60000"])?;
                 let mounting = host.requests()?;
+                let mounted = Instant::now();
                 let mut count = 0;
                 for entry in std::fs::read_dir(host.root().join("listed"))? {
                     entry?.metadata()?;
                     count += 1;
                 }
                 let took = started.elapsed().as_secs_f64();
+                self.listing_alone = mounted.elapsed().as_secs_f64();
                 if count != LISTED {
                     bail!("the mount lists {count} of {LISTED} files");
                 }
@@ -343,6 +353,8 @@ impl<'a> Lab<'a> {
                 self.listing_requests = self.cold_requests - mounting;
                 Ok(took)
             }
+            // Measured with the mount before it.
+            Item::ListingAlone => Ok(self.listing_alone),
             Item::PutsInARow => {
                 let name = self.new_name();
                 let started = Instant::now();
@@ -367,6 +379,17 @@ impl<'a> Lab<'a> {
                 Ok(took)
             }
         }
+    }
+
+    /// Seconds for the LIST requests of a directory.
+    fn list(&self, client: &BareClient) -> anyhow::Result<f64> {
+        let prefix = format!("{}agents/agent/listed/", self.memory.prefix);
+        let started = Instant::now();
+        let count = client.list(&prefix)?;
+        if count != LISTED {
+            bail!("the server lists {count} of {LISTED} objects");
+        }
+        Ok(started.elapsed().as_secs_f64())
     }
 
     /// Seconds for one of several in a row.

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use backends::s3_service::{Wanted, address};
+use anyhow::bail;
+use backends::s3_service::address;
 use clap::Args;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reports::render;
 
 use super::attribute;
-use crate::host::{Host, Memory};
+use crate::host::{self, Host, Memory};
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
 
@@ -81,13 +81,7 @@ const WRITERS: [(&str, &[&str]); 2] = [
 impl Hosts {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch()?;
-        let server = match &self.server {
-            Some(name) => {
-                Wanted::of_name(name).with_context(|| format!("there is no server {name:?}"))?
-            }
-            None => Wanted::default_here(),
-        };
-        println!("server: {} {}", server.label(), server.version()?);
+        let server = host::server(self.server.as_deref())?;
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
         let mut handoffs = Vec::new();
         let mut writers = Vec::new();
