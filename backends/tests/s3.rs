@@ -682,6 +682,15 @@ fn names_that_hurt_come_back() {
         let attr = b.lookup(ROOT, name).unwrap();
         assert_eq!(read(&b, attr.ino, 0, 100), name);
     }
+    for name in hurt {
+        let ino = a.lookup(ROOT, name).unwrap().ino;
+        a.write(&now(), ino, 0, b"second, and longer").unwrap();
+    }
+    a.upload().unwrap();
+    for name in hurt {
+        let ino = a.lookup(ROOT, name).unwrap().ino;
+        assert_eq!(a.getxattr(ino, b"user.ctx.version.1").unwrap(), name);
+    }
     assert_eq!(
         check(&config(&agent, "c")).unwrap().problems,
         Vec::<String>::new()

@@ -16,10 +16,12 @@
 //!
 //! What lives elsewhere: FUSE ([`crate::fuse`]), the cache's own tables ([`crate::sqlite`]), servers.
 
+mod apply;
 mod bare;
 mod cache;
 mod check;
 mod config;
+mod conflict;
 mod engine;
 mod fetch;
 mod forget;
