@@ -22,6 +22,7 @@ use super::convert::{
 use super::counters::{Opcode, Recorder, Span};
 use super::inodes::Inodes;
 use super::policy::CachePolicy;
+use super::slow::SlowThreads;
 use crate::store::{
     Attr, Change, DirEntry, Errno, Ino, Kind, NAME_MAX, NewNode, RenameMode, Result, Seek, Slow,
     Store, StoreError, TARGET_MAX, XATTR_VALUE_MAX, XattrMode,
@@ -71,12 +72,17 @@ impl Mounted {
 pub(crate) struct FrontEnd {
     mounted: Arc<Mounted>,
     policy: CachePolicy,
+    slow: SlowThreads,
 }
 
 impl FrontEnd {
     pub(crate) fn new(mounted: Arc<Mounted>) -> Self {
         let policy = CachePolicy::for_store(mounted.store.coherence());
-        Self { mounted, policy }
+        Self {
+            mounted,
+            policy,
+            slow: SlowThreads::default(),
+        }
     }
 
     fn start(&self, opcode: Opcode) -> Span<'_> {
@@ -98,10 +104,7 @@ impl FrontEnd {
             return answer(&self.mounted);
         }
         let mounted = Arc::clone(&self.mounted);
-        let spawned = std::thread::Builder::new()
-            .name("slow".to_owned())
-            .spawn(move || answer(&mounted));
-        if let Err(error) = spawned {
+        if let Err(error) = self.slow.run(move || answer(&mounted)) {
             // The reply went with the closure, and has answered EIO.
             tracing::error!(%error, "no thread for a request that has to wait");
         }

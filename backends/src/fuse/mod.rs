@@ -11,6 +11,7 @@ mod filesystem;
 mod inodes;
 mod policy;
 mod serve;
+mod slow;
 
 pub use connection::end;
 pub use control::{Command, ask};

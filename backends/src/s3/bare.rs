@@ -21,7 +21,7 @@ impl BareClient {
     pub fn open(config: &S3Config) -> std::result::Result<Self, S3OpenError> {
         let remote = Remote::new(config)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(1)
             .enable_all()
             .build()
             .map_err(|error| S3OpenError::Cache(format!("starting threads: {error}")))?;

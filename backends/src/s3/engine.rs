@@ -19,10 +19,19 @@ const IDLE: Duration = Duration::from_millis(200);
 
 enum Order {
     /// Bring up all that is journalled now, and say when it is.
-    Upload(SyncSender<Result<(), String>>),
+    Upload(Until, SyncSender<Result<(), String>>),
     /// Look for news now.
     Pull(SyncSender<Result<(), String>>),
     Stop,
+}
+
+/// What somebody who waits for an upload waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// The bucket has everything: it is safe, and a journal that does not know so yet will find out.
+    InBucket,
+    /// The journal knows, too: nothing is pending any more.
+    Noted,
 }
 
 /// The engine of one mount.
@@ -55,8 +64,8 @@ impl Engine {
     }
 
     /// Has everything that has been journalled brought up.
-    pub(super) fn upload(&self) -> Result<Ordered, StoreError> {
-        self.order(Order::Upload)
+    pub(super) fn upload(&self, until: Until) -> Result<Ordered, StoreError> {
+        self.order(|answer| Order::Upload(until, answer))
     }
 
     /// Has the bucket looked at now.
@@ -139,7 +148,7 @@ impl Running {
             // Everybody who waits by now is served by the same batch.
             for order in first.into_iter().chain(inbox.try_iter()) {
                 match order {
-                    Order::Upload(answer) => uploads.push(answer),
+                    Order::Upload(until, answer) => uploads.push((until, answer)),
                     Order::Pull(answer) => pulls.push(answer),
                     Order::Stop => {
                         self.tidy();
@@ -150,10 +159,20 @@ impl Running {
             let now = Instant::now();
             let may_try = now >= self.not_before;
             if !uploads.is_empty() || (may_try && self.inner.has_changes()) {
-                let done = self.runtime.block_on(self.inner.upload());
+                let mut in_bucket = || {
+                    uploads.retain(|(until, answer)| {
+                        let waits = *until == Until::Noted;
+                        if !waits {
+                            // Nobody may be waiting any more.
+                            let _ = answer.send(Ok(()));
+                        }
+                        waits
+                    });
+                };
+                let done = self.runtime.block_on(self.inner.upload(&mut in_bucket));
                 self.last_order = Instant::now();
                 self.note("bringing up changes", &done);
-                for answer in uploads {
+                for (_, answer) in uploads {
                     // Nobody may be waiting any more.
                     let _ = answer.send(done.as_ref().map_err(ToString::to_string).copied());
                 }

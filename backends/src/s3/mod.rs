@@ -54,7 +54,7 @@ pub use config::{
     AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
     find_access_key, seal_key,
 };
-use engine::Engine;
+use engine::{Engine, Until};
 use fetch::Stubbed;
 use forget::Forgetting;
 use layout::Layout;
@@ -167,7 +167,12 @@ impl S3Store {
     /// # Errors
     /// If the server cannot be reached: what is missing stays journalled.
     pub fn upload(&self) -> Result<()> {
-        self.engine.upload()?.wait()
+        self.engine.upload(Until::Noted)?.wait()
+    }
+
+    /// Waits until the bucket has everything done so far, as soon as it has.
+    fn wait_for_bucket(&self) -> Result<()> {
+        self.engine.upload(Until::InBucket)?.wait()
     }
 
     /// Looks now for what others have changed.
@@ -377,7 +382,7 @@ impl Store for S3Store {
         }
         // What is in the bucket need not be on this disk as well: after power loss the cache is in an earlier
         // state, and takes the later one from the bucket.
-        self.upload()
+        self.wait_for_bucket()
     }
 
     fn sync(&self) -> Result<()> {
@@ -403,7 +408,7 @@ impl Store for S3Store {
 
     fn close(&self, _ino: Ino) -> Result<()> {
         if self.must_wait(self.wants_close()) {
-            self.upload()?;
+            self.wait_for_bucket()?;
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ impl S3Store {
     pub fn open(config: S3Config, file: &Path, owner: &Caller) -> Result<Self, S3OpenError> {
         let remote = Remote::new(&config)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(1)
             .thread_name("s3")
             .enable_all()
             .build()

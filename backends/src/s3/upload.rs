@@ -61,14 +61,22 @@ struct Noted {
     later: BTreeSet<(Ino, Vec<u8>)>,
     /// The manifest has to tell others of an object whose entity tag does not.
     must_tell: bool,
+    /// Somebody else had written one of the objects: our version of it is journalled anew.
+    is_contested: bool,
 }
 
 impl Noted {
+    /// Whether the bucket has all that was to be put, and nobody needs to be told of it otherwise.
+    fn is_all(&self) -> bool {
+        self.later.is_empty() && !self.must_tell && !self.is_contested
+    }
+
     fn append(&mut self, mut other: Self) {
         self.names.append(&mut other.names);
         self.inodes.append(&mut other.inodes);
         self.later.append(&mut other.later);
         self.must_tell |= other.must_tell;
+        self.is_contested |= other.is_contested;
     }
 }
 
@@ -80,27 +88,33 @@ impl Put {
 }
 
 impl Inner {
-    /// Brings everything up that was journalled when it begins.
-    pub(super) async fn upload(&self) -> Result<(), StoreError> {
+    /// Brings everything up that was journalled when it begins. `in_bucket` is called as soon as the bucket has all
+    /// of it, where that is before the journal says so.
+    pub(super) async fn upload(&self, in_bucket: &mut dyn FnMut()) -> Result<(), StoreError> {
         let changes = self.changes.load(Ordering::Acquire);
         let plan = self
             .cache
             .transaction(|db| plan::plan(db, self.seal.as_ref()))?;
         if !plan.is_empty() {
             self.tally.batches.fetch_add(1, Ordering::Relaxed);
-            self.perform(plan).await?;
+            self.perform(plan, in_bucket).await?;
         }
         self.synced.fetch_max(changes, Ordering::AcqRel);
         Ok(())
     }
 
-    async fn perform(&self, mut plan: Plan) -> Result<(), StoreError> {
+    async fn perform(&self, mut plan: Plan, in_bucket: &mut dyn FnMut()) -> Result<(), StoreError> {
         let batch = plan.batch;
-        let mut put = self.put_all(std::mem::take(&mut plan.added), batch).await?;
-        put.append(
-            self.put_all(std::mem::take(&mut plan.changed), batch)
-                .await?,
-        );
+        let added = std::mem::take(&mut plan.added);
+        let changed = std::mem::take(&mut plan.changed);
+        let nothing_follows = !plan.must_tell && plan.gone.is_empty();
+        let added_are_all = nothing_follows && changed.is_empty();
+        let mut put = self
+            .put_all(added, batch, added_are_all.then_some(&mut *in_bucket))
+            .await?;
+        let changed_are_all = nothing_follows && put.is_all();
+        let changed = self.put_all(changed, batch, changed_are_all.then_some(in_bucket));
+        put.append(changed.await?);
         if put.must_tell || plan.must_tell {
             let touched = self.cache.transaction(cache::touched)?;
             self.write_manifest(&plan.directories, &touched).await?;
@@ -125,10 +139,17 @@ impl Inner {
         })
     }
 
-    /// Puts objects in parallel, and notes each that got there, also if another did not.
-    async fn put_all(&self, puts: Vec<Put>, batch: u64) -> Result<Noted, StoreError> {
+    /// Puts objects in parallel, and notes each that got there, also if another did not. `all_there` is called when
+    /// all are there and nobody needs to be told anything else, before the last are noted.
+    async fn put_all(
+        &self,
+        puts: Vec<Put>,
+        batch: u64,
+        mut all_there: Option<&mut dyn FnMut()>,
+    ) -> Result<Noted, StoreError> {
         let mut noted = Noted::default();
         let mut failed = None;
+        let mut under_way = puts.len();
         let mut stream = stream::iter(puts)
             .map(|put| async move {
                 let done = self.put(&put).await;
@@ -139,17 +160,29 @@ impl Inner {
         while let Some(chunk) = stream.next().await {
             let mut written = Vec::new();
             for (put, done) in chunk {
+                under_way -= 1;
                 match done {
-                    Ok(Done::Written { etag, meta }) => written.push((put, etag, meta)),
+                    Ok(Done::Written { etag, meta }) => {
+                        noted.must_tell |= put.is_touched(&etag);
+                        written.push((put, etag, meta));
+                    }
                     Ok(Done::Later) => {
                         noted.later.insert((put.parent, put.name));
                     }
                     Ok(Done::Conflict(theirs)) => {
+                        noted.is_contested = true;
                         self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
                         self.resolve_conflict(&put, &theirs).await?;
                     }
                     Err(error) => failed = Some(StoreError::from(error)),
                 }
+            }
+            if under_way == 0
+                && failed.is_none()
+                && noted.is_all()
+                && let Some(all_there) = all_there.take()
+            {
+                all_there();
             }
             self.note_written(written, batch, &mut noted)?;
         }
@@ -197,8 +230,7 @@ impl Inner {
             }
             Ok(())
         })?;
-        for (put, etag, _) in written {
-            noted.must_tell |= put.is_touched(&etag);
+        for (put, _, _) in written {
             if put.attr.nlink <= 1 {
                 noted.inodes.insert(put.attr.ino);
             }

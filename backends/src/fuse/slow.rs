@@ -1,0 +1,107 @@
+//! Threads for requests that may take long, so that nobody else waits for them. A thread that has answered stays a
+//! while for the next request: making one costs more than many an answer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a thread waits for more to do.
+const STAYS: Duration = Duration::from_secs(5);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The threads of one mount.
+#[derive(Clone, Default)]
+pub(super) struct SlowThreads {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    more: Condvar,
+}
+
+/// Never more work than threads that wait for it.
+#[derive(Default)]
+struct Waiting {
+    work: VecDeque<Work>,
+    threads: usize,
+}
+
+impl SlowThreads {
+    /// Has work done by a thread that does nothing else meanwhile.
+    ///
+    /// # Errors
+    /// If there is no thread for it; the work is dropped.
+    pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let mut waiting = self.shared.lock();
+        if waiting.threads > waiting.work.len() {
+            waiting.work.push_back(Box::new(work));
+            drop(waiting);
+            self.shared.more.notify_one();
+            return Ok(());
+        }
+        drop(waiting);
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("slow".to_owned());
+        thread.spawn(move || {
+            work();
+            while let Some(work) = shared.next() {
+                work();
+            }
+        })?;
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the calling thread does next; `None` if nothing came for a while.
+    fn next(&self) -> Option<Work> {
+        let mut waiting = self.lock();
+        waiting.threads += 1;
+        let (mut waiting, _) = self
+            .more
+            .wait_timeout_while(waiting, STAYS, |waiting| waiting.work.is_empty())
+            .unwrap_or_else(PoisonError::into_inner);
+        waiting.threads -= 1;
+        waiting.work.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_another_and_threads_are_used_again() {
+        const MANY: usize = 8;
+        let threads = SlowThreads::default();
+        let (tell, told) = channel();
+        let who = || std::thread::current().id();
+        // None gets past it before all are there: with fewer threads than requests, none would end.
+        let all = Arc::new(Barrier::new(MANY));
+        for _ in 0..MANY {
+            let (all, tell) = (Arc::clone(&all), tell.clone());
+            let work = move || {
+                all.wait();
+                tell.send(who()).unwrap();
+            };
+            threads.run(work).unwrap();
+        }
+        let first: Vec<_> = told.iter().take(MANY).collect();
+        while threads.shared.lock().threads < MANY {
+            std::thread::yield_now();
+        }
+        threads.run(move || tell.send(who()).unwrap()).unwrap();
+        assert!(first.contains(&told.recv().unwrap()));
+    }
+}
