@@ -1,8 +1,13 @@
-//! Counting tokens, with the `o200k` vocabulary that is built in. What they cost is not known here.
+//! Counting tokens, with the `o200k` vocabulary that is built in, and what models count against it. What they
+//! cost is not known here.
+
+mod factor;
 
 use std::sync::LazyLock;
 
 use tiktoken_rs::{CoreBPE, o200k_base};
+
+pub use factor::{Factor, ThinkingStays, factor, thinking_stays};
 
 /// The vocabulary's name in traces and results.
 pub const NAME: &str = "o200k";
