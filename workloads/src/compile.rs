@@ -113,6 +113,13 @@ impl<'a> Compiler<'a> {
             }
         }
         self.script.call(kind, ops);
+        if call.op == Op::Read
+            && let Some(asked) = self.script.calls.last_mut()
+        {
+            asked.lines = call.range;
+            let is_known = result.ok && result.sha256.is_some();
+            asked.recorded_tokens = is_known.then_some(result.tok);
+        }
         Ok(())
     }
 

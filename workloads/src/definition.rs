@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use ledger::Conversation;
 use serde::{Deserialize, Serialize};
 
 use crate::compile::{compile, sha256};
-use crate::generate::{micro, vsm_cycle};
+use crate::context::{context, context_names};
+use crate::conversation::{of_script, of_trace};
+use crate::generate::{micro, offload, vsm_cycle};
 use crate::script::Script;
 use crate::trace::Trace;
 use inputs::{InputError, parse_toml};
@@ -40,8 +43,10 @@ struct Definition {
     name: String,
     essay: String,
     states: Vec<CacheState>,
+    contexts: Option<Vec<String>>,
     micro: Option<micro::Micro>,
     vsm_cycle: Option<vsm_cycle::VsmCycle>,
+    offload_comparison: Option<offload::OffloadComparison>,
     trace: Option<TraceFile>,
 }
 
@@ -50,6 +55,29 @@ struct Definition {
 struct TraceFile {
     /// Relative to the workload file; of a built-in one, to the `workloads` folder.
     file: String,
+}
+
+/// Where the conversation comes from that a workload stands for.
+#[derive(Clone, Debug)]
+pub enum SessionSource {
+    /// The operations of a micro workload are nobody's session.
+    None,
+    /// A model that did what the script does would have it: see [`of_script`].
+    Script,
+    /// The workload states it.
+    Stated {
+        /// The conversation in which every result stays.
+        conversation: Conversation,
+        /// What somebody published of it, in their own units, by name.
+        published: Vec<(String, Conversation)>,
+    },
+    /// It was recorded.
+    Recorded {
+        /// The model it was recorded on.
+        model: String,
+        /// The conversation, or why the trace does not tell it.
+        conversation: Result<Conversation, String>,
+    },
 }
 
 /// A workload, ready to be replayed.
@@ -63,6 +91,10 @@ pub struct Workload {
     pub states: Vec<CacheState>,
     /// What is replayed.
     pub script: Script,
+    /// The session it stands for.
+    pub session: SessionSource,
+    /// The context policies that its session is accounted under, by name.
+    pub contexts: Vec<String>,
     /// The file that defines it, if it is not built in; absolute.
     pub file: Option<PathBuf>,
     /// Whether its calls were recorded, not generated.
@@ -94,41 +126,90 @@ impl Workload {
             return Err(InputError::whole(file, message));
         }
         let mut identity = text.to_owned();
-        let (script, fits_fixed_tree) =
-            match (&definition.micro, &definition.vsm_cycle, &definition.trace) {
-                (Some(micro), None, None) => {
-                    let script = micro
-                        .script()
-                        .map_err(|message| InputError::whole(file, message))?;
-                    (script, micro.fits_fixed_tree())
-                }
-                (None, Some(cycle), None) => (cycle.script(), false),
-                (None, None, Some(trace)) => {
-                    let (trace_file, jsonl) = read(&trace.file).map_err(|error| {
-                        InputError::whole(
-                            file,
-                            format!("field `trace.file`: {}: {error}", trace.file),
-                        )
-                    })?;
-                    let parsed = Trace::parse(&trace_file, &jsonl)?;
-                    identity.push_str(&jsonl);
-                    (compile(&trace_file, &parsed)?, false)
-                }
-                _ => {
-                    let message =
-                        "needs exactly one of the tables `[micro]`, `[vsm_cycle]`, `[trace]`";
-                    return Err(InputError::whole(file, message));
-                }
-            };
+        let contexts = match &definition.contexts {
+            Some(names) => names.clone(),
+            None if definition.micro.is_some() => Vec::new(),
+            None => context_names(),
+        };
+        for name in &contexts {
+            context(name)
+                .map_err(|error| InputError::whole(file, format!("field `contexts`: {error}")))?;
+        }
+        let mut session = SessionSource::Script;
+        let (script, fits_fixed_tree) = match (
+            &definition.micro,
+            &definition.vsm_cycle,
+            &definition.offload_comparison,
+            &definition.trace,
+        ) {
+            (Some(micro), None, None, None) => {
+                session = SessionSource::None;
+                let script = micro
+                    .script()
+                    .map_err(|message| InputError::whole(file, message))?;
+                (script, micro.fits_fixed_tree())
+            }
+            (None, Some(cycle), None, None) => (cycle.script(), false),
+            (None, None, Some(comparison), None) => {
+                comparison
+                    .check()
+                    .map_err(|message| InputError::whole(file, message))?;
+                session = SessionSource::Stated {
+                    conversation: comparison.conversation(),
+                    published: comparison.published(),
+                };
+                (comparison.script(), false)
+            }
+            (None, None, None, Some(trace)) => {
+                let (trace_file, jsonl) = read(&trace.file).map_err(|error| {
+                    InputError::whole(file, format!("field `trace.file`: {}: {error}", trace.file))
+                })?;
+                let parsed = Trace::parse(&trace_file, &jsonl)?;
+                identity.push_str(&jsonl);
+                let model = parsed.head.model.clone();
+                session = SessionSource::Recorded {
+                    conversation: of_trace(&parsed),
+                    model,
+                };
+                (compile(&trace_file, &parsed)?, false)
+            }
+            _ => {
+                let message = "needs exactly one of the tables `[micro]`, `[vsm_cycle]`, `[offload_comparison]`, `[trace]`";
+                return Err(InputError::whole(file, message));
+            }
+        };
         Ok(Self {
             name: definition.name,
             essay: definition.essay.trim().to_owned(),
             states: definition.states,
             script,
+            session,
+            contexts,
             file: None,
             is_recorded: definition.trace.is_some(),
             fits_fixed_tree,
             sha256: sha256(identity.as_bytes()),
         })
+    }
+
+    /// The session that the workload stands for, with every result where it came.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn conversation(&self) -> Result<Conversation, String> {
+        match &self.session {
+            SessionSource::None => Err(format!("{} is nobody's session", self.name)),
+            SessionSource::Script => Ok(of_script(&self.script)),
+            SessionSource::Stated { conversation, .. } => Ok(conversation.clone()),
+            SessionSource::Recorded { conversation, .. } => conversation.clone(),
+        }
+    }
+
+    /// The model that the session was recorded on, if it was.
+    pub fn recorded_model(&self) -> Option<&str> {
+        match &self.session {
+            SessionSource::Recorded { model, .. } => Some(model),
+            _ => None,
+        }
     }
 }

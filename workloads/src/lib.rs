@@ -5,6 +5,8 @@
 
 pub mod catalogue;
 pub mod compile;
+pub mod context;
+pub mod conversation;
 pub mod definition;
 pub mod filler;
 pub mod generate;

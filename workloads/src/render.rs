@@ -1,13 +1,17 @@
-//! Results as an agent is shown them, to count what they cost in tokens.
+//! Calls as a model writes them, and results as an agent is shown them, to count what they cost in tokens.
 //!
-//! The formats are those of Claude Code's tools: numbered lines for a read, at most 2,000 of them;
-//! paths for a listing or a search; a sentence for a change.
+//! The formats are those of Claude Code's tools: a call is a name and JSON arguments; a read shows numbered
+//! lines, at most 2,000 of them, from the line that was asked for; a listing or a search shows paths; a change
+//! shows a sentence.
+
+use ledger::PartKind;
+use serde_json::json;
 
 use crate::model::{Expected, Model};
 use crate::script::{Call, CallKind, FileOp, Script};
 
 /// The most lines that a read shows.
-const READ_LIMIT: usize = 2000;
+pub const READ_LIMIT: u64 = 2000;
 
 /// Tokens of the results of all timed calls of a script, on a file system that does what the model says.
 pub fn result_tokens(script: &Script) -> u64 {
@@ -22,6 +26,86 @@ pub fn result_tokens(script: &Script) -> u64 {
     total
 }
 
+/// Reads of a recording, rendered again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenderedAgain {
+    /// Reads of files that are known byte for byte.
+    pub reads: usize,
+    /// Tokens that the agent was shown of them in the recording.
+    pub recorded: u64,
+    /// Tokens of the same reads as they are rendered here.
+    pub rendered: u64,
+}
+
+/// Holds the rendering against a recording whose contents are kept: the same reads of the same bytes.
+pub fn rendered_again(script: &Script) -> RenderedAgain {
+    let mut model = Model::of(script);
+    let mut again = RenderedAgain::default();
+    for call in &script.calls {
+        let results: Vec<Expected> = call.ops.iter().map(|op| model.apply(op)).collect();
+        if let Some(recorded) = call.recorded_tokens {
+            again.reads += 1;
+            again.recorded += recorded;
+            again.rendered += tokens::count(&result(call, &results));
+        }
+    }
+    again
+}
+
+/// What a model has to write to make a call: of what kind it is, and the text. A file's new content is written
+/// by the model, whole.
+pub fn written(call: &Call) -> Vec<(PartKind, String)> {
+    call.ops
+        .iter()
+        .map(|op| {
+            let path = format!("/ws/{}", op.path());
+            let text = |content: &[u8]| String::from_utf8_lossy(content).into_owned();
+            let (kind, name, input) = match op {
+                FileOp::Read(_) => match call.lines {
+                    Some((first, count)) => {
+                        let input = json!({"file_path": path, "offset": first, "limit": count});
+                        (PartKind::Arguments, "Read", input)
+                    }
+                    None => (PartKind::Arguments, "Read", json!({ "file_path": path })),
+                },
+                FileOp::ReadAt { offset, length, .. } | FileOp::ReadOpen { offset, length, .. } => {
+                    let input = json!({"file_path": path, "at_byte": offset, "bytes": length});
+                    (PartKind::Arguments, "Read", input)
+                }
+                FileOp::Write { content, .. } => {
+                    let input = json!({"file_path": path, "content": text(content)});
+                    (PartKind::Content, "Write", input)
+                }
+                FileOp::WriteAt {
+                    offset, content, ..
+                } => {
+                    let input =
+                        json!({"file_path": path, "at_byte": offset, "content": text(content)});
+                    (PartKind::Content, "Write", input)
+                }
+                FileOp::Append { content, .. } => {
+                    let input = json!({"file_path": path, "append": text(content)});
+                    (PartKind::Content, "Write", input)
+                }
+                FileOp::List { .. } => (PartKind::Arguments, "LS", json!({ "path": path })),
+                FileOp::Walk(_) => {
+                    let input = json!({"path": path, "pattern": "**/*"});
+                    (PartKind::Arguments, "Glob", input)
+                }
+                FileOp::Search(_) => {
+                    let input = json!({"path": path, "pattern": "word"});
+                    (PartKind::Arguments, "Grep", input)
+                }
+                op => {
+                    let input = json!({ "command": op.describe() });
+                    (PartKind::Arguments, "Bash", input)
+                }
+            };
+            (kind, json!({"name": name, "input": input}).to_string())
+        })
+        .collect()
+}
+
 /// What an agent is shown of a call's results.
 pub fn result(call: &Call, results: &[Expected]) -> String {
     if let Some(Expected::Errno(errno)) = results.iter().find(|r| matches!(r, Expected::Errno(_))) {
@@ -34,8 +118,8 @@ pub fn result(call: &Call, results: &[Expected]) -> String {
     let path = path.map_or(".", |path| path.as_str());
     match (call.kind, results.last()) {
         (Some(CallKind::Edit), _) => format!("The file {path} has been updated."),
-        (_, Some(Expected::Bytes(bytes))) => numbered(bytes),
-        (_, Some(Expected::Part { whole, start, end })) => numbered(&whole[*start..*end]),
+        (_, Some(Expected::Bytes(bytes))) => numbered(bytes, call.lines),
+        (_, Some(Expected::Part { whole, start, end })) => numbered(&whole[*start..*end], None),
         (_, Some(Expected::Attributes { size })) => match size {
             Some(size) => format!("{path}: {size} bytes"),
             None => format!("{path}: directory"),
@@ -55,13 +139,20 @@ pub fn result(call: &Call, results: &[Expected]) -> String {
     }
 }
 
-fn numbered(bytes: &[u8]) -> String {
+fn numbered(bytes: &[u8], lines: Option<(u64, u64)>) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let lines = (1..).zip(text.lines()).take(READ_LIMIT);
-    let lines: Vec<_> = lines
+    let (first, count) = lines.unwrap_or((1, READ_LIMIT));
+    let first = first.max(1);
+    let shown = (1..).zip(text.lines());
+    let shown = shown.skip_while(|(number, _)| *number < first);
+    let shown: Vec<String> = shown
+        .take(count.min(READ_LIMIT) as usize)
         .map(|(number, line)| format!("{number:>6}→{line}"))
         .collect();
-    lines.join("\n")
+    if shown.is_empty() {
+        return "The file has no lines there.".to_owned();
+    }
+    shown.join("\n")
 }
 
 #[cfg(test)]
@@ -118,5 +209,39 @@ mod tests {
         a/b.md: done
         ");
         assert!(result_tokens(&script) > 20);
+    }
+
+    #[test]
+    fn a_read_shows_the_lines_that_were_asked_for_and_never_more_than_2000() {
+        let text: String = (1..=5000).map(|line| format!("line {line}\n")).collect();
+        let all = numbered(text.as_bytes(), None);
+        assert_eq!(all.lines().count(), 2000);
+        let some = numbered(text.as_bytes(), Some((4999, 50)));
+        assert_eq!(some, "  4999→line 4999\n  5000→line 5000");
+        assert_eq!(
+            numbered(b"", None),
+            "The file has no lines there.",
+            "an agent is told so"
+        );
+    }
+
+    #[test]
+    fn to_write_a_file_is_to_write_its_content() {
+        let path = WorkspacePath::new("a.md").unwrap();
+        let mut script = Script::default();
+        script.call(
+            CallKind::Write,
+            vec![FileOp::Write {
+                path: path.clone(),
+                content: "a \"quoted\" line\n".as_bytes().into(),
+                sync: false,
+            }],
+        );
+        script.call(CallKind::Read, vec![FileOp::Read(path)]);
+        script.calls[1].lines = Some((3, 10));
+        let written: Vec<_> = script.calls.iter().flat_map(written).collect();
+        insta::assert_snapshot!(written[0].1, @r#"{"name":"Write","input":{"file_path":"/ws/a.md","content":"a \"quoted\" line\n"}}"#);
+        insta::assert_snapshot!(written[1].1, @r#"{"name":"Read","input":{"file_path":"/ws/a.md","offset":3,"limit":10}}"#);
+        assert_eq!(written[0].0, PartKind::Content);
     }
 }

@@ -173,6 +173,11 @@ pub struct Call {
     pub kind: Option<CallKind>,
     /// What it does, in order. Timed as a whole, from the start of the first to the end of the last.
     pub ops: Vec<FileOp>,
+    /// For a read: the first line that the agent asked for, from 1, and how many. A file system is read whole,
+    /// as Read does; what the agent is shown, and what files in an agent's state are asked for, is this.
+    pub lines: Option<(u64, u64)>,
+    /// For a recorded read of a file that is known byte for byte: tokens of what the agent was shown.
+    pub recorded_tokens: Option<u64>,
 }
 
 /// A whole workload, ready to be replayed.
@@ -226,12 +231,19 @@ impl Script {
         self.calls.push(Call {
             kind: Some(kind),
             ops,
+            lines: None,
+            recorded_tokens: None,
         });
     }
 
     /// Appends something that happens untimed between calls.
     pub fn meanwhile(&mut self, ops: Vec<FileOp>) {
-        self.calls.push(Call { kind: None, ops });
+        self.calls.push(Call {
+            kind: None,
+            ops,
+            lines: None,
+            recorded_tokens: None,
+        });
     }
 
     /// The calls to replay with caches that are hot or not.

@@ -14,6 +14,9 @@ use inputs::{InputError, parse_json};
 /// The version this module reads and writes.
 pub const VERSION: u32 = 1;
 
+/// The lane of the agent that the user talks to.
+pub const MAIN_LANE: &str = "main";
+
 /// Whatever a source knows that the format has no field for.
 pub type Extra = Map<String, Value>;
 
@@ -68,9 +71,22 @@ pub struct Head {
     pub fidelity: Fidelity,
     /// What `tok` fields were counted with.
     pub tokenizer: String,
+    /// The system prompt, where the source has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<SystemPrompt>,
     /// Anything else.
     #[serde(default, skip_serializing_if = "Extra::is_empty")]
     pub x: Extra,
+}
+
+/// What stands before the first message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SystemPrompt {
+    /// Tokens of it.
+    pub tok: u64,
+    /// Nothing else stands there: the agent sends no tool schemas.
+    pub is_whole: bool,
 }
 
 /// Bytes, by what it takes to have them again: a blob beside the trace, or filler.
@@ -171,6 +187,23 @@ pub struct Api {
     pub usage: Usage,
     /// Who says so.
     pub usage_src: UsageSource,
+    /// `main`, or `sub:<id>` for a subagent, whose context is another one.
+    #[serde(default = "main_lane", skip_serializing_if = "is_main_lane")]
+    pub lane: String,
+    /// Tokens of the text in the answer, counted; what it calls tools with is in the calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_tok: Option<u64>,
+    /// Tokens of the thinking in the answer, as far as the source shows it, counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking_tok: Option<u64>,
+}
+
+fn main_lane() -> String {
+    MAIN_LANE.to_owned()
+}
+
+fn is_main_lane(lane: &str) -> bool {
+    lane == MAIN_LANE
 }
 
 /// What a call does, whatever the tool is called.
@@ -254,6 +287,9 @@ pub struct Call {
     pub range: Option<(u64, u64)>,
     /// The tool's arguments.
     pub args: Extra,
+    /// Tokens of the tool's name and arguments as JSON: what the model wrote to make the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tok: Option<u64>,
     /// What it changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
@@ -350,6 +386,10 @@ pub struct End {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "t", rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each wraps a documented record")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most events are calls and results: boxing them would save nothing"
+)]
 pub enum Event {
     User(User),
     Api(Api),
@@ -522,6 +562,7 @@ mod tests {
                 cwd: "/ws".to_owned(),
                 fidelity: Fidelity::Shape,
                 tokenizer: "o200k".to_owned(),
+                prompt: None,
                 x: Extra::new(),
             },
             files: vec![InitialFile {
@@ -539,6 +580,7 @@ mod tests {
                     path: Some(WorkspacePath::new("a.md").unwrap()),
                     range: None,
                     args: Extra::new(),
+                    tok: None,
                     effect: Some(Effect::Edit(vec![Span {
                         at: 1,
                         old: 2,
@@ -584,7 +626,7 @@ mod tests {
             assert!(text.contains(from));
             error(&text.replacen(from, to, 1))
         };
-        insta::assert_snapshot!(changed("\"lane\"", "\"lain\""), @"t.jsonl:3: unknown field `lain`, expected one of `i`, `k`, `lane`, `tool`, `op`, `path`, `range`, `args`, `effect`, `at`, `x`");
+        insta::assert_snapshot!(changed("\"lane\"", "\"lain\""), @"t.jsonl:3: unknown field `lain`, expected one of `i`, `k`, `lane`, `tool`, `op`, `path`, `range`, `args`, `tok`, `effect`, `at`, `x`");
         insta::assert_snapshot!(changed("\"path\":\"a.md\"", "\"path\":\"../a.md\""), @r#"t.jsonl:2: field `path`: path "../a.md" leaves the workspace; a path in a workload is relative to its workspace and stays inside it"#);
         insta::assert_snapshot!(changed("\"v\":1", "\"v\":2"), @"t.jsonl:1: trace version 2; this ctxbench reads version 1");
         insta::assert_snapshot!(changed("\"t\":\"end\"", "\"t\":\"fin\""), @r#"t.jsonl:5: field `t`: unknown record "fin", expected one of `head`, `file`, `user`, `api`, `call`, `result`, `ext`, `compact`, `end`"#);

@@ -15,6 +15,8 @@ fn workload(script: Script) -> Arc<Workload> {
         essay: "A test.".to_owned(),
         states: vec![CacheState::Hot],
         script,
+        session: workloads::definition::SessionSource::Script,
+        contexts: Vec::new(),
         file: None,
         is_recorded: false,
         fits_fixed_tree: false,

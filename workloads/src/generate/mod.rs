@@ -1,4 +1,5 @@
 //! Workloads that are made, not recorded. The same parameters always make the same script.
 
 pub mod micro;
+pub mod offload;
 pub mod vsm_cycle;

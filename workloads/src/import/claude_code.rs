@@ -108,8 +108,17 @@ impl Reader {
         {
             self.session.model = model.to_owned();
         }
-        let api = self.response(message, at);
+        let (place, api) = self.response(message, lane, at);
         for block in message["content"].as_array().into_iter().flatten() {
+            if let Some(Recorded::Api {
+                text: said,
+                thinking,
+                ..
+            }) = self.session.events.get_mut(place)
+            {
+                said.push_str(text(block, "text").unwrap_or_default());
+                thinking.push_str(text(block, "thinking").unwrap_or_default());
+            }
             if text(block, "type") == Some("tool_use")
                 && let (Some(id), Some(tool)) = (text(block, "id"), text(block, "name"))
             {
@@ -123,7 +132,8 @@ impl Reader {
     }
 
     /// Counts an API response once, however many lines it spans; later lines know its usage better.
-    fn response(&mut self, message: &Value, at: u64) -> u64 {
+    /// Answers where its record is, and its number.
+    fn response(&mut self, message: &Value, lane: &str, at: u64) -> (usize, u64) {
         let usage = usage(&message["usage"]);
         let id = text(message, "id").unwrap_or_default();
         if let Some((place, number)) = self.responses.get(id)
@@ -134,7 +144,7 @@ impl Reader {
             {
                 *known = usage;
             }
-            return *number;
+            return (*place, *number);
         }
         let number = self.responses.len() as u64;
         let key = if id.is_empty() {
@@ -144,8 +154,14 @@ impl Reader {
         };
         let place = self.session.events.len();
         self.responses.insert(key, (place, number));
-        self.session.events.push(Recorded::Api { at, usage });
-        number
+        self.session.events.push(Recorded::Api {
+            at,
+            usage,
+            lane: lane.to_owned(),
+            text: String::new(),
+            thinking: String::new(),
+        });
+        (place, number)
     }
 
     fn call(
@@ -190,6 +206,7 @@ impl Reader {
             path,
             range,
             args,
+            is_in_text: false,
             recursive: tool == "Glob",
             at,
         }

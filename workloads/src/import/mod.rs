@@ -7,6 +7,8 @@
 
 pub mod claude_code;
 mod disguise;
+pub mod mini_swe_agent;
+pub mod openhands;
 mod timeline;
 
 use crate::trace::{CallError, Extra, Op, Usage};
@@ -20,6 +22,10 @@ pub struct Session {
     pub agent: String,
     /// The model it ran on.
     pub model: String,
+    /// The system prompt, where the source has it.
+    pub system: Option<String>,
+    /// Nothing but the system prompt stands before the first message: the agent sends no tool schemas.
+    pub is_whole_prompt: bool,
     /// What happened, in order.
     pub events: Vec<Recorded>,
     /// Lines of the source that could not be read at all.
@@ -40,6 +46,12 @@ pub enum Recorded {
         at: u64,
         /// What it reported.
         usage: Usage,
+        /// `main`, or `sub:<id>`.
+        lane: String,
+        /// The text that it answered.
+        text: String,
+        /// What it showed of its thinking.
+        thinking: String,
     },
     /// A tool was called.
     Call(RecordedCall),
@@ -71,6 +83,8 @@ pub struct RecordedCall {
     pub range: Option<(u64, u64)>,
     /// The arguments as they were.
     pub args: Extra,
+    /// The model wrote the call as a part of its text, not as arguments of a tool.
+    pub is_in_text: bool,
     /// For a list: the whole tree below, not one directory.
     pub recursive: bool,
     /// Milliseconds since the session's start.

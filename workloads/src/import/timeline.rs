@@ -8,7 +8,8 @@ use crate::compile::sha256;
 use crate::path::WorkspacePath;
 use crate::trace::{
     Api, Call, CallError, CallResult, Compact, Content, Effect, End, Event, External, Extra,
-    Fidelity, Head, InitialFile, Known, Op, Source, Span, Trace, UsageSource, User, VERSION, Why,
+    Fidelity, Head, InitialFile, Known, Op, Source, Span, SystemPrompt, Trace, UsageSource, User,
+    VERSION, Why,
 };
 
 /// The size taken for a file of which only the name was seen, if no whole file was seen at all.
@@ -63,6 +64,10 @@ pub fn trace(session: &Session, provenance: &Provenance, fidelity: Fidelity) -> 
             cwd: "/ws".to_owned(),
             fidelity,
             tokenizer: tokens::NAME.to_owned(),
+            prompt: session.system.as_ref().map(|text| SystemPrompt {
+                tok: tokens::count(text),
+                is_whole: session.is_whole_prompt,
+            }),
             x,
         },
         files,
@@ -185,14 +190,24 @@ impl<'a> Writer<'a> {
                 let tok = tokens::count(text);
                 self.events.push(Event::User(User { turn, tok }));
             }
-            Recorded::Api { at, usage } => {
+            Recorded::Api {
+                at,
+                usage,
+                lane,
+                text,
+                thinking,
+            } => {
                 let k = self.apis;
                 self.apis += 1;
+                let lane = self.disguise.lane(lane);
                 self.events.push(Event::Api(Api {
                     k,
                     at: *at,
                     usage: *usage,
                     usage_src: UsageSource::Reported,
+                    lane,
+                    text_tok: Some(tokens::count(text)),
+                    thinking_tok: Some(tokens::count(thinking)),
                 }));
             }
             Recorded::Compact { pre_tok } => self.events.push(Event::Compact(Compact {
@@ -233,6 +248,7 @@ impl<'a> Writer<'a> {
             path: None,
             range: call.range,
             args,
+            tok: Some(call_tokens(call)),
             effect: None,
             at: call.at,
             x,
@@ -300,6 +316,16 @@ impl<'a> Writer<'a> {
             Op::Exec => self.last_exec = Some(Why::Exec),
             Op::Vcs => self.last_exec = Some(Why::Vcs),
             _ => {}
+        }
+        let is_changed_as_asked = match call.op {
+            Op::Edit => matches!(effect, Some(Effect::Edit(_))),
+            Op::Write => matches!(effect, Some(Effect::Write(_))),
+            _ => true,
+        };
+        if result.err.is_none() && !is_changed_as_asked {
+            // What it did is not known, or another thing than its name says.
+            path = None;
+            effect = None;
         }
         if let Some(original) = &path
             && !self.can_be_replayed(original, call.op, result.err)
@@ -418,6 +444,15 @@ impl<'a> Writer<'a> {
             }));
         }
     }
+}
+
+/// Tokens of a call as the model wrote it.
+fn call_tokens(call: &RecordedCall) -> u64 {
+    if call.is_in_text {
+        return 0;
+    }
+    let written = serde_json::json!({ "name": call.tool, "input": call.args });
+    tokens::count(&written.to_string())
 }
 
 /// What a result says about the first state of files.

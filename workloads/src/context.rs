@@ -1,0 +1,573 @@
+//! Context policies: what an agent keeps of its tools' results in its context, and what it keeps in files.
+//!
+//! A policy turns a conversation in which every result stays where it came (`inline`) into the one that the
+//! same session would have been. What it cannot know is stated in its file: how much of a stored result is
+//! needed again.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, include_dir};
+use ledger::{Conversation, Part, PartKind, Rewrite, Step};
+use serde::Deserialize;
+
+use crate::conversation::{TURN_MS, part};
+use inputs::{InputError, parse_toml};
+
+static CONTEXTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/contexts");
+
+/// The policy that keeps everything.
+pub const INLINE: &str = "inline";
+
+/// A context policy, by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContextPolicy {
+    /// Its name.
+    pub name: String,
+    /// What it stands for, and what it assumes.
+    pub essay: String,
+    keep: Keep,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    name: String,
+    essay: String,
+    inline: Option<Inline>,
+    offload: Option<Offload>,
+    evict: Option<Evict>,
+    recall: Option<Recall>,
+}
+
+/// Results stay in the context.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Inline {}
+
+/// The model saves a large result: it has seen it, and writes it out again.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Offload {
+    /// Results of more tokens than this are saved.
+    above_tokens: u64,
+    /// The share of a saved result that is read back, once, by a call of its own.
+    read_back: f64,
+    /// Result and written content are replaced by a line, once saved. Otherwise the history only grows.
+    clears: bool,
+}
+
+/// The tool layer stores a large result itself; the model never sees all of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Evict {
+    /// Results of more tokens than this are stored.
+    above_tokens: u64,
+    /// Tokens of the result that are shown beside the receipt.
+    preview_tokens: u64,
+    /// As in `offload`.
+    read_back: f64,
+}
+
+/// Results together hold a budget; the oldest go first.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recall {
+    /// Tokens that results may hold together.
+    budget_tokens: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Keep {
+    Inline,
+    Offload(Offload),
+    Evict(Evict),
+    Recall(Recall),
+}
+
+/// The names of all built-in context policies; `inline` first.
+pub fn context_names() -> Vec<String> {
+    let mut names: Vec<String> = CONTEXTS
+        .files()
+        .filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort_by_key(|name| (name != INLINE, name.clone()));
+    names
+}
+
+/// The built-in context policy called `name`, or the one in the file at that path.
+///
+/// # Errors
+/// [`InputError`] if there is none, or it is malformed.
+pub fn context(name: &str) -> Result<ContextPolicy, InputError> {
+    if name.ends_with(".toml") {
+        let file = Path::new(name);
+        let text = std::fs::read_to_string(file).map_err(|error| InputError::whole(file, error))?;
+        return ContextPolicy::parse(file, &text);
+    }
+    let built_in = CONTEXTS.get_file(format!("{name}.toml"));
+    match built_in.and_then(|file| file.contents_utf8()) {
+        Some(text) => {
+            let file = PathBuf::from("workloads/contexts").join(format!("{name}.toml"));
+            ContextPolicy::parse(&file, text)
+        }
+        None => Err(InputError::whole(
+            Path::new(name),
+            format!(
+                "no such context policy; there are {}, or give the path of a .toml file",
+                context_names().join(", ")
+            ),
+        )),
+    }
+}
+
+impl ContextPolicy {
+    /// Reads a policy file; `file` names it in errors.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
+        let read: PolicyFile = parse_toml(file, text)?;
+        let keep = match (read.inline, read.offload, read.evict, read.recall) {
+            (Some(Inline {}), None, None, None) => Keep::Inline,
+            (None, Some(offload), None, None) => Keep::Offload(offload),
+            (None, None, Some(evict), None) => Keep::Evict(evict),
+            (None, None, None, Some(recall)) => Keep::Recall(recall),
+            _ => {
+                let message = "needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`";
+                return Err(InputError::whole(file, message));
+            }
+        };
+        let share = match &keep {
+            Keep::Offload(Offload { read_back, .. }) => Some(("offload", *read_back)),
+            Keep::Evict(Evict { read_back, .. }) => Some(("evict", *read_back)),
+            _ => None,
+        };
+        if let Some((table, share)) = share
+            && !(0.0..=1.0).contains(&share)
+        {
+            let message = format!("field `{table}.read_back`: {share} is not a share from 0 to 1");
+            return Err(InputError::whole(file, message));
+        }
+        Ok(Self {
+            name: read.name,
+            essay: read.essay.trim().to_owned(),
+            keep,
+        })
+    }
+
+    /// What the conversation would have been under this policy.
+    pub fn apply(&self, inline: &Conversation) -> Conversation {
+        let mut rewriter = Rewriter {
+            steps: Vec::new(),
+            parts: 0,
+            moved: Vec::new(),
+            stored: 0,
+            live: VecDeque::new(),
+        };
+        for step in &inline.steps {
+            match &self.keep {
+                Keep::Inline => rewriter.keep(step),
+                Keep::Offload(offload) => rewriter.offload(step, offload),
+                Keep::Evict(evict) => rewriter.evict(step, evict),
+                Keep::Recall(recall) => rewriter.recall(step, recall),
+            }
+        }
+        Conversation {
+            fixed: inline.fixed,
+            fixed_is: inline.fixed_is,
+            steps: rewriter.steps,
+        }
+    }
+}
+
+struct Rewriter {
+    steps: Vec<Step>,
+    /// Parts so far.
+    parts: usize,
+    /// Where each part of the inline conversation is now.
+    moved: Vec<usize>,
+    /// Results stored so far.
+    stored: u64,
+    /// Results that are in the context, oldest first: where, and their tokens.
+    live: VecDeque<(usize, u64)>,
+}
+
+impl Rewriter {
+    /// Appends a step; answers the number of its first part.
+    fn push(&mut self, step: Step) -> usize {
+        let first = self.parts;
+        self.parts += step.enters.len() + step.emits.len();
+        self.steps.push(step);
+        first
+    }
+
+    /// A step that is as `step` but for what enters and what is emitted.
+    fn begin(&self, step: &Step) -> Step {
+        let moved = |rewrite: &Rewrite| {
+            let part = *self.moved.get(rewrite.part)?;
+            Some(Rewrite {
+                part,
+                tokens: rewrite.tokens,
+            })
+        };
+        Step {
+            gap_ms: step.gap_ms,
+            compacted: step.compacted,
+            rewrites: step.rewrites.iter().filter_map(moved).collect(),
+            ..Step::default()
+        }
+    }
+
+    fn keep(&mut self, step: &Step) {
+        let mut own = self.begin(step);
+        own.enters.clone_from(&step.enters);
+        own.emits.clone_from(&step.emits);
+        own.files.clone_from(&step.files);
+        own.reported = step.reported;
+        let count = own.enters.len() + own.emits.len();
+        let first = self.push(own);
+        self.moved.extend(first..first + count);
+    }
+
+    fn evict(&mut self, step: &Step, evict: &Evict) {
+        let is_large = |part: &Part| is_large(part, evict.above_tokens);
+        let large: Vec<Part> = step.enters.iter().copied().filter(is_large).collect();
+        if large.is_empty() {
+            return self.keep(step);
+        }
+        let mut own = self.begin(step);
+        for entering in &step.enters {
+            own.enters.push(if is_large(entering) {
+                let receipt = self.receipt(entering);
+                Part {
+                    tokens: receipt.tokens + evict.preview_tokens.min(entering.tokens),
+                    ..receipt
+                }
+            } else {
+                *entering
+            });
+        }
+        own.files.insert("write".to_owned(), large.len() as u64);
+        let entered = own.enters.len();
+        if evict.read_back == 0.0 {
+            own.emits.clone_from(&step.emits);
+            add_files(&mut own, step);
+            let first = self.push(own);
+            let count = entered + step.emits.len();
+            self.moved.extend(first..first + count);
+        } else {
+            own.emits = large.iter().map(|_| read_call(self.stored)).collect();
+            *own.files.entry("read".to_owned()).or_default() += large.len() as u64;
+            let first = self.push(own);
+            self.moved.extend(first..first + entered);
+            self.read_back(step, &large, evict.read_back);
+        }
+    }
+
+    fn offload(&mut self, step: &Step, offload: &Offload) {
+        let is_large = |part: &Part| is_large(part, offload.above_tokens);
+        let large: Vec<Part> = step.enters.iter().copied().filter(is_large).collect();
+        if large.is_empty() {
+            return self.keep(step);
+        }
+        // The model has been shown the result, and writes it out to save it.
+        let mut saving = self.begin(step);
+        saving.enters.clone_from(&step.enters);
+        saving.emits = large.iter().map(write_call).collect();
+        saving.files.insert("write".to_owned(), large.len() as u64);
+        let entered = saving.enters.len();
+        let first = self.push(saving);
+        self.moved.extend(first..first + entered);
+        let mut saved = Step {
+            gap_ms: TURN_MS,
+            enters: large.iter().map(|part| self.receipt(part)).collect(),
+            ..Step::default()
+        };
+        if offload.clears {
+            let results = (first..).zip(&step.enters);
+            let results = results.filter(|(_, part)| is_large(part)).map(|(at, _)| at);
+            let written = first + entered..first + entered + large.len();
+            let line = part(PartKind::Receipt, "[saved]").tokens;
+            saved.rewrites = results
+                .chain(written)
+                .map(|part| Rewrite { part, tokens: line })
+                .collect();
+        }
+        if offload.read_back == 0.0 {
+            saved.emits.clone_from(&step.emits);
+            saved.files.clone_from(&step.files);
+            let first = self.push(saved) + large.len();
+            self.moved.extend(first..first + step.emits.len());
+        } else {
+            saved.emits = large.iter().map(|_| read_call(self.stored)).collect();
+            saved.files.insert("read".to_owned(), large.len() as u64);
+            self.push(saved);
+            self.read_back(step, &large, offload.read_back);
+        }
+    }
+
+    /// The last step of a policy that stores: what was needed again comes, and the session goes on.
+    fn read_back(&mut self, step: &Step, large: &[Part], share: f64) {
+        let back = large.iter().map(|part| {
+            let tokens = (part.tokens as f64 * share).ceil() as u64;
+            Part::new(PartKind::ReadBack, tokens)
+        });
+        let own = Step {
+            gap_ms: TURN_MS,
+            enters: back.collect(),
+            emits: step.emits.clone(),
+            files: step.files.clone(),
+            ..Step::default()
+        };
+        let first = self.push(own) + large.len();
+        self.moved.extend(first..first + step.emits.len());
+    }
+
+    fn recall(&mut self, step: &Step, recall: &Recall) {
+        let mut own = self.begin(step);
+        if step.compacted {
+            self.live.clear();
+        }
+        let at = self.parts;
+        let before = self.live.len();
+        for (number, entering) in step.enters.iter().enumerate() {
+            let is_result = entering.kind == PartKind::Result;
+            if is_result {
+                let tokens = entering.tokens.min(recall.budget_tokens);
+                self.live.push_back((at + number, tokens));
+                own.enters.push(Part {
+                    tokens,
+                    ..*entering
+                });
+            } else {
+                own.enters.push(*entering);
+            }
+        }
+        let mut held: u64 = self.live.iter().map(|(_, tokens)| tokens).sum();
+        let mut old = before;
+        while held > recall.budget_tokens {
+            let Some((gone, tokens)) = self.live.pop_front() else {
+                break;
+            };
+            let receipt = self.receipt(&Part::new(PartKind::Result, tokens)).tokens;
+            let left = receipt.min(tokens);
+            held -= tokens;
+            if old > 0 {
+                own.rewrites.push(Rewrite {
+                    part: gone,
+                    tokens: left,
+                });
+                old -= 1;
+            } else {
+                // More than the budget came at once: what is too much never enters.
+                own.enters[gone - at].tokens = left;
+            }
+        }
+        own.emits.clone_from(&step.emits);
+        own.files.clone_from(&step.files);
+        let count = own.enters.len() + own.emits.len();
+        let first = self.push(own);
+        self.moved.extend(first..first + count);
+    }
+
+    fn receipt(&mut self, stored: &Part) -> Part {
+        self.stored += 1;
+        let bytes = match stored.bytes {
+            // The digits of a guess are as many as those of the size.
+            0 => stored.tokens * 4,
+            bytes => bytes,
+        };
+        let line = format!("✅ Saved results/{:04}.txt ({bytes} bytes)", self.stored);
+        part(PartKind::Receipt, &line)
+    }
+}
+
+fn is_large(part: &Part, above: u64) -> bool {
+    part.kind == PartKind::Result && part.tokens > above
+}
+
+fn add_files(own: &mut Step, step: &Step) {
+    for (kind, count) in &step.files {
+        *own.files.entry(kind.clone()).or_default() += count;
+    }
+}
+
+/// What the model writes to have a result stored: a call with the whole content in it.
+fn write_call(stored: &Part) -> Part {
+    let call = r#"{"name":"write_file","input":{"file_path":"results/0001.txt","content":""}}"#;
+    Part::new(
+        PartKind::Content,
+        stored.tokens + part(PartKind::Content, call).tokens,
+    )
+}
+
+/// What the model writes to have a part of a stored result back.
+fn read_call(number: u64) -> Part {
+    let call = format!(
+        r#"{{"name":"read_file","input":{{"file_path":"results/{number:04}.txt","offset":1,"limit":100}}}}"#
+    );
+    part(PartKind::Arguments, &call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::{Account, Fixed, Terms};
+    use proptest::prelude::*;
+
+    fn conversation(results: &[u64]) -> Conversation {
+        let mut steps: Vec<Step> = vec![Step {
+            enters: vec![Part::new(PartKind::User, 50)],
+            emits: vec![Part::new(PartKind::Arguments, 30)],
+            ..Step::default()
+        }];
+        for tokens in results {
+            steps.push(Step {
+                gap_ms: 1000,
+                enters: vec![Part::new(PartKind::Result, *tokens)],
+                emits: vec![
+                    Part::new(PartKind::Thinking, 7),
+                    Part::new(PartKind::Arguments, 30),
+                ],
+                // Thinking of the step before is gone.
+                rewrites: if steps.len() > 1 {
+                    vec![Rewrite {
+                        part: 2 + 3 * (steps.len() - 2) + 1,
+                        tokens: 0,
+                    }]
+                } else {
+                    Vec::new()
+                },
+                ..Step::default()
+            });
+        }
+        Conversation {
+            fixed: 1000,
+            fixed_is: Fixed::Stated,
+            steps,
+        }
+    }
+
+    fn policy(text: &str) -> ContextPolicy {
+        let text = format!("name = 'p'\nessay = 'e'\n{text}\n");
+        ContextPolicy::parse(Path::new("p.toml"), &text).unwrap()
+    }
+
+    fn account(policy: &ContextPolicy, conversation: &Conversation) -> Account {
+        Account::of(&policy.apply(conversation), &Terms::default())
+    }
+
+    #[test]
+    fn to_offload_by_writing_costs_more_unless_the_history_is_cleared_and_to_evict_costs_less() {
+        let two = conversation(&[12_000, 12_000, 100, 100, 100]);
+        let offload = |clears: bool| {
+            let text =
+                format!("[offload]\nabove_tokens = 5000\nread_back = 0.05\nclears = {clears}");
+            account(&policy(&text), &two)
+        };
+        let evict = policy("[evict]\nabove_tokens = 5000\npreview_tokens = 500\nread_back = 0.05");
+        let evict = account(&evict, &two);
+        let inline = account(&policy("[inline]"), &two);
+        // The content is in the context twice: as it came, and as it was written.
+        assert!(offload(false).peak() > inline.peak() + 23_000);
+        // While it is being saved it is there twice, whatever happens afterwards; then it is gone.
+        assert!(offload(true).peak() > 24_000);
+        let last = |account: &Account| account.calls.last().unwrap().prompt;
+        assert!(last(&offload(true)) < last(&inline) / 5);
+        assert!(evict.peak() < 5_000, "{}", evict.peak());
+        // Each of two saved results costs two more calls to save and to read back, or one.
+        let calls = [&inline, &evict, &offload(true)].map(|account| account.calls.len());
+        assert_eq!(calls, [6, 8, 10]);
+        assert!(offload(true).output() > inline.output() + 24_000);
+        assert!(evict.output() < inline.output() + 200);
+        assert!(offload(true).entering > inline.entering + 24_000);
+    }
+
+    #[test]
+    fn a_budget_is_never_exceeded_and_the_oldest_go_first() {
+        let three = conversation(&[600, 600, 600, 5000]);
+        let recalled = policy("[recall]\nbudget_tokens = 1500").apply(&three);
+        let rewritten: Vec<usize> = recalled
+            .steps
+            .iter()
+            .map(|step| step.rewrites.iter().filter(|r| r.tokens > 0).count())
+            .collect();
+        assert_eq!(rewritten, [0, 0, 0, 1, 2]);
+        assert_eq!(recalled.steps[4].enters[0].tokens, 1500);
+        let inline = account(&policy("[inline]"), &three);
+        let recalled = Account::of(&recalled, &Terms::default());
+        assert!(recalled.peak() < inline.peak());
+        assert!(
+            recalled.cached() < inline.cached(),
+            "rewriting breaks prefixes"
+        );
+    }
+
+    #[test]
+    fn a_policy_that_is_wrong_is_refused_with_file_line_and_field() {
+        let error = |text: &str| {
+            let text = format!("name = 'p'\nessay = 'e'\n{text}");
+            ContextPolicy::parse(Path::new("p.toml"), &text)
+                .unwrap_err()
+                .to_string()
+        };
+        insta::assert_snapshot!(error("[inline]\n[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 0.1\n"), @"p.toml: needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`");
+        insta::assert_snapshot!(error("[inline]\nbudget = 1\n"), @"p.toml:4: field `inline.budget`: unknown field `budget`, there are no fields");
+        insta::assert_snapshot!(error("[recall]\nbudget_tokens = -1\n"), @"p.toml:4: field `recall.budget_tokens`: invalid value: integer `-1`, expected u64");
+        insta::assert_snapshot!(error("[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 1.5\n"), @"p.toml: field `evict.read_back`: 1.5 is not a share from 0 to 1");
+        insta::assert_snapshot!(error("[offload]\nabove_tokens = 1\nread_back = 0.1\n"), @"p.toml:3: field `offload`: missing field `clears`");
+        let error = context("nonsense").unwrap_err().to_string();
+        assert!(error.contains("inline, evict, offload"), "{error}");
+    }
+
+    #[test]
+    fn every_built_in_policy_can_be_read_and_is_named_as_its_file() {
+        let names = context_names();
+        assert_eq!(names[0], INLINE);
+        for name in &names {
+            let policy = context(name).unwrap();
+            assert_eq!(&policy.name, name);
+            assert!(policy.essay.len() >= 80, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn inline_changes_nothing_and_small_results_are_left_alone(
+            results in prop::collection::vec(0..4000u64, 0..12)
+        ) {
+            let conversation = conversation(&results);
+            prop_assert_eq!(&policy("[inline]").apply(&conversation), &conversation);
+            let evict = policy("[evict]\nabove_tokens = 4000\npreview_tokens = 9\nread_back = 0.5");
+            prop_assert_eq!(&evict.apply(&conversation), &conversation);
+            let recall = policy("[recall]\nbudget_tokens = 1000000");
+            prop_assert_eq!(&recall.apply(&conversation), &conversation);
+        }
+
+        #[test]
+        fn thinking_stays_gone_under_every_policy(
+            results in prop::collection::vec(0..9000u64, 0..12), clears: bool
+        ) {
+            let conversation = conversation(&results);
+            for text in [
+                format!("[offload]\nabove_tokens = 3000\nread_back = 0.1\nclears = {clears}"),
+                "[evict]\nabove_tokens = 3000\npreview_tokens = 100\nread_back = 0.1".to_owned(),
+                "[recall]\nbudget_tokens = 5000".to_owned(),
+            ] {
+                let applied = policy(&text).apply(&conversation);
+                let parts: Vec<Part> = applied.parts().copied().collect();
+                for rewrite in applied.steps.iter().flat_map(|step| &step.rewrites) {
+                    let is_thinking = parts[rewrite.part].kind == PartKind::Thinking;
+                    prop_assert_eq!(is_thinking, rewrite.tokens == 0 && is_thinking);
+                }
+                let thoughts = |parts: &[Part]| parts.iter().filter(|p| p.kind == PartKind::Thinking).count();
+                let before: Vec<Part> = conversation.parts().copied().collect();
+                prop_assert_eq!(thoughts(&parts), thoughts(&before));
+                let gone = applied.steps.iter().flat_map(|step| &step.rewrites);
+                let gone = gone.filter(|r| parts[r.part].kind == PartKind::Thinking).count();
+                prop_assert_eq!(gone, conversation.steps.iter().map(|s| s.rewrites.len()).sum::<usize>());
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! What a workload puts into an agent's context: from a recording, or from what an agent would have to write
+//! and be shown to do what a generated script does.
+
+use std::collections::BTreeMap;
+
+use ledger::{Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step};
+
+use crate::model::{Expected, Model};
+use crate::render;
+use crate::script::Script;
+use crate::trace::{Event, MAIN_LANE, Op, Trace};
+use tokens::ThinkingStays;
+
+/// Milliseconds from one model answer to the next where nothing was recorded: the median of 281 recorded
+/// Claude Code sessions (DESIGN §7).
+pub const TURN_MS: u64 = 3600;
+
+/// The conversation of a recorded session: the main lane's, because a subagent has a context of its own.
+/// The recorded model says what an `o200k` token counts, and how long thinking stays in the prompts. How much
+/// was thought is taken from what the source shows, which may be a summary.
+///
+/// # Errors
+/// If the trace does not say what the model wrote.
+pub fn of_trace(trace: &Trace) -> Result<Conversation, String> {
+    let per_o200k = tokens::factor(&trace.head.model).per_o200k;
+    let mut recording = Recording::default();
+    for event in &trace.events {
+        recording.event(event)?;
+    }
+    let mut steps = recording.steps;
+    // What came after the last call was never sent.
+    recording.entering.clear();
+    let first = steps.first().and_then(|step| {
+        let entered: u64 = step.enters.iter().map(|part| part.tokens).sum();
+        let reported = step.reported.filter(|reported| reported.prompt > 0)?;
+        Some(((reported.prompt as f64 / per_o200k).round() as u64).saturating_sub(entered))
+    });
+    let (fixed, fixed_is) = match (trace.head.prompt, first) {
+        (Some(prompt), _) if prompt.is_whole => (prompt.tok, Fixed::Stated),
+        (_, Some(inferred)) => (inferred, Fixed::Inferred),
+        (Some(prompt), None) => (prompt.tok, Fixed::Stated),
+        (None, None) => (0, Fixed::Unknown),
+    };
+    drop_thinking(&mut steps, tokens::thinking_stays(&trace.head.model));
+    Ok(Conversation {
+        fixed,
+        fixed_is,
+        steps,
+    })
+}
+
+#[derive(Default)]
+struct Recording {
+    steps: Vec<Step>,
+    /// The place in `steps` of each API call of the main lane.
+    by_call: BTreeMap<u64, usize>,
+    /// Calls of tools in the main lane.
+    main_calls: BTreeMap<u64, ()>,
+    entering: Vec<Part>,
+    compacted: bool,
+    last_at: Option<u64>,
+}
+
+impl Recording {
+    fn event(&mut self, event: &Event) -> Result<(), String> {
+        match event {
+            Event::User(user) => self.entering.push(Part::new(PartKind::User, user.tok)),
+            Event::Compact(_) => {
+                self.entering.clear();
+                self.compacted = true;
+            }
+            Event::Api(api) if api.lane == MAIN_LANE => {
+                let usage = api.usage;
+                let prompt =
+                    usage.uncached + usage.cache_read + usage.cache_write_5m + usage.cache_write_1h;
+                if prompt == 0 && usage.output == 0 && !self.steps.is_empty() {
+                    // The client itself said this, without asking the model.
+                    return Ok(());
+                }
+                let (Some(text), Some(thinking)) = (api.text_tok, api.thinking_tok) else {
+                    return Err(format!(
+                        "api call {}: no `text_tok`: the trace does not say what the model wrote\n  fix: import the session again with this ctxbench",
+                        api.k
+                    ));
+                };
+                let mut emits = Vec::new();
+                if thinking > 0 {
+                    emits.push(Part::new(PartKind::Thinking, thinking));
+                }
+                if text > 0 {
+                    emits.push(Part::new(PartKind::Text, text));
+                }
+                self.by_call.insert(api.k, self.steps.len());
+                self.steps.push(Step {
+                    gap_ms: self.last_at.map_or(0, |last| api.at.saturating_sub(last)),
+                    compacted: std::mem::take(&mut self.compacted),
+                    enters: std::mem::take(&mut self.entering),
+                    emits,
+                    reported: (prompt > 0).then_some(Reported {
+                        prompt,
+                        cached: usage.cache_read,
+                        output: usage.output,
+                    }),
+                    ..Step::default()
+                });
+                self.last_at = Some(api.at);
+            }
+            Event::Call(call) if call.lane == MAIN_LANE => {
+                self.main_calls.insert(call.i, ());
+                let Some(step) = self.by_call.get(&call.k) else {
+                    return Ok(());
+                };
+                let step = &mut self.steps[*step];
+                let kind = match call.op {
+                    Op::Write | Op::Edit => PartKind::Content,
+                    _ => PartKind::Arguments,
+                };
+                step.emits.push(Part::new(kind, call.tok.unwrap_or(0)));
+                let is_file_call = matches!(
+                    call.op,
+                    Op::Read | Op::Write | Op::Edit | Op::List | Op::Search
+                );
+                if is_file_call && call.path.is_some() {
+                    *step.files.entry(call.op.name().to_owned()).or_default() += 1;
+                }
+            }
+            Event::Result(result) if self.main_calls.contains_key(&result.i) => {
+                self.entering.push(Part {
+                    kind: PartKind::Result,
+                    tokens: result.tok,
+                    bytes: result.bytes,
+                });
+            }
+            Event::Api(_) | Event::Call(_) | Event::Result(_) | Event::Ext(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Takes thinking out of the prompts in which it is not any more.
+fn drop_thinking(steps: &mut [Step], stays: ThinkingStays) {
+    let mut part = 0;
+    let mut going: Vec<Rewrite> = Vec::new();
+    for step in steps {
+        let goes = match stays {
+            ThinkingStays::Always => false,
+            ThinkingStays::UntilUserSpeaks => {
+                step.enters.iter().any(|part| part.kind == PartKind::User)
+            }
+            ThinkingStays::Never => true,
+        };
+        if goes {
+            step.rewrites.append(&mut going);
+        }
+        part += step.enters.len();
+        for emitted in &step.emits {
+            if emitted.kind == PartKind::Thinking {
+                going.push(Rewrite { part, tokens: 0 });
+            }
+            part += 1;
+        }
+    }
+}
+
+/// The conversation of a generated script: one call a turn, as the model would have to write it, and its
+/// result as the agent would be shown it. What is not files, such as a system prompt, is not in it.
+pub fn of_script(script: &Script) -> Conversation {
+    let mut model = Model::of(script);
+    let mut steps = Vec::new();
+    let mut entering: Vec<Part> = Vec::new();
+    for call in &script.calls {
+        let results: Vec<Expected> = call.ops.iter().map(|op| model.apply(op)).collect();
+        let Some(kind) = call.kind else {
+            continue;
+        };
+        steps.push(Step {
+            gap_ms: if steps.is_empty() { 0 } else { TURN_MS },
+            enters: std::mem::take(&mut entering),
+            emits: render::written(call)
+                .into_iter()
+                .map(|(kind, text)| part(kind, &text))
+                .collect(),
+            files: BTreeMap::from([(kind.to_string(), 1)]),
+            ..Step::default()
+        });
+        entering.push(part(PartKind::Result, &render::result(call, &results)));
+    }
+    steps.push(Step {
+        gap_ms: TURN_MS,
+        enters: entering,
+        ..Step::default()
+    });
+    Conversation {
+        fixed: 0,
+        fixed_is: Fixed::Unknown,
+        steps,
+    }
+}
+
+/// A text as a part.
+pub fn part(kind: PartKind, text: &str) -> Part {
+    Part {
+        kind,
+        tokens: tokens::count(text),
+        bytes: text.len() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::WorkspacePath;
+    use crate::script::{CallKind, FileOp};
+    use crate::trace::Trace;
+    use ledger::{Account, Terms, residual};
+    use std::path::Path;
+
+    fn record(line: &str) -> String {
+        line.replace('\'', "\"")
+    }
+
+    /// A recording in which every count is known: the first call reports 1,000 tokens, 100 of which were said.
+    fn recording(middle: &str) -> Trace {
+        let head = r#"{"t":"head","v":1,"id":"t","source":{"format":"claude-code","path":"t","sha256":"0"},"agent":"a","model":"m","cwd":"/ws","fidelity":"shape","tokenizer":"o200k"}"#;
+        let api = |k: u64, at: u64, prompt: u64, text: u64, lane: &str| {
+            record(&format!(
+                "{{'t':'api','k':{k},'at':{at},'usage':{{'uncached':{prompt},'cache_read':0,'cache_write_5m':0,'cache_write_1h':0,'output':1,'reasoning':0}},'usage_src':'reported','lane':'{lane}','text_tok':{text},'thinking_tok':50}}"
+            ))
+        };
+        let call = |i: u64, k: u64, lane: &str| {
+            record(&format!(
+                "{{'t':'call','i':{i},'k':{k},'lane':'{lane}','tool':'Read','op':'read','args':{{}},'tok':20,'at':1}}"
+            ))
+        };
+        let result = |i: u64, tok: u64| {
+            record(&format!(
+                "{{'t':'result','i':{i},'ok':true,'bytes':9,'tok':{tok}}}"
+            ))
+        };
+        let lines = [
+            head.to_owned(),
+            record("{'t':'user','turn':0,'tok':100}"),
+            api(0, 0, 1000, 5, "main"),
+            call(0, 0, "main"),
+            result(0, 300),
+            api(1, 5000, 700, 9, "sub:x"),
+            call(1, 1, "sub:x"),
+            result(1, 9999),
+            middle.to_owned(),
+            api(2, 9000, 1325, 5, "main"),
+            record("{'t':'end','exit':'unknown'}"),
+        ];
+        let lines: Vec<String> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+        Trace::parse(Path::new("t.jsonl"), &lines.join("\n")).unwrap()
+    }
+
+    #[test]
+    fn a_recordings_prompts_are_what_was_said_before_them() {
+        let conversation = of_trace(&recording("")).unwrap();
+        assert_eq!(
+            (conversation.fixed, conversation.fixed_is),
+            (900, Fixed::Inferred)
+        );
+        let account = Account::of(&conversation, &Terms::default());
+        // 5 of text, 20 of arguments, 300 of the result; thinking is written, but does not stay.
+        assert_eq!(account.calls[1].prompt, 1000 + 325);
+        assert_eq!(account.calls[0].output, 75);
+        assert_eq!(account.calls[1].cached, 1000);
+        assert_eq!(conversation.steps[1].gap_ms, 9000);
+        let found = residual(&conversation, &Terms::default()).unwrap();
+        assert_eq!((found.calls, found.worst_abs), (1, 0.0));
+    }
+
+    #[test]
+    fn thinking_stays_as_long_as_the_models_provider_keeps_it() {
+        let grows = |model: &str, middle: &str| {
+            let mut trace = recording(middle);
+            trace.head.model = model.to_owned();
+            let calls = Account::of(&of_trace(&trace).unwrap(), &Terms::default()).calls;
+            calls[1].prompt - calls[0].prompt
+        };
+        let said = record("{'t':'user','turn':1,'tok':40}");
+        assert_eq!(grows("m", ""), 325);
+        assert_eq!(grows("claude-opus-4-5", &said), 325 + 50 + 40);
+        assert_eq!(grows("claude-sonnet-4-5", ""), 325 + 50);
+        assert_eq!(grows("claude-sonnet-4-5", &said), 325 + 40);
+    }
+
+    #[test]
+    fn a_compaction_forgets_what_was_before_it() {
+        let compact = record("{'t':'compact','k':0,'pre_tok':5}\n{'t':'user','turn':1,'tok':40}");
+        let conversation = of_trace(&recording(&compact)).unwrap();
+        let account = Account::of(&conversation, &Terms::default());
+        assert_eq!(account.calls[1].prompt, 900 + 40);
+        assert_eq!(account.compactions, 1);
+    }
+
+    #[test]
+    fn a_trace_that_does_not_say_what_was_written_is_refused() {
+        let mut trace = recording("");
+        for event in &mut trace.events {
+            if let Event::Api(api) = event {
+                api.text_tok = None;
+            }
+        }
+        let error = of_trace(&trace).unwrap_err();
+        assert!(error.contains("import the session again"), "{error}");
+    }
+
+    #[test]
+    fn a_script_writes_its_calls_and_is_shown_their_results() {
+        let path = WorkspacePath::new("a.md").unwrap();
+        let mut script = Script::new(vec![(path.clone(), "one\n".as_bytes().into())]);
+        let content = "word ".repeat(500);
+        script.call(
+            CallKind::Write,
+            vec![FileOp::Write {
+                path: path.clone(),
+                content: content.as_bytes().into(),
+                sync: false,
+            }],
+        );
+        script.call(CallKind::Read, vec![FileOp::Read(path)]);
+        let conversation = of_script(&script);
+        let account = Account::of(&conversation, &Terms::default());
+        assert_eq!(account.calls.len(), 3);
+        // To write a file is to emit it; to read it back is to be sent it once more.
+        let words = tokens::count(&content);
+        assert!(account.calls[0].output > words, "{account:?}");
+        assert!(account.calls[2].prompt > 2 * words, "{account:?}");
+    }
+}

@@ -1,0 +1,316 @@
+//! The fifth seed's worked example: two queries, two large results that are saved to files, a comparison.
+//!
+//! The results are JSON of so many bytes, so that their tokens can be counted instead of stated. What the seed
+//! has no text for (its system prompt, what the model says) has the seed's own numbers of tokens.
+
+use ledger::{Conversation, Fixed, Part, PartKind, Step};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Deserialize;
+
+use crate::conversation::{TURN_MS, part};
+use crate::path::WorkspacePath;
+use crate::script::{Bytes, Call, CallKind, FileOp, Script};
+
+/// The parameters of the workload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OffloadComparison {
+    /// The files that the results are saved to.
+    files: Vec<WorkspacePath>,
+    /// Bytes of each result.
+    bytes: usize,
+    /// The share of each file's lines that is read back.
+    read_back: f64,
+    /// How often a block does it all.
+    repeats: u32,
+    /// The seed of the meetings.
+    seed: u64,
+    /// Tokens of the system prompt, as published.
+    system_tokens: u64,
+    /// What the user asks.
+    question: String,
+    /// Tokens that the model writes to make a query, as published.
+    query_tokens: u64,
+    /// Tokens of the model's answer, as published.
+    answer_tokens: u64,
+    /// Accounts that somebody published, in their own units.
+    published: Vec<Published>,
+}
+
+/// An account that somebody published.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Published {
+    /// What it is called.
+    name: String,
+    /// Tokens before everything.
+    fixed: u64,
+    /// For each call of the model: tokens that enter, tokens that it writes.
+    turns: Vec<(u64, u64)>,
+}
+
+impl OffloadComparison {
+    /// Whether it can be generated.
+    ///
+    /// # Errors
+    /// What is wrong, with the field.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.files.is_empty() {
+            return Err("field `offload_comparison.files`: name at least one".to_owned());
+        }
+        if !(2_000..=10_000_000).contains(&self.bytes) {
+            return Err(
+                "field `offload_comparison.bytes`: must be from 2,000 to 10,000,000".to_owned(),
+            );
+        }
+        if !(0.0..=1.0).contains(&self.read_back) {
+            return Err(
+                "field `offload_comparison.read_back`: must be a share from 0 to 1".to_owned(),
+            );
+        }
+        if self.repeats == 0 {
+            return Err("field `offload_comparison.repeats`: must be at least 1".to_owned());
+        }
+        Ok(())
+    }
+
+    fn results(&self) -> Vec<(WorkspacePath, Bytes)> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let results = self.files.iter().map(|path| {
+            let meetings = meetings(&mut rng, self.bytes);
+            (path.clone(), meetings.into_bytes().into())
+        });
+        results.collect()
+    }
+
+    /// What is done to files: each result is saved, the files are listed, a part of each is read back.
+    pub(crate) fn script(&self) -> Script {
+        let results = self.results();
+        let mut script = Script::new(vec![(
+            WorkspacePath::new("plan.md")
+                .unwrap_or_else(|_| unreachable!("this module's names are plain")),
+            format!("# {}\n", self.question).into_bytes().into(),
+        )]);
+        for _ in 0..self.repeats {
+            for (path, content) in &results {
+                let write = FileOp::Write {
+                    path: path.clone(),
+                    content: Bytes::clone(content),
+                    sync: false,
+                };
+                script.call(CallKind::Write, vec![write]);
+            }
+            let list = FileOp::List {
+                path: WorkspacePath::root(),
+                attributes: true,
+            };
+            script.call(CallKind::List, vec![list]);
+            for (path, content) in &results {
+                let lines = content.iter().filter(|byte| **byte == b'\n').count() as f64;
+                let count = (lines * self.read_back).ceil().max(1.0) as u64;
+                script.calls.push(Call {
+                    kind: Some(CallKind::Read),
+                    ops: vec![FileOp::Read(path.clone())],
+                    lines: Some((1, count)),
+                    recorded_tokens: None,
+                });
+            }
+        }
+        script
+    }
+
+    /// The session in which nothing is saved.
+    pub(crate) fn conversation(&self) -> Conversation {
+        let mut steps = vec![Step {
+            enters: vec![part(PartKind::User, &self.question)],
+            ..Step::default()
+        }];
+        for (_, content) in self.results() {
+            if let Some(asking) = steps.last_mut() {
+                asking.emits = vec![Part::new(PartKind::Arguments, self.query_tokens)];
+            }
+            let text = String::from_utf8_lossy(&content).into_owned();
+            steps.push(Step {
+                gap_ms: TURN_MS,
+                enters: vec![part(PartKind::Result, &text)],
+                ..Step::default()
+            });
+        }
+        if let Some(last) = steps.last_mut() {
+            last.emits = vec![Part::new(PartKind::Text, self.answer_tokens)];
+        }
+        Conversation {
+            fixed: self.system_tokens,
+            fixed_is: Fixed::Stated,
+            steps,
+        }
+    }
+
+    /// The published accounts, by name.
+    pub(crate) fn published(&self) -> Vec<(String, Conversation)> {
+        let published = self.published.iter().map(|account| {
+            let steps = account.turns.iter().enumerate();
+            let steps = steps.map(|(at, (enters, emits))| Step {
+                gap_ms: if at == 0 { 0 } else { TURN_MS },
+                enters: vec![Part::new(
+                    if at == 0 {
+                        PartKind::User
+                    } else {
+                        PartKind::Result
+                    },
+                    *enters,
+                )],
+                emits: vec![Part::new(PartKind::Text, *emits)],
+                ..Step::default()
+            });
+            let conversation = Conversation {
+                fixed: account.fixed,
+                fixed_is: Fixed::Stated,
+                steps: steps.collect(),
+            };
+            (account.name.clone(), conversation)
+        });
+        published.collect()
+    }
+}
+
+const TOPICS: &[&str] = &[
+    "US strategy",
+    "international engagement",
+    "the autumn campaign",
+    "grant reporting",
+    "hiring plans",
+    "the website relaunch",
+    "partner onboarding",
+    "budget review",
+    "the annual meeting",
+    "data policy",
+    "volunteer training",
+    "press outreach",
+];
+const PEOPLE: &[&str] = &[
+    "Ann", "Bogdan", "Carla", "Dinesh", "Emeka", "Fatima", "Greta", "Hiro", "Ines", "Jonas",
+    "Katya", "Liam",
+];
+const KINDS: &[&str] = &[
+    "All Hands",
+    "Leadership sync",
+    "Working group",
+    "Retrospective",
+    "Planning",
+    "One on one",
+];
+const SENTENCES: &[&str] = &[
+    "We agreed to move {} to the next quarter.",
+    "{} needs an owner before the end of the month.",
+    "There was concern that {} is behind schedule.",
+    "The numbers for {} look better than expected.",
+    "Nobody objected to the proposal on {}.",
+    "A decision about {} was put off until costs are known.",
+    "{} will be piloted with two partners first.",
+    "Feedback on {} was mixed but constructive.",
+];
+
+/// A query's answer: JSON of exactly so many bytes, a meeting a line.
+fn meetings(rng: &mut ChaCha8Rng, bytes: usize) -> String {
+    const HEAD: &str = "{\n  \"status\": \"success\",\n  \"results\": [\n";
+    const TAIL: &str = "\n  ]\n}\n";
+    let mut text = HEAD.to_owned();
+    let mut number = 0;
+    loop {
+        number += 1;
+        let topic = pick(rng, TOPICS);
+        let mut summary = String::new();
+        for _ in 0..2 {
+            if !summary.is_empty() {
+                summary.push(' ');
+            }
+            summary += &pick(rng, SENTENCES).replace("{}", topic);
+        }
+        let meeting = serde_json::json!({
+            "meeting_title": format!("{}: {topic}", pick(rng, KINDS)),
+            "date": format!("2025-{:02}-{:02}", rng.random_range(7..=10), rng.random_range(1..=28)),
+            "attendees": [pick(rng, PEOPLE), pick(rng, PEOPLE)],
+            "summary": summary,
+        });
+        let line = format!("    {meeting}");
+        let separator = if number == 1 { "" } else { ",\n" };
+        let with_next = text.len() + separator.len() + line.len() + TAIL.len();
+        // The last line is filled up, so there must be room for one more.
+        if with_next > bytes {
+            break;
+        }
+        text += separator;
+        text += &line;
+    }
+    let missing = bytes.saturating_sub(text.len() + TAIL.len());
+    // Before the quotes that end the last summary.
+    let end = text.rfind("\"}").unwrap_or(text.len());
+    let more: String = SENTENCES[0]
+        .replace("{}", TOPICS[0])
+        .chars()
+        .cycle()
+        .take(missing)
+        .collect();
+    text.insert_str(end, &more);
+    text + TAIL
+}
+
+fn pick(rng: &mut ChaCha8Rng, from: &[&'static str]) -> &'static str {
+    from[rng.random_range(0..from.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::catalogue::workload;
+    use crate::context::context;
+    use crate::definition::SessionSource;
+    use crate::script::FileOp;
+    use ledger::{Account, Terms};
+
+    #[test]
+    fn the_results_are_json_of_the_bytes_that_the_seed_names() {
+        let workload = workload("agent/offload-comparison").unwrap();
+        for call in &workload.script.calls[..2] {
+            let [FileOp::Write { content, .. }] = &call.ops[..] else {
+                panic!("{call:?}");
+            };
+            assert_eq!(content.len(), 50_000);
+            let json: serde_json::Value = serde_json::from_slice(content).unwrap();
+            assert!(json["results"].as_array().unwrap().len() > 150);
+        }
+    }
+
+    #[test]
+    fn the_seeds_own_figures_add_up_as_it_says() {
+        let workload = workload("agent/offload-comparison").unwrap();
+        let SessionSource::Stated { published, .. } = &workload.session else {
+            panic!("{:?}", workload.session);
+        };
+        let sums: Vec<_> = published
+            .iter()
+            .map(|(name, conversation)| {
+                (
+                    name.as_str(),
+                    Account::of(conversation, &Terms::default()).entering,
+                )
+            })
+            .collect();
+        assert_eq!(sums, [("seed-before", 109_150), ("seed-after", 15_550)]);
+    }
+
+    #[test]
+    fn saving_by_writing_costs_more_than_not_saving() {
+        let workload = workload("agent/offload-comparison").unwrap();
+        let inline = workload.conversation().unwrap();
+        let account =
+            |name: &str| Account::of(&context(name).unwrap().apply(&inline), &Terms::default());
+        let (inline, offload, evict) = (account("inline"), account("offload"), account("evict"));
+        // 50,000 bytes are not 50,000 tokens.
+        assert!(inline.entering < 50_000, "{}", inline.entering);
+        assert!(offload.entering > inline.entering);
+        assert!(offload.resent() > inline.resent());
+        assert!(evict.entering < inline.entering);
+    }
+}
