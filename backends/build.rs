@@ -9,6 +9,7 @@ const BACKENDS: &[(&str, &[&str])] = &[
     ("NULL", &["null.rs", "fuse", "store.rs"]),
     ("SQLITE", &["sqlite", "fuse", "store.rs"]),
     ("S3", &["s3", "sqlite", "fuse", "store.rs"]),
+    ("STATE", &["state.rs"]),
 ];
 
 fn main() {

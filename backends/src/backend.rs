@@ -15,6 +15,7 @@ use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::mounted::{Mounted, S3Mount};
 use crate::s3_service::Server;
+use crate::state::State;
 
 /// What a backend can do, so that cells which make no sense for it are skipped with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +98,11 @@ pub trait Backend: Send + Sync {
     /// What it is; the same on every machine.
     fn describe(&self) -> Description;
 
+    /// Whether it has no paths at all: an agent reaches its files by tool calls only, other programs never.
+    fn is_tools_only(&self) -> bool {
+        false
+    }
+
     /// The versions of its parts on this machine. No receipt, no measurement.
     ///
     /// # Errors
@@ -114,10 +120,72 @@ pub trait Backend: Send + Sync {
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)>;
 }
 
+/// Files that are reached by tool calls; answers are the text that an agent is shown.
+pub trait Tools {
+    /// Names and sizes of all files.
+    fn ls_files(&mut self) -> String;
+
+    /// Saves a file, replacing what was there under its name.
+    ///
+    /// # Errors
+    /// If it cannot be held; nothing has changed then.
+    fn write_file(&mut self, name: &str, content: &[u8]) -> Result<String, ToolError>;
+
+    /// Shows up to `limit` lines from line `offset` on, counted from 1.
+    ///
+    /// # Errors
+    /// If there is no such file, or it has no such lines.
+    fn read_file(&mut self, name: &str, offset: u64, limit: u64) -> Result<String, ToolError>;
+
+    /// All files, as JSON. No tool of the agent's: what its framework keeps of a session.
+    fn snapshot(&self) -> String;
+
+    /// Puts the files of a snapshot in the place of those that are there.
+    ///
+    /// # Errors
+    /// If it is not one; nothing has changed then.
+    fn restore(&mut self, snapshot: &str) -> io::Result<()>;
+}
+
+/// Why a tool call failed, in the words that an agent is shown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ToolError {
+    /// There is no file of that name.
+    #[error("Error: File {0} not found. Use ls_files() to see what there is.")]
+    NotFound(String),
+    /// The file has no lines where they were asked for.
+    #[error(
+        "Error: {name} has {total} lines; there are none from line {first} on (limit {limit})."
+    )]
+    NoSuchLines {
+        /// The file.
+        name: String,
+        /// The first line asked for.
+        first: u64,
+        /// How many were asked for.
+        limit: u64,
+        /// How many there are.
+        total: u64,
+    },
+    /// The content is not UTF-8.
+    #[error(
+        "Error: {0} was not saved: its content is not text, and an agent's state holds only text."
+    )]
+    NotText(String),
+    /// The name cannot be a file's.
+    #[error("Error: {0:?} is no name of a file: it is empty or has more than one line.")]
+    BadName(String),
+}
+
 /// A backend opened for one block. Dropping it takes everything down, whatever state it is in.
 pub trait Workspace: Send {
-    /// The directory that the agent works in.
+    /// The directory that the agent works in; an empty one where there are only [`Workspace::tools`].
     fn root(&self) -> &Path;
+
+    /// The tools that reach the files, for a backend that [`Backend::is_tools_only`].
+    fn tools(&mut self) -> Option<&mut dyn Tools> {
+        None
+    }
 
     /// What it takes to end a call that hangs in this workspace, from another thread.
     fn lifeline(&self) -> Lifeline;
@@ -209,6 +277,7 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
         Box::new(Mounted::Sqlite),
         Box::new(Mounted::S3(s3(false))),
         Box::new(Mounted::S3(s3(true))),
+        Box::new(State),
     ]
 }
 

@@ -17,6 +17,7 @@ pub mod null;
 pub mod s3;
 pub mod s3_service;
 pub mod sqlite;
+pub mod state;
 pub mod store;
 
 pub use mounted::READY;

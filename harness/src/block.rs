@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backends::backend::{Backend, Site, Workspace};
+use backends::backend::{Backend, Site, Tools, Workspace};
 use backends::cpu;
 use backends::fuse::Counters;
 use backends::null::FILE_BYTES;
@@ -21,6 +21,7 @@ use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::proof;
+use crate::replay::tools::{ask, held, narrowed, observe};
 use crate::replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
 use crate::supervise::Pulse;
 use crate::system;
@@ -173,14 +174,26 @@ impl Task {
         Ok(())
     }
 
+    /// As [`Task::fill`] and a warm-up, for files that have no path and nothing to warm.
+    fn fill_by_tools(&self, tools: &mut dyn Tools) -> io::Result<()> {
+        for (path, content) in &self.script().files {
+            tools
+                .write_file(path.as_str(), content)
+                .map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
     fn holds_data(&self) -> bool {
         self.backend.describe().capabilities.holds_data
     }
 
     fn bring_into_state(&self, workspace: &mut dyn Workspace, pulse: &Pulse) -> io::Result<()> {
         let root = workspace.root().to_owned();
-        // What holds nothing can neither be filled nor warmed up.
-        if self.holds_data() {
+        if let Some(tools) = workspace.tools() {
+            self.fill_by_tools(tools)?;
+        } else if self.holds_data() {
+            // What holds nothing can neither be filled nor warmed up.
             let mut scratch = Scratch::new();
             self.fill(&root, pulse, &mut scratch)?;
             let mut model = self.model();
@@ -314,7 +327,11 @@ impl Task {
             }
             if self.holds_data() {
                 pulse.enter(SETUP_LIMIT);
-                if let Err(reason) = read_back(&root, &mut replay.model, &mut replay.scratch) {
+                let whole = match workspace.tools() {
+                    Some(tools) => snapshot_back(tools, &mut replay.model, &mut replay.scratch),
+                    None => read_back(&root, &mut replay.model, &mut replay.scratch),
+                };
+                if let Err(reason) = whole {
                     let cut = pulse.severed().map(|cut| format!("; {cut}"));
                     let outcome = cut.as_ref().map_or(Outcome::WrongData, |_| Outcome::Hang);
                     let cut = cut.unwrap_or_default();
@@ -346,21 +363,35 @@ impl<C: Clock> Replay<'_, C> {
         workspace: &mut dyn Workspace,
         measured: &mut Measured,
     ) -> bool {
-        let expected: Vec<Expected> = call.ops.iter().map(|op| self.model.apply(op)).collect();
+        let mut expected: Vec<Expected> = call.ops.iter().map(|op| self.model.apply(op)).collect();
+        let by_tools = workspace.tools().is_some();
+        if by_tools {
+            let narrow = |expected| narrowed(expected, call.lines);
+            expected = expected.into_iter().map(narrow).collect();
+        }
         self.scratch.clear();
         self.scratch
             .reserve(expected.iter().map(content_bytes).sum());
         self.observed.clear();
         self.observed.reserve(ops.len());
 
+        let mut answers = Vec::with_capacity(if by_tools { ops.len() } else { 0 });
         self.pulse.enter(self.task.call_limit());
         let started = self.clock.now_ns();
-        for op in ops {
-            let observed = perform(op, &mut self.scratch);
-            self.observed.push(observed);
+        match workspace.tools() {
+            Some(tools) => answers.extend(call.ops.iter().map(|op| ask(op, call.lines, tools))),
+            None => {
+                for op in ops {
+                    let observed = perform(op, &mut self.scratch);
+                    self.observed.push(observed);
+                }
+            }
         }
         let took = self.clock.now_ns().saturating_sub(started);
         self.pulse.leave();
+        for (op, answers) in call.ops.iter().zip(&answers) {
+            self.observed.push(observe(op, answers, &mut self.scratch));
+        }
 
         let (outcome, reason) = self.judge(call, &expected, took, workspace);
         if let Some(kind) = call.kind {
@@ -430,6 +461,18 @@ fn read_back(root: &Path, model: &mut Model, scratch: &mut Scratch) -> Result<()
     let prepared = prepare(root, &everything, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
     let observed = perform(&prepared, scratch);
     verify(&everything, &expected, &observed, scratch)
+}
+
+/// As [`read_back`], from a snapshot: a read shows lines, a snapshot has every byte.
+fn snapshot_back(
+    tools: &dyn Tools,
+    model: &mut Model,
+    scratch: &mut Scratch,
+) -> Result<(), String> {
+    let everything = FileOp::Search(WorkspacePath::root());
+    scratch.clear();
+    let held = held(tools, scratch)?;
+    verify(&everything, &model.apply(&everything), &Ok(held), scratch)
 }
 
 /// Content that an operation is expected to return, in bytes.

@@ -13,6 +13,8 @@ use reports::run::{
 use workloads::definition::{CacheState, Workload};
 use workloads::suite::Suite;
 
+use crate::replay::tools::unsupported;
+
 /// The backend that the others are compared with.
 pub const BASELINE: &str = "direct";
 
@@ -197,6 +199,21 @@ fn skip_reason(
             "{name} holds nothing: it only takes part where names and bytes can be fixed"
         ));
     }
+    if arm.backend.is_tools_only() {
+        if workload.name.starts_with("micro/") {
+            return Some(format!(
+                "{name} is reached by tool calls only: it has no path for a POSIX operation"
+            ));
+        }
+        if let Some(reason) = unsupported(&workload.script) {
+            return Some(format!("{name}: {reason}"));
+        }
+        if state != CacheState::Hot {
+            return Some(format!(
+                "{name} is in the agent's own memory: there is no cache to empty"
+            ));
+        }
+    }
     if state == CacheState::Cold && !described.capabilities.persistent {
         return Some(format!("what {name} holds is gone when its daemon stops"));
     }
@@ -274,7 +291,7 @@ mod tests {
         let text = r#"
 essay = "e"
 rounds = 3
-backends = ["direct", "null", "memory", "sqlite"]
+backends = ["direct", "null", "memory", "sqlite", "state"]
 [[workload]]
 name = "micro/read-1k"
 states = ["hot", "lukewarm", "cold"]
@@ -378,6 +395,8 @@ states = ["hot"]
         assert!(reason(&plan, "memory", "cold").contains("gone when its daemon stops"));
         assert!(reason(&plan, "null", "hot").contains("holds nothing"));
         assert_eq!(reason(&plan, "sqlite", "cold"), "");
+
+        assert!(reason(&plan, "state", "hot").contains("no path for a POSIX operation"));
 
         let plan = planned(1, false, true);
         assert!(reason(&plan, "direct", "lukewarm").contains("only root can drop"));

@@ -137,13 +137,18 @@ impl Conform {
     fn chosen(&self) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
         if self.backends.is_empty() {
             let all = backend::registry().into_iter();
-            let hold_data = all.filter(|backend| backend.describe().capabilities.holds_data);
+            let hold_data = all.filter(|backend| {
+                backend.describe().capabilities.holds_data && !backend.is_tools_only()
+            });
             return Ok(hold_data.map(Arc::from).collect());
         }
         let named = self.backends.iter().map(|name| {
             let backend = backend::find(name)?;
             if !backend.describe().capabilities.holds_data {
                 bail!("`{name}` holds no data: there is nothing to try");
+            }
+            if backend.is_tools_only() {
+                bail!("`{name}` is reached by tool calls only: there is no path to try");
             }
             Ok(Arc::from(backend))
         });

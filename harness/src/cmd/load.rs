@@ -128,7 +128,8 @@ impl Load {
         let mut names = vec!["direct".to_owned()];
         if self.backends.is_empty() && self.path.is_empty() {
             let all = backend::registry().into_iter();
-            let hold_data = all.map(|backend| backend.describe());
+            let mountable = all.filter(|backend| !backend.is_tools_only());
+            let hold_data = mountable.map(|backend| backend.describe());
             let hold_data = hold_data.filter(|described| described.capabilities.holds_data);
             names.extend(hold_data.map(|described| described.name));
         } else {
@@ -145,6 +146,9 @@ impl Load {
             let backend = backend::find(&name)?;
             if !backend.describe().capabilities.holds_data {
                 bail!("`{name}` holds no data: there is nothing to read back");
+            }
+            if backend.is_tools_only() {
+                bail!("`{name}` is reached by tool calls only: processes cannot share it");
             }
             if let Err(unavailable) = backend.receipt() {
                 eprintln!("{name} is left out: {unavailable}");

@@ -1,7 +1,8 @@
-//! Executing a script's file operations in a directory, and checking what they return.
+//! Executing a script's file operations, in a directory or by tool calls, and checking what they return.
 
 mod perform;
 mod prepare;
+pub mod tools;
 mod verify;
 
 pub use perform::{Observed, Scratch, perform};

@@ -85,6 +85,15 @@ impl Scratch {
         }
     }
 
+    /// Puts content in, as if it had been read.
+    pub fn put(&mut self, content: &[u8]) -> Range<usize> {
+        self.reserve(content.len());
+        let start = self.used;
+        self.used += content.len();
+        self.data[start..self.used].copy_from_slice(content);
+        start..self.used
+    }
+
     /// Fills up to `size` bytes of room by one call of `read`: a short answer is an answer.
     fn fill_once(
         &mut self,

@@ -1,0 +1,348 @@
+//! Files inside an agent's state: no mount and no path, three tools whose answers are text.
+//!
+//! The design is the fifth seed's (Sybil): `ls_files`, `write_file`, `read_file` over a dictionary that lives as
+//! long as the session, with its formats and its limit of 2,000 lines a read. What it does not have (deleting,
+//! renaming, appending, directories) is not here either. A snapshot is JSON, as an agent framework stores it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{
+    Backend, Capabilities, Description, Lifeline, Receipt, Site, ToolError, Tools, Unavailable,
+    Workspace,
+};
+use crate::fuse::Counters;
+
+/// The most lines that one `read_file` shows.
+pub const READ_LIMIT: u64 = 2000;
+
+/// The version of a snapshot.
+const SNAPSHOT_VERSION: u32 = 1;
+
+/// The backend.
+pub(crate) struct State;
+
+/// The files of one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    files: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Snapshot {
+    version: u32,
+    files: BTreeMap<String, String>,
+}
+
+impl Files {
+    /// The files as JSON: `{"version":1,"files":{name:content}}`.
+    pub fn snapshot(&self) -> String {
+        let snapshot = serde_json::json!({"version": SNAPSHOT_VERSION, "files": self.files});
+        snapshot.to_string()
+    }
+
+    /// The files of a snapshot.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if it is not one, with what is wrong.
+    pub fn restore(snapshot: &str) -> io::Result<Self> {
+        let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
+        let read: Snapshot = serde_json::from_str(snapshot)
+            .map_err(|error| invalid(format!("snapshot of an agent's files: {error}")))?;
+        if read.version != SNAPSHOT_VERSION {
+            return Err(invalid(format!(
+                "snapshot of an agent's files: version {}; this ctxbench reads {SNAPSHOT_VERSION}",
+                read.version
+            )));
+        }
+        for name in read.files.keys() {
+            check_name(name).map_err(|error| invalid(error.to_string()))?;
+        }
+        Ok(Self { files: read.files })
+    }
+}
+
+impl Tools for Files {
+    fn ls_files(&mut self) -> String {
+        if self.files.is_empty() {
+            return "No files in virtual workspace.".to_owned();
+        }
+        let mut text = "Files in virtual workspace:".to_owned();
+        for (name, content) in &self.files {
+            text += &format!("\n  {name} ({} bytes)", content.len());
+        }
+        text
+    }
+
+    fn write_file(&mut self, name: &str, content: &[u8]) -> Result<String, ToolError> {
+        check_name(name)?;
+        // A state is JSON: what is not text cannot be in it.
+        let Ok(content) = std::str::from_utf8(content) else {
+            return Err(ToolError::NotText(name.to_owned()));
+        };
+        let lines = line_count(content);
+        self.files.insert(name.to_owned(), content.to_owned());
+        Ok(format!(
+            "✅ Saved {name} ({} bytes, {lines} lines)",
+            content.len()
+        ))
+    }
+
+    fn read_file(&mut self, name: &str, offset: u64, limit: u64) -> Result<String, ToolError> {
+        let Some(content) = self.files.get(name) else {
+            return Err(ToolError::NotFound(name.to_owned()));
+        };
+        let total = line_count(content);
+        let first = offset.max(1);
+        let last = first
+            .saturating_add(limit.min(READ_LIMIT))
+            .saturating_sub(1)
+            .min(total);
+        if first > total || limit == 0 {
+            return Err(ToolError::NoSuchLines {
+                name: name.to_owned(),
+                first,
+                limit,
+                total,
+            });
+        }
+        let mut text = format!("=== {name} (lines {first}-{last} of {total}) ===");
+        let lines = (1..).zip(content.split('\n'));
+        for (number, line) in lines
+            .skip(first as usize - 1)
+            .take((last - first + 1) as usize)
+        {
+            text += &format!("\n{number:>6}|{line}");
+        }
+        Ok(text)
+    }
+
+    fn snapshot(&self) -> String {
+        Files::snapshot(self)
+    }
+
+    fn restore(&mut self, snapshot: &str) -> io::Result<()> {
+        *self = Files::restore(snapshot)?;
+        Ok(())
+    }
+}
+
+/// Lines, as what lies between newlines: the text after the last one counts even if there is none, so that
+/// what is read can be put together again byte for byte.
+fn line_count(content: &str) -> u64 {
+    content.matches('\n').count() as u64 + 1
+}
+
+/// A name stands in a line of a listing.
+fn check_name(name: &str) -> Result<(), ToolError> {
+    if name.trim().is_empty() || name.contains(['\n', '\r', '\0']) {
+        return Err(ToolError::BadName(name.to_owned()));
+    }
+    Ok(())
+}
+
+struct InState {
+    files: Files,
+    /// Empty: nothing of the agent's files is on disk.
+    dir: PathBuf,
+}
+
+impl Backend for State {
+    fn describe(&self) -> Description {
+        Description {
+            name: "state".to_owned(),
+            file: None,
+            summary:
+                "files in the agent's own state: ls_files, write_file, read_file; no mount, no path"
+                    .to_owned(),
+            durability:
+                "nothing, but what the agent's framework keeps of a session: a snapshot is JSON"
+                    .to_owned(),
+            capabilities: Capabilities {
+                holds_data: true,
+                persistent: false,
+                counts_requests: false,
+            },
+            daemons: 0,
+            mounts: 0,
+            needs: Vec::new(),
+            lines_of_code: env!("CTXBENCH_LINES_STATE").parse().unwrap_or(0),
+        }
+    }
+
+    fn is_tools_only(&self) -> bool {
+        true
+    }
+
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Ok(Receipt::from([("ctxbench".to_owned(), version)]))
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        Ok(Box::new(InState {
+            files: Files::default(),
+            dir: site.dir.clone(),
+        }))
+    }
+
+    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
+        None
+    }
+}
+
+impl Workspace for InState {
+    fn root(&self) -> &Path {
+        &self.dir
+    }
+
+    fn tools(&mut self) -> Option<&mut dyn Tools> {
+        Some(&mut self.files)
+    }
+
+    fn lifeline(&self) -> Lifeline {
+        Lifeline {
+            daemon: None,
+            mount: None,
+        }
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
+
+    fn time_to_ready(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn drop_caches(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.files = Files::restore(&self.files.snapshot())?;
+        Ok(())
+    }
+
+    fn counters(&mut self) -> io::Result<Option<Counters>> {
+        Ok(None)
+    }
+
+    fn obituary(&mut self) -> Option<String> {
+        None
+    }
+
+    fn kill(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn close(self: Box<Self>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn two() -> Files {
+        let mut files = Files::default();
+        files.write_file("b.txt", b"one\ntwo\n").unwrap();
+        files.write_file("a.json", b"{}").unwrap();
+        files
+    }
+
+    #[test]
+    fn answers_look_as_the_seed_shows_them() {
+        let mut files = two();
+        insta::assert_snapshot!(files.ls_files(), @r"
+        Files in virtual workspace:
+          a.json (2 bytes)
+          b.txt (8 bytes)
+        ");
+        insta::assert_snapshot!(files.write_file("c.md", b"x\ny").unwrap(), @"✅ Saved c.md (3 bytes, 2 lines)");
+        insta::assert_snapshot!(files.read_file("b.txt", 1, READ_LIMIT).unwrap(), @r"
+        === b.txt (lines 1-3 of 3) ===
+             1|one
+             2|two
+             3|
+        ");
+        insta::assert_snapshot!(files.read_file("b.txt", 2, 1).unwrap(), @r"
+        === b.txt (lines 2-2 of 3) ===
+             2|two
+        ");
+        assert_eq!(
+            Files::default().ls_files(),
+            "No files in virtual workspace."
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let mut files = two();
+        let error = |result: Result<String, ToolError>| result.unwrap_err().to_string();
+        insta::assert_snapshot!(error(files.read_file("none", 1, 10)), @"Error: File none not found. Use ls_files() to see what there is.");
+        insta::assert_snapshot!(error(files.read_file("b.txt", 9, 10)), @"Error: b.txt has 3 lines; there are none from line 9 on (limit 10).");
+        insta::assert_snapshot!(error(files.read_file("b.txt", 1, 0)), @"Error: b.txt has 3 lines; there are none from line 1 on (limit 0).");
+        insta::assert_snapshot!(error(files.write_file("x", &[0xff])), @"Error: x was not saved: its content is not text, and an agent's state holds only text.");
+        insta::assert_snapshot!(error(files.write_file("a\nb", b"")), @r#"Error: "a\nb" is no name of a file: it is empty or has more than one line."#);
+        assert_eq!(files, two(), "nothing was half done");
+    }
+
+    #[test]
+    fn a_read_shows_2000_lines_and_the_next_goes_on() {
+        let mut files = Files::default();
+        let content: String = (1..=4500).map(|n| format!("line {n}\n")).collect();
+        files.write_file("long", content.as_bytes()).unwrap();
+        let first = files.read_file("long", 1, 10_000).unwrap();
+        assert!(first.starts_with("=== long (lines 1-2000 of 4501) ==="));
+        let last = files.read_file("long", 4001, 10_000).unwrap();
+        assert!(last.starts_with("=== long (lines 4001-4501 of 4501) ==="));
+    }
+
+    #[test]
+    fn a_snapshot_that_is_none_is_refused() {
+        let error = |text: &str| Files::restore(text).unwrap_err().to_string();
+        assert!(error("nonsense").contains("expected"));
+        assert!(error(r#"{"version":2,"files":{}}"#).contains("version 2"));
+        assert!(error(r#"{"version":1,"files":{"a":1}}"#).contains("invalid type"));
+        assert!(error(r#"{"version":1,"files":{},"more":1}"#).contains("unknown field `more`"));
+        assert!(error(r#"{"version":1,"files":{"":""}}"#).contains("is no name"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_snapshot_holds_every_byte(
+            files in prop::collection::btree_map("[a-z/. ]{1,9}[a-z]", "\\PC{0,40}|(a|\n|\r|\t|\"){0,20}", 0..6)
+        ) {
+            let mut written = Files::default();
+            for (name, content) in &files {
+                written.write_file(name, content.as_bytes()).unwrap();
+            }
+            prop_assert_eq!(Files::restore(&written.snapshot()).unwrap(), written);
+        }
+
+        #[test]
+        fn pages_put_together_are_the_file(content in "(a|é|\n|\\|){0,60}", page in 1..7u64) {
+            let mut files = Files::default();
+            files.write_file("f", content.as_bytes()).unwrap();
+            let (mut lines, mut offset) = (Vec::new(), 1);
+            while let Ok(shown) = files.read_file("f", offset, page) {
+                lines.extend(shown.split('\n').skip(1).map(|line| line[7..].to_owned()));
+                offset += page;
+            }
+            prop_assert_eq!(lines.join("\n"), content);
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Operations as tool calls, for files that have no path. Asking is timed; understanding the answers is not.
+
+use std::collections::BTreeMap;
+
+use backends::backend::{ToolError, Tools};
+use backends::state::READ_LIMIT;
+use rustix::io::Errno;
+use workloads::model::Expected;
+use workloads::path::WorkspacePath;
+use workloads::script::{FileOp, Script};
+
+use super::perform::Entry;
+use super::{Observed, Scratch};
+
+/// Lines asked for: the first, from 1, and how many.
+pub type Lines = Option<(u64, u64)>;
+
+/// What the tools answered to one operation, as text.
+#[derive(Debug, Default)]
+pub struct Answers {
+    listing: Option<String>,
+    /// The pages of each file that was read.
+    read: Vec<(String, Vec<String>)>,
+    error: Option<ToolError>,
+}
+
+/// Why a script cannot be done by tool calls; `None` if it can.
+pub fn unsupported(script: &Script) -> Option<String> {
+    let timed = script.calls.iter().filter(|call| call.kind.is_some());
+    let op = timed
+        .flat_map(|call| &call.ops)
+        .find(|op| !has_a_tool(op))?;
+    Some(format!(
+        "there is no tool for it: to {} takes a file system",
+        op.describe()
+    ))
+}
+
+fn has_a_tool(op: &FileOp) -> bool {
+    match op {
+        FileOp::Read(_)
+        | FileOp::Write { sync: false, .. }
+        | FileOp::Append { .. }
+        | FileOp::Stat(_)
+        | FileOp::List { .. }
+        | FileOp::Search(_)
+        | FileOp::Walk(_)
+        | FileOp::MakeDir(_) => true,
+        FileOp::ReadAt { .. }
+        | FileOp::ReadOpen { .. }
+        | FileOp::Write { sync: true, .. }
+        | FileOp::WriteAt { .. }
+        | FileOp::Create(_)
+        | FileOp::Rename { .. }
+        | FileOp::Remove(_)
+        | FileOp::Sync(_) => false,
+    }
+}
+
+/// Makes the tool calls of an operation.
+pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
+    let mut answers = Answers::default();
+    answers.error = match op {
+        FileOp::Read(path) => answers.read_file(path.as_str(), lines, tools),
+        FileOp::Write { path, content, .. } => tools.write_file(path.as_str(), content).err(),
+        FileOp::Append { path, content } => {
+            // There is no tool that appends: the whole file is read, and written again.
+            let mut whole = match answers.read_file(path.as_str(), None, tools) {
+                Some(_) => Vec::new(),
+                None => answers
+                    .read
+                    .pop()
+                    .map_or(Vec::new(), |(_, pages)| joined(&pages)),
+            };
+            whole.extend_from_slice(content);
+            tools.write_file(path.as_str(), &whole).err()
+        }
+        FileOp::Stat(_) | FileOp::List { .. } | FileOp::Walk(_) => {
+            answers.listing = Some(tools.ls_files());
+            None
+        }
+        FileOp::Search(top) => {
+            let listing = tools.ls_files();
+            let below = listed(&listing).into_iter();
+            let below = below.filter(|(name, _)| is_below(name, top));
+            let names: Vec<String> = below.map(|(name, _)| name.to_owned()).collect();
+            answers.listing = Some(listing);
+            let mut errors = names
+                .iter()
+                .map(|name| answers.read_file(name, None, tools));
+            errors.find_map(|error| error)
+        }
+        // A directory is a part of a name.
+        FileOp::MakeDir(_) => None,
+        FileOp::Remove(path) => remove(path, tools),
+        FileOp::ReadAt { .. }
+        | FileOp::ReadOpen { .. }
+        | FileOp::WriteAt { .. }
+        | FileOp::Create(_)
+        | FileOp::Rename { .. }
+        | FileOp::Sync(_) => Some(ToolError::BadName(op.describe())),
+    };
+    answers
+}
+
+impl Answers {
+    /// Reads the lines asked for, or page after page to the end.
+    fn read_file(&mut self, name: &str, lines: Lines, tools: &mut dyn Tools) -> Option<ToolError> {
+        let mut pages = Vec::new();
+        let error = match lines {
+            Some((first, count)) => match tools.read_file(name, first, count) {
+                Ok(page) => {
+                    pages.push(page);
+                    None
+                }
+                // What is not there is answered as nothing, as a read past the end is.
+                Err(ToolError::NoSuchLines { .. }) => None,
+                Err(error) => Some(error),
+            },
+            None => loop {
+                let first = 1 + READ_LIMIT * pages.len() as u64;
+                match tools.read_file(name, first, READ_LIMIT) {
+                    Ok(page) => {
+                        let is_last = is_last(&page);
+                        pages.push(page);
+                        if is_last {
+                            break None;
+                        }
+                    }
+                    Err(error) => break Some(error),
+                }
+            },
+        };
+        self.read.push((name.to_owned(), pages));
+        error
+    }
+}
+
+/// What an outsider removed is gone from the snapshot; agents cannot remove.
+fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
+    let mut snapshot: serde_json::Value = serde_json::from_str(&tools.snapshot()).ok()?;
+    let files = snapshot["files"].as_object_mut()?;
+    if files.remove(path.as_str()).is_none() {
+        return Some(ToolError::NotFound(path.to_string()));
+    }
+    let restored = tools.restore(&snapshot.to_string());
+    restored
+        .err()
+        .map(|error| ToolError::BadName(error.to_string()))
+}
+
+/// Understands what was answered, as far as [`super::verify()`] compares it.
+///
+/// # Errors
+/// The error number that a file system would have answered.
+pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<Observed, Errno> {
+    match &answers.error {
+        Some(ToolError::NotFound(_)) => return Err(Errno::NOENT),
+        Some(_) => return Err(Errno::INVAL),
+        None => {}
+    }
+    let files = listed(answers.listing.as_deref().unwrap_or_default());
+    // A directory is there as long as a name has it in front.
+    if let FileOp::List { path: top, .. } | FileOp::Walk(top) | FileOp::Search(top) = op
+        && !top.is_root()
+        && !files.iter().any(|(name, _)| is_below(name, top))
+    {
+        return Err(Errno::NOENT);
+    }
+    match op {
+        FileOp::Read(_) => {
+            let bytes = answers.read.first().map(|(_, pages)| joined(pages));
+            Ok(Observed::Bytes(scratch.put(&bytes.unwrap_or_default())))
+        }
+        FileOp::Stat(path) => {
+            if let Some((_, size)) = files.iter().find(|(name, _)| *name == path.as_str()) {
+                return Ok(Observed::Attributes {
+                    size: *size,
+                    is_dir: false,
+                });
+            }
+            let is_dir = path.is_root() || files.iter().any(|(name, _)| is_below(name, path));
+            let directory = Observed::Attributes { size: 0, is_dir };
+            is_dir.then_some(directory).ok_or(Errno::NOENT)
+        }
+        FileOp::List { path, .. } => {
+            let mut entries: BTreeMap<&str, Option<u64>> = BTreeMap::new();
+            for (name, size) in &files {
+                if let Some(below) = below(name, path) {
+                    match below.split_once('/') {
+                        Some((dir, _)) => entries.insert(dir, None),
+                        None => entries.insert(below, Some(*size)),
+                    };
+                }
+            }
+            let start = scratch.entries.len();
+            for (name, size) in entries {
+                push(scratch, name, 0..0, size);
+            }
+            Ok(Observed::Entries(start..scratch.entries.len()))
+        }
+        FileOp::Walk(top) => {
+            let start = scratch.entries.len();
+            for (name, size) in &files {
+                if let Some(below) = below(name, top) {
+                    push(scratch, below, 0..0, Some(*size));
+                }
+            }
+            Ok(Observed::Entries(start..scratch.entries.len()))
+        }
+        FileOp::Search(top) => {
+            let start = scratch.entries.len();
+            for (name, pages) in &answers.read {
+                if let Some(below) = below(name, top) {
+                    let content = joined(pages);
+                    let size = content.len() as u64;
+                    let content = scratch.put(&content);
+                    push(scratch, below, content, Some(size));
+                }
+            }
+            Ok(Observed::Entries(start..scratch.entries.len()))
+        }
+        _ => Ok(Observed::Done),
+    }
+}
+
+/// What a read of some lines must show: that part of what the model has.
+pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
+    let (Expected::Bytes(whole), Some((first, count))) = (&expected, lines) else {
+        return expected;
+    };
+    let skip = first.max(1) as usize - 1;
+    let starts: Vec<usize> = std::iter::once(0)
+        .chain(
+            whole
+                .iter()
+                .enumerate()
+                .filter(|(_, byte)| **byte == b'\n')
+                .map(|(at, _)| at + 1),
+        )
+        .collect();
+    let nothing = whole.len()..whole.len();
+    let range = match starts.get(skip) {
+        Some(start) if count > 0 => {
+            let after = starts.get(skip.saturating_add(count.min(READ_LIMIT) as usize));
+            // Without the newline that ends the last line.
+            *start..after.map_or(whole.len(), |next| next - 1)
+        }
+        _ => nothing,
+    };
+    Expected::Part {
+        whole: whole.clone(),
+        start: range.start,
+        end: range.end,
+    }
+}
+
+/// All files of a snapshot, as a search of the whole workspace would have found them.
+///
+/// # Errors
+/// If the snapshot is not one.
+pub fn held(tools: &dyn Tools, scratch: &mut Scratch) -> Result<Observed, String> {
+    let snapshot: serde_json::Value =
+        serde_json::from_str(&tools.snapshot()).map_err(|error| error.to_string())?;
+    let files = snapshot["files"]
+        .as_object()
+        .ok_or("the snapshot has no files")?;
+    let start = scratch.entries.len();
+    for (name, content) in files {
+        let content = content.as_str().unwrap_or_default().as_bytes();
+        let size = content.len() as u64;
+        let content = scratch.put(content);
+        push(scratch, name, content, Some(size));
+    }
+    Ok(Observed::Entries(start..scratch.entries.len()))
+}
+
+fn push(scratch: &mut Scratch, name: &str, content: std::ops::Range<usize>, size: Option<u64>) {
+    let start = scratch.names.len();
+    scratch.names.extend_from_slice(name.as_bytes());
+    let end = scratch.names.len();
+    scratch.names.push(0);
+    scratch.entries.push(Entry {
+        name: start..end,
+        content,
+        size,
+        is_dir: size.is_none(),
+    });
+}
+
+/// Names and sizes in a listing.
+fn listed(listing: &str) -> Vec<(&str, u64)> {
+    let lines = listing.lines().filter_map(|line| {
+        let (name, size) = line.strip_prefix("  ")?.rsplit_once(" (")?;
+        Some((name, size.strip_suffix(" bytes)")?.parse().ok()?))
+    });
+    lines.collect()
+}
+
+fn below<'a>(name: &'a str, top: &WorkspacePath) -> Option<&'a str> {
+    if top.is_root() {
+        return Some(name);
+    }
+    name.strip_prefix(top.as_str())?.strip_prefix('/')
+}
+
+fn is_below(name: &str, top: &WorkspacePath) -> bool {
+    below(name, top).is_some()
+}
+
+/// Whether a page says that it ends where the file does: `(lines 1-245 of 245)`.
+fn is_last(page: &str) -> bool {
+    let head = page.lines().next().unwrap_or_default();
+    let lines = head.rsplit_once("(lines ").map(|(_, lines)| lines);
+    let parts = lines.and_then(|lines| lines.split_once(" of "));
+    parts.is_none_or(|(shown, total)| {
+        let last = shown.split_once('-').map(|(_, last)| last);
+        last == total.strip_suffix(") ===")
+    })
+}
+
+/// The bytes that pages show: the head and the numbers taken away.
+fn joined(pages: &[String]) -> Vec<u8> {
+    let lines = pages.iter().flat_map(|page| {
+        page.split('\n')
+            .skip(1)
+            .map(|line| line.split_once('|').map_or(line, |(_, text)| text))
+    });
+    lines.collect::<Vec<_>>().join("\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::verify;
+    use backends::state::Files;
+    use workloads::model::Model;
+    use workloads::script::Bytes;
+
+    fn path(path: &str) -> WorkspacePath {
+        WorkspacePath::new(path).unwrap()
+    }
+
+    fn long() -> String {
+        (1..=4100)
+            .map(|n| format!("line {n} | of many\n"))
+            .collect()
+    }
+
+    fn script() -> Script {
+        let bytes = |text: &str| Bytes::from(text.as_bytes());
+        Script::new(vec![
+            (path("a/one"), bytes("first\n\nlast")),
+            (path("a/b/two"), bytes(&long())),
+            (path("three"), bytes("")),
+        ])
+    }
+
+    fn filled() -> Files {
+        let mut files = Files::default();
+        for (path, content) in &script().files {
+            files.write_file(path.as_str(), content).unwrap();
+        }
+        files
+    }
+
+    /// Does operations by tools and checks each against the model.
+    fn replay(files: &mut Files, ops: &[(FileOp, Lines)]) -> Result<(), String> {
+        let mut model = Model::of(&script());
+        let mut scratch = Scratch::new();
+        for (op, lines) in ops {
+            scratch.clear();
+            let expected = narrowed(model.apply(op), *lines);
+            let answers = ask(op, *lines, files);
+            let observed = observe(op, &answers, &mut scratch);
+            verify(op, &expected, &observed, &scratch)?;
+        }
+        let everything = FileOp::Search(WorkspacePath::root());
+        scratch.clear();
+        let held = held(files, &mut scratch).unwrap();
+        verify(&everything, &model.apply(&everything), &Ok(held), &scratch)
+    }
+
+    fn every_operation() -> Vec<(FileOp, Lines)> {
+        let bytes = |text: &str| Bytes::from(text.as_bytes());
+        let whole = |op| (op, None);
+        vec![
+            whole(FileOp::Read(path("a/one"))),
+            whole(FileOp::Read(path("a/b/two"))),
+            whole(FileOp::Read(path("three"))),
+            whole(FileOp::Read(path("missing"))),
+            (FileOp::Read(path("a/b/two")), Some((4000, 50))),
+            (FileOp::Read(path("a/b/two")), Some((4100, 50))),
+            (FileOp::Read(path("a/b/two")), Some((9000, 50))),
+            (FileOp::Read(path("a/b/two")), Some((1, 10_000))),
+            (FileOp::Read(path("a/one")), Some((2, 1))),
+            whole(FileOp::Stat(path("a/one"))),
+            whole(FileOp::Stat(path("a"))),
+            whole(FileOp::Stat(path("missing"))),
+            whole(FileOp::List {
+                path: path("."),
+                attributes: true,
+            }),
+            whole(FileOp::List {
+                path: path("a"),
+                attributes: false,
+            }),
+            whole(FileOp::Walk(path("a"))),
+            whole(FileOp::Search(path("a"))),
+            whole(FileOp::Append {
+                path: path("a/one"),
+                content: bytes("\nmore\n"),
+            }),
+            whole(FileOp::Append {
+                path: path("new"),
+                content: bytes("made"),
+            }),
+            whole(FileOp::MakeDir(path("dir/deep"))),
+            whole(FileOp::Write {
+                path: path("dir/deep/file"),
+                content: bytes("x\n"),
+                sync: false,
+            }),
+            whole(FileOp::Remove(path("three"))),
+            whole(FileOp::Remove(path("three"))),
+            whole(FileOp::Search(path("."))),
+            whole(FileOp::Search(path("nowhere"))),
+            whole(FileOp::Walk(path("nowhere"))),
+            whole(FileOp::List {
+                path: path("nowhere"),
+                attributes: false,
+            }),
+        ]
+    }
+
+    #[test]
+    fn the_model_agrees_with_the_tools_about_every_operation_they_can_do() {
+        replay(&mut filled(), &every_operation()).unwrap();
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_found() {
+        let found = |tamper: fn(&mut Files), op: FileOp| {
+            let mut files = filled();
+            tamper(&mut files);
+            replay(&mut files, &[(op, None)]).expect_err("must be found")
+        };
+        let flipped = |files: &mut Files| {
+            files.write_file("a/one", b"fIrst\n\nlast").unwrap();
+        };
+        let extra = |files: &mut Files| {
+            files.write_file("extra", b"").unwrap();
+        };
+        let read = |name: &str| FileOp::Read(path(name));
+        assert_eq!(
+            found(flipped, read("a/one")),
+            "read a/one: byte 1 of 11 is wrong"
+        );
+        // Even if nobody reads it.
+        assert!(found(flipped, read("three")).contains("a/one: byte 1"));
+        assert!(found(extra, read("three")).contains("finds extra"));
+    }
+
+    #[test]
+    fn what_takes_a_file_system_is_named() {
+        assert_eq!(unsupported(&script()), None);
+        let mut script = script();
+        script.call(
+            workloads::script::CallKind::Rename,
+            vec![FileOp::Rename {
+                from: path("three"),
+                to: path("four"),
+            }],
+        );
+        assert_eq!(
+            unsupported(&script).unwrap(),
+            "there is no tool for it: to rename to four takes a file system"
+        );
+    }
+}
