@@ -455,7 +455,7 @@ fn a_full_disk_ends_the_run_and_what_was_recorded_stays_readable() {
     let scratch = Scratch::new();
     let small = scratch.dir("small");
     let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "none"])
+        .args(["-t", "tmpfs", "-o", "size=128k", "none"])
         .arg(&small)
         .status()
         .unwrap();

@@ -16,6 +16,8 @@ mod replay;
 mod reporting;
 mod run;
 mod scratch;
+mod session_contexts;
+mod sessions;
 mod supervise;
 mod system;
 

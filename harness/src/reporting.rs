@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use reports::claims::{self, Judged};
+use reports::context::{Contexts, contexts};
 use reports::decide::{Decision, Policy, decide, find};
+use reports::prices::Prices;
 use reports::render::{Report, splice, write};
 use reports::run::{PLAN, POLICY, Run};
 use reports::summary::{Summary, summarise};
@@ -16,6 +18,8 @@ pub struct Judgement {
     pub run: Run,
     /// What follows from its samples.
     pub summary: Summary,
+    /// What the contexts of its sessions cost.
+    pub contexts: Contexts,
     /// What it says about published figures.
     pub claims: Vec<Judged>,
     /// What a policy makes of it.
@@ -30,7 +34,11 @@ impl Judgement {
             Ok(summary) => summary,
             Err(problem) => bail!("{}: {problem}", dir.display()),
         };
-        let claims = claims::judge(&summary)?;
+        let contexts = match contexts(&run, &Prices::built_in()?) {
+            Ok(contexts) => contexts,
+            Err(problem) => bail!("{}: {problem}", dir.display()),
+        };
+        let claims = claims::judge(&summary, &contexts)?;
         let text = match (policy, &run.policy) {
             (Some(name), _) => Some(find(name)?),
             (None, Some(text)) => Some((dir.join(POLICY), text.clone())),
@@ -46,6 +54,7 @@ impl Judgement {
         Ok(Self {
             run,
             summary,
+            contexts,
             claims,
             decision,
         })
@@ -55,6 +64,7 @@ impl Judgement {
         Report {
             run: &self.run,
             summary: &self.summary,
+            contexts: &self.contexts,
             claims: &self.claims,
             decision: self.decision.clone(),
         }

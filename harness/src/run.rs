@@ -131,7 +131,7 @@ mod tests {
             let (writer, run) = Writer::resume(dir).unwrap();
             (writer, run.samples)
         } else {
-            let writer = Writer::create(dir, &plan(), &environment(), None).unwrap();
+            let writer = Writer::create(dir, &plan(), &environment(), None, &[]).unwrap();
             (writer, Vec::new())
         };
         let mut lab = Scripted {
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_directory_that_holds_a_run_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let create = || Writer::create(dir.path(), &plan(), &environment(), Some("text"));
+        let create = || Writer::create(dir.path(), &plan(), &environment(), Some("text"), &[]);
         create().unwrap();
         let before = std::fs::read(dir.path().join("plan.toml")).unwrap();
         assert!(create().is_err());
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn results_that_cannot_be_written_end_the_run() {
         let dir = tempfile::tempdir().unwrap();
-        let writer = Writer::create(dir.path(), &plan(), &environment(), None).unwrap();
+        let writer = Writer::create(dir.path(), &plan(), &environment(), None, &[]).unwrap();
         // A directory where the samples should be: no sample can be appended.
         std::fs::create_dir(dir.path().join("samples.jsonl")).unwrap();
         let mut lab = Scripted {
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn another_schema_version_is_refused_with_both() {
         let dir = tempfile::tempdir().unwrap();
-        Writer::create(dir.path(), &plan(), &environment(), None).unwrap();
+        Writer::create(dir.path(), &plan(), &environment(), None, &[]).unwrap();
         let file = dir.path().join("plan.toml");
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text.replacen("schema = 1", "schema = 7", 1)).unwrap();

@@ -5,6 +5,8 @@ use std::path::Path;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 
+use crate::context::{ContextCost, Contexts};
+use crate::run::Basis;
 use crate::stats::{Interval, MIN_ROUNDS};
 use crate::summary::Summary;
 use inputs::{InputError, parse_toml};
@@ -29,8 +31,10 @@ struct ClaimFile {
 struct Claim {
     id: String,
     quote: String,
-    /// Where a run can test it.
+    /// Where a run can test it, if it is about time.
     test: Option<Test>,
+    /// Where a run can test it, if it is about tokens.
+    tokens: Option<TokenTest>,
     /// Why no run can test it yet.
     untested: Option<String>,
 }
@@ -48,6 +52,25 @@ struct Test {
     between_ms: Option<(f64, f64)>,
     /// It is about so much, give or take a factor of two.
     about_ms: Option<f64>,
+}
+
+/// A figure of a session's context. Tokens are counted, not measured: there is no interval.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenTest {
+    workload: String,
+    /// The context policy, or a published account.
+    policy: String,
+    /// One of [`ContextCost::FIGURES`].
+    figure: String,
+    /// The claim is about what `policy` saves against this one, in percent.
+    saved_against: Option<String>,
+    /// It is less than this.
+    below: Option<f64>,
+    /// It lies between these.
+    between: Option<(f64, f64)>,
+    /// It is about so much, give or take a factor of two.
+    about: Option<f64>,
 }
 
 /// What a run says about a claim.
@@ -95,33 +118,39 @@ pub struct Judged {
 ///
 /// # Errors
 /// If a claims file is malformed.
-pub fn judge(summary: &Summary) -> Result<Vec<Judged>, InputError> {
+pub fn judge(summary: &Summary, contexts: &Contexts) -> Result<Vec<Judged>, InputError> {
     let mut files: Vec<_> = CLAIMS.files().collect();
     files.sort_by_key(|file| file.path());
     let mut judged = Vec::new();
     for file in files {
         let name = Path::new("reports/claims").join(file.path());
         let text = file.contents_utf8().unwrap_or_default();
-        judged.extend(judge_file(&name, text, summary)?);
+        judged.extend(judge_file(&name, text, summary, contexts)?);
     }
     Ok(judged)
 }
 
-fn judge_file(name: &Path, text: &str, summary: &Summary) -> Result<Vec<Judged>, InputError> {
+fn judge_file(
+    name: &Path,
+    text: &str,
+    summary: &Summary,
+    contexts: &Contexts,
+) -> Result<Vec<Judged>, InputError> {
     let file: ClaimFile = parse_toml(name, text)?;
     let mut judged = Vec::new();
     for claim in file.claims {
-        let (standing, evidence) = match (&claim.test, &claim.untested) {
-            (Some(test), None) => {
-                let range = test.range().map_err(|message| {
-                    InputError::whole(name, format!("claim {}: {message}", claim.id))
-                })?;
+        let wrong =
+            |message: String| InputError::whole(name, format!("claim {}: {message}", claim.id));
+        let (standing, evidence) = match (&claim.test, &claim.tokens, &claim.untested) {
+            (None, Some(test), None) => test.judge(contexts).map_err(wrong)?,
+            (Some(test), None, None) => {
+                let range = test.range().map_err(wrong)?;
                 test.judge(range, summary)
             }
-            (None, Some(reason)) => (Standing::Untested, reason.clone()),
+            (None, None, Some(reason)) => (Standing::Untested, reason.clone()),
             _ => {
                 let message = format!(
-                    "claim {}: needs exactly one of `test` and `untested`",
+                    "claim {}: needs exactly one of `test`, `tokens` and `untested`",
                     claim.id
                 );
                 return Err(InputError::whole(name, message));
@@ -136,6 +165,62 @@ fn judge_file(name: &Path, text: &str, summary: &Summary) -> Result<Vec<Judged>,
         });
     }
     Ok(judged)
+}
+
+impl TokenTest {
+    fn judge(&self, contexts: &Contexts) -> Result<(Standing, String), String> {
+        let (from, to) = match (self.below, self.between, self.about) {
+            (Some(below), None, None) => (f64::NEG_INFINITY, below),
+            (None, Some(range), None) => range,
+            (None, None, Some(about)) => (about / ABOUT, about * ABOUT),
+            _ => return Err("needs exactly one of `below`, `between`, `about`".to_owned()),
+        };
+        if !ContextCost::FIGURES.contains(&self.figure.as_str()) {
+            return Err(format!(
+                "field `tokens.figure`: unknown figure {:?}, expected one of {}",
+                self.figure,
+                ContextCost::FIGURES.join(", ")
+            ));
+        }
+        let figure = |policy: &str| {
+            let mut costs = contexts.costs.iter();
+            let own = costs.find(|own| own.workload == self.workload && own.policy == policy)?;
+            Some((own.figure(&self.figure)? as f64, own.basis))
+        };
+        let place = format!("{} of {}", self.figure, self.workload);
+        let Some((own, basis)) = figure(&self.policy) else {
+            let missing = format!("this run did not account for {place} under {}", self.policy);
+            return Ok((Standing::Open, missing));
+        };
+        let counted = match basis {
+            Basis::Published => "as published, in its own units; ",
+            Basis::Recorded | Basis::Generated => "counted; ",
+        };
+        let (value, evidence) = match &self.saved_against {
+            None => (
+                own,
+                format!("{own} tokens: {counted}{place} under {}", self.policy),
+            ),
+            Some(against) => {
+                let Some((before, _)) = figure(against).filter(|(before, _)| *before > 0.0) else {
+                    let missing = format!("this run did not account for {place} under {against}");
+                    return Ok((Standing::Open, missing));
+                };
+                let saved = (1.0 - own / before) * 100.0;
+                let evidence = format!(
+                    "{saved:.1} % saved: {counted}{place} is {own} tokens under {}, {before} under {against}",
+                    self.policy
+                );
+                (saved, evidence)
+            }
+        };
+        let standing = if (from..=to).contains(&value) {
+            Standing::Confirmed
+        } else {
+            Standing::Refuted
+        };
+        Ok((standing, evidence))
+    }
 }
 
 impl Test {
@@ -191,7 +276,7 @@ mod tests {
     fn standing(test: &str) -> Result<Standing, String> {
         let text = format!("source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\n{test}\n");
         let summary = testing::summary();
-        judge_file(Path::new("c.toml"), &text, &summary)
+        judge_file(Path::new("c.toml"), &text, &summary, &testing::contexts())
             .map(|judged| judged[0].standing)
             .map_err(|error| error.to_string())
     }
@@ -225,11 +310,46 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_about_tokens_is_judged_by_the_count() {
+        let test = |policy: &str, says: &str| {
+            let place = "[claim.tokens]\nworkload = 'agent/session'\nfigure = 'entering'";
+            standing(&format!("{place}\npolicy = '{policy}'\n{says}"))
+        };
+        assert_eq!(
+            test("before", "between = [51800, 51900]"),
+            Ok(Standing::Confirmed)
+        );
+        assert_eq!(test("inline", "about = 50000.0"), Ok(Standing::Refuted));
+        let saves = |policy: &str, against: &str| {
+            test(
+                policy,
+                &format!("saved_against = '{against}'\nbetween = [80.0, 90.0]"),
+            )
+        };
+        assert_eq!(saves("after", "before"), Ok(Standing::Confirmed));
+        assert_eq!(saves("inline", "evict"), Ok(Standing::Refuted));
+        assert_eq!(test("nonsense", "below = 1.0"), Ok(Standing::Open));
+        assert_eq!(saves("inline", "nonsense"), Ok(Standing::Open));
+        let error = test("inline", "").unwrap_err();
+        assert!(
+            error.contains("exactly one of `below`, `between`, `about`"),
+            "{error}"
+        );
+        let error =
+            standing("[claim.tokens]\nworkload = 'w'\npolicy = 'p'\nfigure = 'f'\nbelow = 1.0")
+                .unwrap_err();
+        assert!(
+            error.contains("unknown figure \"f\", expected one of entering"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn a_malformed_claim_is_refused() {
         assert!(
             standing("")
                 .unwrap_err()
-                .contains("exactly one of `test` and `untested`")
+                .contains("exactly one of `test`, `tokens` and `untested`")
         );
         assert!(
             standing(&place(""))
@@ -245,7 +365,7 @@ mod tests {
 
     #[test]
     fn the_built_in_claims_can_be_read() {
-        let judged = judge(&testing::summary()).unwrap();
+        let judged = judge(&testing::summary(), &testing::contexts()).unwrap();
         assert!(judged.len() >= 25, "{}", judged.len());
         let mut ids: Vec<_> = judged.iter().map(|claim| &claim.id).collect();
         ids.sort();

@@ -4,8 +4,10 @@
 //! always be reported again.
 
 pub mod claims;
+pub mod context;
 pub mod decide;
 mod digest;
+pub mod prices;
 pub mod render;
 pub mod run;
 pub mod stats;

@@ -6,9 +6,14 @@ use std::path::PathBuf;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use ledger::{Conversation, Fixed, Part, PartKind, Reported, Step};
+
+use crate::context::{self, Contexts};
+use crate::prices::Prices;
 use crate::run::{
-    Arm, ArmBackend, Calls, Cpu, DaemonCounters, Environment, Fault, Memory, OpcodeCount, Outcome,
-    Plan, PlannedWorkload, Pressure, Probe, Run, SCHEMA_VERSION, Sample, Settings, histogram,
+    Arm, ArmBackend, Basis, Calls, Cpu, DaemonCounters, Environment, Fault, Memory, ModelFactor,
+    OpcodeCount, Outcome, Plan, PlannedWorkload, Pressure, Probe, Run, SCHEMA_VERSION, Sample,
+    SessionContext, Settings, histogram,
 };
 use crate::summary::{Summary, summarise};
 
@@ -23,6 +28,54 @@ pub fn run() -> Run {
 /// The summary of [`run`].
 pub fn summary() -> Summary {
     summarise(&run()).unwrap()
+}
+
+/// The contexts of [`run`].
+pub fn contexts() -> Contexts {
+    context::contexts(&run(), &Prices::built_in().unwrap()).unwrap()
+}
+
+/// A recorded session that keeps everything or evicts, and a published account of it.
+fn session_contexts() -> Vec<SessionContext> {
+    let step = |enters: u64, emits: u64, gap_ms, reported| Step {
+        gap_ms,
+        enters: vec![Part::new(PartKind::Result, enters)],
+        emits: vec![Part::new(PartKind::Arguments, emits)],
+        files: BTreeMap::from([("edit".to_owned(), 1)]),
+        reported: Some(Reported {
+            prompt: reported,
+            cached: 0,
+            output: 1,
+        }),
+        ..Step::default()
+    };
+    let session = |policy: &str, basis, large: u64| SessionContext {
+        v: SCHEMA_VERSION,
+        workload: "agent/session".to_owned(),
+        policy: policy.to_owned(),
+        basis,
+        model: (basis == Basis::Recorded).then(|| "claude-sonnet-4-5".to_owned()),
+        factors: vec![ModelFactor {
+            model: "claude-sonnet-4-5".to_owned(),
+            per_o200k: 1.12,
+            label: "×1.12, measured: a source".to_owned(),
+        }],
+        conversation: Conversation {
+            fixed: 1000,
+            fixed_is: Fixed::Inferred,
+            steps: vec![
+                step(50, 100, 0, 1176),
+                step(large, 100, 4000, 14_500),
+                step(200, 400, 290_000, 15_000),
+            ],
+        },
+    };
+    vec![
+        session("inline", Basis::Recorded, 12_000),
+        session("evict", Basis::Recorded, 700),
+        session("before", Basis::Published, 50_000),
+        session("after", Basis::Published, 5_000),
+    ]
 }
 
 /// As [`run`], with other noise: a slow drift that all arms share, jitter of 3 % of every block, and
@@ -57,6 +110,7 @@ pub fn seeded(seed: u64) -> Run {
         dir: PathBuf::from("results/scripted"),
         environment: environment(),
         policy: None,
+        contexts: session_contexts(),
         plan,
         samples,
         probes,

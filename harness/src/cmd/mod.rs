@@ -18,6 +18,7 @@ mod run;
 mod s3;
 mod serve;
 mod sync;
+mod tokens;
 mod trace;
 mod unmount;
 mod versions;
@@ -61,6 +62,7 @@ enum Verb {
     Versions(versions::Versions),
     CheckStore(check_store::CheckStore),
     Trace(trace::TraceVerb),
+    Tokens(tokens::Tokens),
 }
 
 impl Arguments {
@@ -87,6 +89,7 @@ impl Arguments {
             Verb::Versions(versions) => versions.run(),
             Verb::CheckStore(check) => check.run(),
             Verb::Trace(trace) => trace.run(),
+            Verb::Tokens(tokens) => tokens.run(),
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::progress::Progress;
 use crate::reporting::Judgement;
 use crate::run::{Ended, run};
 use crate::scratch::ScratchDir;
+use crate::session_contexts::session_contexts;
 
 /// Measure a suite of workloads over backends and record every block.
 ///
@@ -327,7 +328,8 @@ impl Run {
         };
         let environment = environment(scratch).context("looking at the machine")?;
         let policy = policy.as_ref().map(|(_, text)| text.as_str());
-        let writer = Writer::create(&dir, &plan, &environment, policy)?;
+        let contexts = session_contexts(&workloads);
+        let writer = Writer::create(&dir, &plan, &environment, policy, &contexts)?;
         Ok(Prepared {
             dir,
             plan,
@@ -477,7 +479,8 @@ fn probers(
     let program = std::env::current_exe().context("finding the ctxbench binary")?;
     let arms = arms
         .iter()
-        .filter(|arm| arm.receipt.is_ok() && arm.name != TWIN);
+        // Programs are what is probed with: what has no path has nothing for them.
+        .filter(|arm| arm.receipt.is_ok() && arm.name != TWIN && !arm.backend.is_tools_only());
     let prober = |arm: &plan::LiveArm| Prober {
         arm: arm.name.clone(),
         backend: Arc::clone(&arm.backend),

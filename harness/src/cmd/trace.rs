@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use workloads::compile::{compile, sha256};
-use workloads::import::{Provenance, claude_code, trace};
+use workloads::import::{Provenance, trace};
 use workloads::script::Script;
 use workloads::trace::{Event, Fidelity, Known, Source, Trace};
+
+use crate::sessions::{Format, recording, sessions};
 
 /// Import recorded agent sessions, and look at traces.
 #[derive(Debug, Args)]
@@ -45,6 +46,9 @@ struct Import {
     /// What recorded it.
     #[arg(long, value_enum)]
     format: Format,
+    /// Which session of a file that holds several, from 1.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    row: u64,
     /// Where to write the trace.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -63,12 +67,6 @@ struct Import {
     /// The licence it was published under.
     #[arg(long)]
     licence: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    /// Claude Code session files (`~/.claude/projects/*/*.jsonl`).
-    ClaudeCode,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -97,15 +95,19 @@ impl TraceVerb {
 
 impl Import {
     fn run(self) -> anyhow::Result<()> {
-        let recorded = read_session(&self.session)
-            .with_context(|| format!("reading {}", self.session.display()))?;
-        let session = match self.format {
-            Format::ClaudeCode => claude_code::read(&recorded),
+        let recorded = recording(&self.session)?;
+        let sessions = sessions(&self.session, self.format, &recorded)?;
+        let count = sessions.len();
+        let Some(session) = sessions.into_iter().nth(self.row as usize - 1) else {
+            bail!(
+                "{}: holds {count} sessions; there is no row {}",
+                self.session.display(),
+                self.row
+            );
         };
-        let session = match session {
-            Ok(session) => session,
-            Err(problem) => bail!("{}: {problem}", self.session.display()),
-        };
+        if count > 1 {
+            eprintln!("session {} of {count}; --row chooses another", self.row);
+        }
         let digest = sha256(recorded.as_bytes());
         let name = self.session.file_name().unwrap_or_default();
         let name = match self.fidelity {
@@ -117,9 +119,7 @@ impl Import {
         let provenance = Provenance {
             id,
             source: Source {
-                format: match self.format {
-                    Format::ClaudeCode => "claude-code".to_owned(),
-                },
+                format: self.format.name().to_owned(),
                 repo: self.repo,
                 commit: self.commit,
                 path: name,
@@ -155,19 +155,6 @@ impl Import {
 fn trace_name(out: &Path) -> String {
     let name = out.file_name().unwrap_or_default().to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()
-}
-
-fn read_session(path: &Path) -> anyhow::Result<String> {
-    let bytes = fs::read(path)?;
-    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain)?;
-        plain
-    } else {
-        bytes
-    };
-    // Foreign files: a broken character in one message must not lose the whole session.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn summary(trace: &Trace, script: &Script) -> String {

@@ -45,6 +45,7 @@ mod tests {
         let report = Report {
             run: &run,
             summary: &summary,
+            contexts: &testing::contexts(),
             claims: &[],
             decision: None,
         };

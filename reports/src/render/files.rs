@@ -16,6 +16,7 @@ use super::html::html;
 use super::markdown::markdown;
 use super::page::page;
 use crate::claims::Judged;
+use crate::context::{Contexts, MODELS};
 use crate::decide::Decision;
 use crate::run::{Outcome, Run};
 use crate::summary::Summary;
@@ -26,6 +27,8 @@ pub struct Report<'a> {
     pub run: &'a Run,
     /// What follows from its samples.
     pub summary: &'a Summary,
+    /// What the contexts of its sessions cost.
+    pub contexts: &'a Contexts,
     /// What it says about published figures.
     pub claims: &'a [Judged],
     /// What its policy makes of it.
@@ -86,6 +89,7 @@ fn json(report: &Report<'_>) -> Result<String, WriteError> {
         plan: &'a crate::run::Plan,
         environment: &'a crate::run::Environment,
         summary: &'a Summary,
+        contexts: &'a Contexts,
         claims: &'a [Judged],
         decision: Option<&'a Decision>,
         probes: &'a [crate::run::Probe],
@@ -96,6 +100,7 @@ fn json(report: &Report<'_>) -> Result<String, WriteError> {
         plan: &report.run.plan,
         environment: &report.run.environment,
         summary: report.summary,
+        contexts: report.contexts,
         claims: report.claims,
         decision: report.decision.as_ref(),
         probes: &report.run.probes,
@@ -234,6 +239,70 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "daemon_peak_bytes",
     ];
     csv(&dir.join("costs.csv"), &head, costs)?;
+    let contexts = report.contexts.costs.iter().map(|own| {
+        let mut row = vec![
+            own.workload.clone(),
+            own.policy.clone(),
+            own.basis.name().to_owned(),
+            own.calls.to_string(),
+            own.entering.to_string(),
+            own.resent.to_string(),
+            own.fresh.to_string(),
+            own.cached.to_string(),
+            own.output.to_string(),
+            own.peak.to_string(),
+            own.full_at_call
+                .map(|call| call.to_string())
+                .unwrap_or_default(),
+            own.expired.to_string(),
+            own.compactions.to_string(),
+        ];
+        row.extend(
+            MODELS
+                .iter()
+                .map(|model| number(own.dollars.get(*model).copied())),
+        );
+        row
+    });
+    let mut head = vec![
+        "workload",
+        "policy",
+        "tokens_are",
+        "calls",
+        "entering",
+        "resent",
+        "fresh",
+        "cached",
+        "output",
+        "peak",
+        "full_at_call",
+        "expired",
+        "compactions",
+    ];
+    let models = MODELS.map(|model| format!("usd_{model}"));
+    head.extend(models.iter().map(String::as_str));
+    csv(&dir.join("contexts.csv"), &head, contexts)?;
+    let residuals = report.contexts.residuals.iter().map(|own| {
+        vec![
+            own.workload.clone(),
+            own.model.clone(),
+            own.calls.to_string(),
+            own.median.to_string(),
+            own.median_abs.to_string(),
+            own.worst_abs.to_string(),
+            number(own.growth_median_abs),
+        ]
+    });
+    let head = [
+        "workload",
+        "model",
+        "calls",
+        "median",
+        "median_abs",
+        "worst_abs",
+        "growth_median_abs",
+    ];
+    csv(&dir.join("residuals.csv"), &head, residuals)?;
     let claims = report.claims.iter().map(|claim| {
         vec![
             claim.id.clone(),
@@ -342,12 +411,14 @@ mod tests {
     fn written() -> (tempfile::TempDir, BTreeMap<String, String>) {
         let run = testing::run();
         let summary = testing::summary();
-        let judged = claims::judge(&summary).unwrap();
+        let contexts = testing::contexts();
+        let judged = claims::judge(&summary, &contexts).unwrap();
         let (file, text) = find("vsm").unwrap();
         let policy = Policy::parse(&file, &text).unwrap();
         let report = Report {
             run: &run,
             summary: &summary,
+            contexts: &contexts,
             claims: &judged,
             decision: Some(decide(&policy, &text, &run, &summary)),
         };
@@ -361,6 +432,7 @@ mod tests {
             "report.html",
             "report.json",
             "cells.csv",
+            "contexts.csv",
             "charts/latency.svg",
         ] {
             let text = fs::read_to_string(dir.path().join(name)).unwrap();
@@ -401,6 +473,14 @@ mod tests {
             .into_records()
             .count();
         assert_eq!(cells, json["summary"]["cells"].as_array().unwrap().len());
+        let contexts = csv::Reader::from_reader(files["contexts.csv"].as_bytes())
+            .into_records()
+            .count();
+        assert_eq!(
+            contexts,
+            json["contexts"]["costs"].as_array().unwrap().len()
+        );
+        assert!(contexts > 0);
         assert!(
             files["charts/latency.svg"].contains("micro")
                 || files["charts/latency.svg"].contains("read")

@@ -2,6 +2,7 @@
 //! has a file that writes any page.
 
 mod charts;
+mod contexts;
 mod excerpt;
 mod files;
 mod html;

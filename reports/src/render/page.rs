@@ -1,5 +1,6 @@
 //! What a report says, in what order; not how it looks.
 
+use super::contexts::contexts;
 use super::text::{count, must, percent, ratio, time, winner};
 use super::{Report, charts};
 use crate::claims::Standing;
@@ -31,6 +32,7 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     ratios(report, &mut parts);
     states(report, &mut parts);
     sessions(report, &mut parts);
+    contexts(report, &mut parts);
     costs(report, &mut parts);
     tools(report, &mut parts);
     endings(report, &mut parts);
@@ -619,7 +621,7 @@ fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {
             .count()
     };
     parts.push(Text(format!(
-        "{} confirmed, {} refuted, {} open, {} that no run can test yet. A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two. What is tested is the figure, on this machine and with our implementation, not the published system itself.",
+        "{} confirmed, {} refuted, {} open, {} that no run can test yet. A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; tokens are counted, and have no interval. What is tested is the figure, on this machine and with our implementation, not the published system itself.",
         of(Standing::Confirmed),
         of(Standing::Refuted),
         of(Standing::Open),

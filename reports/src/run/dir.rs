@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Environment, Fault, Plan, Probe, SCHEMA_VERSION, Sample};
+use super::{Environment, Fault, Plan, Probe, SCHEMA_VERSION, Sample, SessionContext};
 
 /// The plan's file.
 pub const PLAN: &str = "plan.toml";
@@ -15,6 +15,8 @@ pub const PLAN: &str = "plan.toml";
 pub const ENVIRONMENT: &str = "env.json";
 /// The policy's file.
 pub const POLICY: &str = "policy.toml";
+/// One line a session and context policy.
+pub const CONTEXTS: &str = "contexts.jsonl";
 /// One line a block.
 pub const SAMPLES: &str = "samples.jsonl";
 /// One line a probe.
@@ -69,6 +71,8 @@ pub struct Run {
     pub environment: Environment,
     /// The policy's text, where the run was made for one.
     pub policy: Option<String>,
+    /// What its sessions put into a context.
+    pub contexts: Vec<SessionContext>,
     /// What was measured.
     pub samples: Vec<Sample>,
     /// What was probed.
@@ -103,6 +107,7 @@ impl Run {
             plan,
             environment,
             policy,
+            contexts: read_lines(&dir.join(CONTEXTS))?,
             samples: read_lines(&dir.join(SAMPLES))?,
             probes: read_lines(&dir.join(PROBES))?,
             faults: read_lines(&dir.join(FAULTS))?,
@@ -188,11 +193,19 @@ impl Writer {
         plan: &Plan,
         environment: &Environment,
         policy: Option<&str>,
+        contexts: &[SessionContext],
     ) -> Result<Self, RunError> {
         fs::create_dir_all(dir).map_err(|error| io_error(dir, error))?;
         if let Some(policy) = policy {
             write_new(&dir.join(POLICY), policy)?;
         }
+        let mut lines = String::new();
+        for session in contexts {
+            let line = serde_json::to_string(session);
+            lines += &line.map_err(|error| broken(&dir.join(CONTEXTS), None, &error))?;
+            lines.push('\n');
+        }
+        write_new(&dir.join(CONTEXTS), &lines)?;
         let environment = serde_json::to_string_pretty(environment)
             .map_err(|error| broken(&dir.join(ENVIRONMENT), None, &error))?;
         write_new(&dir.join(ENVIRONMENT), &environment)?;

@@ -1,0 +1,471 @@
+//! `ctxbench tokens`: what a session's context costs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use ledger::{Account, Conversation, Terms, residual};
+use reports::prices::Prices;
+use reports::render::{count, table};
+use serde::Serialize;
+use workloads::catalogue;
+use workloads::compile::{compile, sha256};
+use workloads::context::{ContextPolicy, INLINE, context};
+use workloads::conversation::of_trace;
+use workloads::import::{Blobs, Provenance, trace};
+use workloads::render::{RenderedAgain, rendered_again};
+use workloads::trace::{Fidelity, Source, Trace};
+
+use crate::sessions::{Format, recording, sessions};
+
+/// The model that a session without one is priced for.
+const DEFAULT_MODEL: &str = "claude-opus-5-5";
+
+/// Count what a session's context costs: tokens that come in once, tokens sent again and again, dollars.
+///
+/// Of every call of the model's API, the prompt is worked out from what was said, written and shown before it.
+/// A prompt cache answers the part that was sent before, unless more time than its time to live went by.
+/// Recorded sessions are held against the usage that the API reported for them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench tokens --workload agent/offload-comparison --policy inline --policy offload --policy evict
+  ctxbench tokens --format claude-code ~/.claude/projects/*/*.jsonl
+  ctxbench tokens my.trace.jsonl --model gpt-6.1-sol --cache-ttl 1h --window 400000
+
+Several inputs: what cannot be read is said, the others are counted, and the exit code is 1.
+What each column means, and where the factors come from: docs/TOKENS.md.")]
+pub struct Tokens {
+    /// Traces (`*.trace.jsonl`), or recorded sessions with --format.
+    files: Vec<PathBuf>,
+    /// What recorded the files that are no traces.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// A built-in workload, or the path of a workload file.
+    #[arg(long, value_name = "NAME")]
+    workload: Vec<String>,
+    /// A context policy: a built-in one or the path of a file [default: inline].
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<String>,
+    /// The model to count and to price for, or `none` for no prices
+    /// [default: the recorded one; claude-opus-5-5 where nothing was recorded].
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// The context window in tokens.
+    #[arg(long, value_name = "TOKENS", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    window: u64,
+    /// How long a prompt stays cached after its last use: 5m, 1h, 90s; 0 for no cache.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = milliseconds)]
+    cache_ttl: u64,
+    /// Another price list than the built-in one.
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// The day whose prices count [default: today].
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
+    on: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A session to account for.
+struct Counted {
+    name: String,
+    agent: String,
+    /// The model that was recorded.
+    model: Option<String>,
+    inline: Conversation,
+    /// The recording's reads, rendered again; only where its contents are at hand.
+    again: Option<RenderedAgain>,
+}
+
+#[derive(Serialize)]
+struct SessionJson {
+    session: String,
+    agent: String,
+    recorded_model: Option<String>,
+    model: String,
+    per_o200k: f64,
+    factor: String,
+    fixed_tokens: u64,
+    fixed_is: &'static str,
+    policies: Vec<PolicyJson>,
+    reconciled: Option<ReconciledJson>,
+    rendered_again: Option<RenderedJson>,
+}
+
+#[derive(Serialize)]
+struct RenderedJson {
+    reads: usize,
+    recorded_tokens: u64,
+    rendered_tokens: u64,
+}
+
+#[derive(Serialize)]
+struct PolicyJson {
+    policy: String,
+    calls: usize,
+    entering: u64,
+    resent: u64,
+    fresh: u64,
+    cached: u64,
+    output: u64,
+    peak: u64,
+    full_at_call: Option<usize>,
+    expired: usize,
+    compactions: usize,
+    dollars: Option<f64>,
+    dollars_without_cache: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ReconciledJson {
+    calls: usize,
+    median: f64,
+    median_abs: f64,
+    worst_abs: f64,
+    growth_median_abs: Option<f64>,
+    ledger_tokens: u64,
+    reported_tokens: u64,
+}
+
+impl Tokens {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.files.is_empty() && self.workload.is_empty() {
+            bail!("nothing to count: name traces, recorded sessions with --format, or --workload");
+        }
+        let prices = match &self.prices {
+            Some(file) => Prices::read(file)?,
+            None => Prices::built_in()?,
+        };
+        let names = match self.policy.is_empty() {
+            true => vec![INLINE.to_owned()],
+            false => self.policy.clone(),
+        };
+        let policies: Vec<ContextPolicy> = names
+            .iter()
+            .map(|name| context(name))
+            .collect::<Result<_, _>>()?;
+        let inputs = self.files.len() + self.workload.len();
+        let mut all = Vec::new();
+        let mut failed = false;
+        let files = self.files.iter().map(|file| self.of_file(file));
+        let workloads = self.workload.iter().map(|name| of_workload(name));
+        for counted in files.chain(workloads) {
+            let accounts = counted.and_then(|sessions| {
+                let accounts = sessions.iter();
+                let accounts = accounts.map(|session| self.account(session, &policies, &prices));
+                accounts.collect::<anyhow::Result<Vec<_>>>()
+            });
+            match accounts {
+                Ok(accounts) => {
+                    // Each as soon as it is there: somebody may have named hundreds.
+                    for session in accounts.iter().filter(|_| !self.json) {
+                        print!("{}", self.page(session));
+                    }
+                    all.extend(accounts);
+                }
+                Err(error) if inputs == 1 => return Err(error),
+                Err(error) => {
+                    eprintln!("{error:#}");
+                    failed = true;
+                }
+            }
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&all)?);
+        } else if all.len() > 1 {
+            print!("{}", together(&all));
+        }
+        Ok(ExitCode::from(u8::from(failed)))
+    }
+
+    fn of_file(&self, file: &Path) -> anyhow::Result<Vec<Counted>> {
+        let text = recording(file)?;
+        let is_trace = file.to_string_lossy().ends_with(".trace.jsonl");
+        let traces: Vec<(Trace, Option<RenderedAgain>)> = match self.format {
+            _ if is_trace => vec![(Trace::parse(file, &text)?, None)],
+            None => bail!(
+                "{}: is no trace by its name (*.trace.jsonl)\n  fix: for a recorded session, say with --format what recorded it",
+                file.display()
+            ),
+            Some(format) => sessions(file, format, &text)?
+                .iter()
+                .map(|session| {
+                    let source = Source {
+                        format: format.name().to_owned(),
+                        repo: None,
+                        commit: None,
+                        path: String::new(),
+                        sha256: sha256(text.as_bytes()),
+                        licence: None,
+                    };
+                    let name = file.file_name().unwrap_or_default().to_string_lossy();
+                    let id = name.into_owned();
+                    let provenance = Provenance { id, source };
+                    let (trace, blobs) = trace(session, &provenance, Fidelity::Content);
+                    let again =
+                        again(&trace, &blobs).with_context(|| file.display().to_string())?;
+                    Ok((trace, Some(again)))
+                })
+                .collect::<anyhow::Result<_>>()?,
+        };
+        let several = traces.len() > 1;
+        (1..)
+            .zip(traces)
+            .map(|(number, (trace, again))| {
+                let inline = of_trace(&trace).map_err(anyhow::Error::msg);
+                Ok(Counted {
+                    name: if several {
+                        format!("{} row {number}", file.display())
+                    } else {
+                        file.display().to_string()
+                    },
+                    agent: trace.head.agent,
+                    model: Some(trace.head.model),
+                    inline: inline.with_context(|| file.display().to_string())?,
+                    again,
+                })
+            })
+            .collect()
+    }
+
+    fn account(
+        &self,
+        session: &Counted,
+        policies: &[ContextPolicy],
+        prices: &Prices,
+    ) -> anyhow::Result<SessionJson> {
+        let recorded = session.model.as_deref();
+        let wanted = self.model.as_deref().filter(|model| *model != "none");
+        let model = wanted.or(recorded).unwrap_or(DEFAULT_MODEL);
+        let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+        let day = self.on.as_deref().unwrap_or(&today);
+        let price = match self.model.as_deref() {
+            Some("none") => None,
+            _ => match prices.of(model, day) {
+                Ok(price) => Some(price),
+                Err(problem) => bail!(
+                    "{}: {problem}, or count for another one with --model, or for none with --model none",
+                    session.name
+                ),
+            },
+        };
+        let factor = tokens::factor(model);
+        let terms = Terms {
+            per_o200k: factor.per_o200k,
+            ttl_ms: self.cache_ttl,
+        };
+        let no_cache = Terms { ttl_ms: 0, ..terms };
+        let policies = policies.iter().map(|policy| {
+            let conversation = policy.apply(&session.inline);
+            let account = Account::of(&conversation, &terms);
+            let uncached = Account::of(&conversation, &no_cache);
+            PolicyJson {
+                policy: policy.name.clone(),
+                calls: account.calls.len(),
+                entering: account.entering,
+                resent: account.resent(),
+                fresh: account.fresh(),
+                cached: account.cached(),
+                output: account.output(),
+                peak: account.peak(),
+                full_at_call: account.full_after(self.window),
+                expired: account.expired(),
+                compactions: account.compactions,
+                dollars: price.map(|price| price.dollars(&account, self.cache_ttl)),
+                dollars_without_cache: price.map(|price| price.dollars(&uncached, 0)),
+            }
+        });
+        // What was reported is in the recorded model's tokens, whatever it is priced for.
+        let own = recorded.map(|model| Terms {
+            per_o200k: tokens::factor(model).per_o200k,
+            ..terms
+        });
+        let reconciled = own.and_then(|own| residual(&session.inline, &own));
+        Ok(SessionJson {
+            session: session.name.clone(),
+            agent: session.agent.clone(),
+            recorded_model: session.model.clone(),
+            model: model.to_owned(),
+            per_o200k: factor.per_o200k,
+            factor: factor.label(),
+            fixed_tokens: (session.inline.fixed as f64 * factor.per_o200k).round() as u64,
+            fixed_is: session.inline.fixed_is.name(),
+            policies: policies.collect(),
+            reconciled: reconciled.map(|found| ReconciledJson {
+                calls: found.calls,
+                median: found.median,
+                median_abs: found.median_abs,
+                worst_abs: found.worst_abs,
+                growth_median_abs: found.growth_median_abs,
+                ledger_tokens: found.prompts.0,
+                reported_tokens: found.prompts.1,
+            }),
+            rendered_again: session.again.filter(|again| again.reads > 0).map(|again| {
+                RenderedJson {
+                    reads: again.reads,
+                    recorded_tokens: again.recorded,
+                    rendered_tokens: again.rendered,
+                }
+            }),
+        })
+    }
+
+    fn page(&self, session: &SessionJson) -> String {
+        let mut text = format!(
+            "{}: {}, recorded on {}; counted for {} ({})\n",
+            session.session,
+            session.agent,
+            session
+                .recorded_model
+                .as_deref()
+                .unwrap_or("nothing: it is generated"),
+            session.model,
+            session.factor
+        );
+        text += &format!(
+            "  before everything: {} tokens of system prompt and tools, {}\n\n",
+            count(session.fixed_tokens),
+            session.fixed_is
+        );
+        let dollars =
+            |dollars: Option<f64>| dollars.map_or("–".to_owned(), |d| format!("{d:.4}"));
+        let rows: Vec<Vec<String>> = session
+            .policies
+            .iter()
+            .map(|own| {
+                vec![
+                    own.policy.clone(),
+                    own.calls.to_string(),
+                    count(own.entering),
+                    count(own.resent),
+                    count(own.fresh),
+                    count(own.cached),
+                    count(own.output),
+                    count(own.peak),
+                    own.full_at_call
+                        .map_or("never".to_owned(), |call| call.to_string()),
+                    own.expired.to_string(),
+                    own.compactions.to_string(),
+                    dollars(own.dollars),
+                    dollars(own.dollars_without_cache),
+                ]
+            })
+            .collect();
+        let full = format!("{} full at call", count(self.window));
+        let head = [
+            "policy",
+            "calls",
+            "enter once",
+            "sent in all",
+            "sent anew",
+            "from cache",
+            "written",
+            "peak",
+            &full,
+            "expired",
+            "compactions",
+            "USD",
+            "USD, no cache",
+        ];
+        text += &table(&head, &rows);
+        if let Some(found) = &session.reconciled {
+            text += &format!("\n  {}\n", words(found));
+        }
+        if let Some(again) = &session.rendered_again {
+            text += &format!(
+                "  {} reads of files known byte for byte, rendered again: {} o200k tokens; the agent was shown {}\n",
+                again.reads,
+                count(again.rendered_tokens),
+                count(again.recorded_tokens)
+            );
+        }
+        text + "\n"
+    }
+}
+
+/// Renders a recording's reads again, from contents that lie in a directory of their own meanwhile.
+fn again(trace: &Trace, blobs: &Blobs) -> anyhow::Result<RenderedAgain> {
+    let dir = tempfile::tempdir()?;
+    let blob_dir = dir.path().join("blobs");
+    std::fs::create_dir(&blob_dir)?;
+    for (digest, bytes) in blobs {
+        std::fs::write(blob_dir.join(digest), bytes)?;
+    }
+    let script = compile(&dir.path().join("session.trace.jsonl"), trace)?;
+    Ok(rendered_again(&script))
+}
+
+fn of_workload(name: &str) -> anyhow::Result<Vec<Counted>> {
+    let workload = catalogue::workload(name)?;
+    let inline = workload.conversation().map_err(anyhow::Error::msg);
+    Ok(vec![Counted {
+        name: name.to_owned(),
+        agent: "a workload".to_owned(),
+        model: workload.recorded_model().map(str::to_owned),
+        inline: inline.with_context(|| name.to_owned())?,
+        again: None,
+    }])
+}
+
+fn words(found: &ReconciledJson) -> String {
+    let percent = |share: f64| format!("{:+.1} %", share * 100.0);
+    let size = |share: f64| format!("{:.1} %", share * 100.0);
+    format!(
+        "against what the API reported for {} calls: prompts differ by {} at the median (sizes: {} median, {} worst); without the constant before everything, {} at the median; {} tokens here, {} reported",
+        found.calls,
+        percent(found.median),
+        size(found.median_abs),
+        size(found.worst_abs),
+        found.growth_median_abs.map_or("–".to_owned(), size),
+        count(found.ledger_tokens),
+        count(found.reported_tokens)
+    )
+}
+
+/// The sessions' median residuals.
+fn together(all: &[SessionJson]) -> String {
+    let mut medians: Vec<f64> = all
+        .iter()
+        .filter_map(|session| Some(session.reconciled.as_ref()?.median_abs))
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    let (Some(first), Some(last)) = (medians.first(), medians.last()) else {
+        return String::new();
+    };
+    format!(
+        "{} sessions with reported usage: the median residual of a prompt is {:.1} % in the median session, {:.1} % to {:.1} % over all\n",
+        medians.len(),
+        medians[medians.len() / 2] * 100.0,
+        first * 100.0,
+        last * 100.0
+    )
+}
+
+fn day(text: &str) -> Result<String, String> {
+    match text.parse::<jiff::civil::Date>() {
+        Ok(day) => Ok(day.to_string()),
+        Err(_) => Err("must be a day such as 2026-11-21".to_owned()),
+    }
+}
+
+/// `5m`, `1h`, `90s`, `0`.
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
+        Some(at) => text.split_at(at),
+        None => (text, if text == "0" { "s" } else { "" }),
+    };
+    let scale = match unit {
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("must be a time such as 5m, 1h or 90s, or 0".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "must be a time such as 5m, 1h or 90s, or 0".to_owned())?;
+    number
+        .checked_mul(scale)
+        .ok_or_else(|| "is too long".to_owned())
+}

@@ -1,0 +1,60 @@
+//! Reading recorded sessions, whatever recorded them.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use workloads::import::{Session, claude_code, mini_swe_agent, openhands};
+
+/// What recorded a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Claude Code session files (`~/.claude/projects/*/*.jsonl`).
+    ClaudeCode,
+    /// mini-swe-agent trajectories (`*.traj.json`).
+    MiniSweAgent,
+    /// OpenHands evaluation output (`output.jsonl`, V0 events), a session a row.
+    Openhands,
+}
+
+impl Format {
+    /// The name in traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::ClaudeCode => "claude-code",
+            Format::MiniSweAgent => "mini-swe-agent",
+            Format::Openhands => "openhands",
+        }
+    }
+}
+
+/// The text of a recording, which may be gzip-compressed.
+pub fn recording(path: &Path) -> anyhow::Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&bytes[..])
+            .read_to_end(&mut plain)
+            .with_context(|| format!("unpacking {}", path.display()))?;
+        plain
+    } else {
+        bytes
+    };
+    // Foreign files: a broken character in one message must not lose the whole session.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The sessions in the text of a recording; `path` names it in errors.
+pub fn sessions(path: &Path, format: Format, text: &str) -> anyhow::Result<Vec<Session>> {
+    let sessions = match format {
+        Format::ClaudeCode => claude_code::read(text).map(|session| vec![session]),
+        Format::MiniSweAgent => mini_swe_agent::read(text).map(|session| vec![session]),
+        Format::Openhands => openhands::read(text),
+    };
+    match sessions {
+        Ok(sessions) => Ok(sessions),
+        Err(problem) => bail!("{}: {problem}", path.display()),
+    }
+}

@@ -1,0 +1,375 @@
+//! What models cost: `prices.toml`, and the bill of an account.
+
+use std::path::Path;
+
+use inputs::{InputError, parse_toml};
+use ledger::{Account, CallTokens};
+use serde::Deserialize;
+
+/// The prices that come with ctxbench.
+const BUILT_IN: &str = include_str!("../prices.toml");
+
+/// Dollars are for so many tokens.
+const MILLION: f64 = 1e6;
+
+/// A price list.
+#[derive(Clone, Debug)]
+pub struct Prices {
+    models: Vec<Model>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceFile {
+    #[serde(rename = "model")]
+    models: Vec<Model>,
+}
+
+/// A model, from a day on.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Its name here.
+    pub name: String,
+    /// Who sells it.
+    pub provider: String,
+    /// How recordings name it: a part of the name is enough.
+    pub matches: Vec<String>,
+    /// The first day on which the row holds, or is known to: `2026-11-21`.
+    pub effective_from: String,
+    /// Who says so.
+    pub source: String,
+    /// When that was read.
+    pub retrieved: String,
+    input: f64,
+    output: f64,
+    cache_read: f64,
+    cache_write: Option<f64>,
+    cache_write_1h: Option<f64>,
+    /// Prices of calls with larger prompts, the smallest first.
+    #[serde(default, rename = "tier")]
+    tiers: Vec<Tier>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tier {
+    above_prompt_tokens: u64,
+    input: f64,
+    output: f64,
+    cache_read: f64,
+    cache_write: Option<f64>,
+    cache_write_1h: Option<f64>,
+}
+
+/// The prices of one call, in dollars for a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rates {
+    input: f64,
+    output: f64,
+    cache_read: f64,
+    /// Of what is sent anew, and cached.
+    fresh: f64,
+}
+
+impl Prices {
+    /// The built-in list.
+    ///
+    /// # Errors
+    /// None that a test would not have found.
+    pub fn built_in() -> Result<Self, InputError> {
+        Self::parse(Path::new("reports/prices.toml"), BUILT_IN)
+    }
+
+    /// The list in a file.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field.
+    pub fn read(file: &Path) -> Result<Self, InputError> {
+        let text = std::fs::read_to_string(file).map_err(|error| InputError::whole(file, error))?;
+        Self::parse(file, &text)
+    }
+
+    /// Reads a price list; `file` names it in errors.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
+        let PriceFile { models } = parse_toml(file, text)?;
+        for model in &models {
+            model.check().map_err(|problem| {
+                InputError::whole(file, format!("model {}: {problem}", model.name))
+            })?;
+        }
+        for (at, model) in models.iter().enumerate() {
+            let again = models[..at].iter().any(|other| {
+                other.name == model.name && other.effective_from == model.effective_from
+            });
+            if again {
+                let message = format!(
+                    "model {}: two rows from {}",
+                    model.name, model.effective_from
+                );
+                return Err(InputError::whole(file, message));
+            }
+        }
+        Ok(Self { models })
+    }
+
+    /// The row of a model on a day such as `2026-11-21`: by its name, or by what recordings call it.
+    ///
+    /// # Errors
+    /// A message that names the model, if nothing is known of its price: it is not zero.
+    pub fn of(&self, model: &str, day: &str) -> Result<&Model, String> {
+        let known = |row: &&Model| {
+            row.name == model || row.matches.iter().any(|part| model.contains(part.as_str()))
+        };
+        let rows: Vec<&Model> = self.models.iter().filter(known).collect();
+        let in_force = rows.iter().filter(|row| row.effective_from.as_str() <= day);
+        if let Some(row) = in_force.max_by(|a, b| a.effective_from.cmp(&b.effective_from)) {
+            return Ok(row);
+        }
+        let mut names: Vec<&str> = self.models.iter().map(|row| row.name.as_str()).collect();
+        names.dedup();
+        Err(match rows.first() {
+            Some(row) => format!(
+                "model {model} has no price on {day}: its first row holds from {}\n  fix: add a row for that day, and name the file with --prices",
+                row.effective_from
+            ),
+            None => format!(
+                "model {model:?} has no price; there are {}\n  fix: add a row to a copy of reports/prices.toml, and name it with --prices",
+                names.join(", ")
+            ),
+        })
+    }
+}
+
+impl Model {
+    /// The row in words: its prices, since when, and who says so.
+    pub fn label(&self) -> String {
+        let write = match self.cache_write {
+            Some(price) => format!("{price} to write to the cache"),
+            None => "writing to the cache is input".to_owned(),
+        };
+        let tiers = self.tiers.iter().map(|tier| {
+            format!(
+                "; above {} prompt tokens {} in, {} out",
+                tier.above_prompt_tokens, tier.input, tier.output
+            )
+        });
+        format!(
+            "{}: {} in, {} out, {} from the cache, {write}{}; from {}, read {}: {}",
+            self.name,
+            self.input,
+            self.output,
+            self.cache_read,
+            tiers.collect::<String>(),
+            self.effective_from,
+            self.retrieved,
+            self.source
+        )
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (field, day) in [
+            ("effective_from", &self.effective_from),
+            ("retrieved", &self.retrieved),
+        ] {
+            let is_day = day.parse::<jiff::civil::Date>().is_ok() && day.len() == 10;
+            if !is_day {
+                return Err(format!(
+                    "field `{field}`: {day:?} is not a day such as 2026-11-21"
+                ));
+            }
+        }
+        if self.source.trim().is_empty() {
+            return Err("field `source`: say who says so".to_owned());
+        }
+        let own = [self.input, self.output, self.cache_read];
+        let more = [self.cache_write, self.cache_write_1h];
+        let tiers = self.tiers.iter().flat_map(|tier| {
+            let more = [tier.cache_write, tier.cache_write_1h];
+            let own = [tier.input, tier.output, tier.cache_read];
+            own.into_iter().chain(more.into_iter().flatten())
+        });
+        let mut all = own
+            .into_iter()
+            .chain(more.into_iter().flatten())
+            .chain(tiers);
+        if let Some(wrong) = all.find(|price| !(price.is_finite() && *price > 0.0)) {
+            return Err(format!("a price is {wrong}; it must be above 0"));
+        }
+        let rises = self
+            .tiers
+            .windows(2)
+            .all(|pair| pair[0].above_prompt_tokens < pair[1].above_prompt_tokens);
+        if !rises {
+            return Err("field `tier`: the smallest `above_prompt_tokens` first".to_owned());
+        }
+        Ok(())
+    }
+
+    fn rates(&self, prompt: u64, hour: bool) -> Rates {
+        let tier = self
+            .tiers
+            .iter()
+            .rev()
+            .find(|tier| prompt > tier.above_prompt_tokens);
+        let (input, output, cache_read, write, write_1h) = match tier {
+            Some(tier) => (
+                tier.input,
+                tier.output,
+                tier.cache_read,
+                tier.cache_write,
+                tier.cache_write_1h,
+            ),
+            None => (
+                self.input,
+                self.output,
+                self.cache_read,
+                self.cache_write,
+                self.cache_write_1h,
+            ),
+        };
+        let write = if hour { write_1h.or(write) } else { write };
+        Rates {
+            input,
+            output,
+            cache_read,
+            fresh: write.unwrap_or(input),
+        }
+    }
+
+    /// Dollars of one call; `hour` for a cache that lives an hour, where the provider sells one. Without a
+    /// cache (`is_cached` false), everything is input.
+    fn call(&self, call: &CallTokens, is_cached: bool, hour: bool) -> f64 {
+        let rates = self.rates(call.prompt, hour);
+        let fresh = if is_cached { rates.fresh } else { rates.input };
+        (call.cached as f64 * rates.cache_read
+            + call.fresh() as f64 * fresh
+            + call.output as f64 * rates.output)
+            / MILLION
+    }
+
+    /// Dollars of an account whose prompts were cached for `ttl_ms`; 0 is without a cache.
+    pub fn dollars(&self, account: &Account, ttl_ms: u64) -> f64 {
+        let hour = ttl_ms > ledger::TTL_MS;
+        let calls = account.calls.iter();
+        calls.map(|call| self.call(call, ttl_ms > 0, hour)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: &str = "
+[[model]]
+name = 'm'
+provider = 'p'
+matches = ['m-']
+effective_from = '2026-01-01'
+source = 's'
+retrieved = '2026-01-02'
+input = 2.0
+output = 10.0
+cache_read = 0.1
+cache_write = 2.5
+";
+
+    fn parse(text: &str) -> Result<Prices, String> {
+        Prices::parse(Path::new("prices.toml"), text).map_err(|error| error.to_string())
+    }
+
+    fn error(text: &str) -> String {
+        parse(text).unwrap_err()
+    }
+
+    fn account(prompt: u64, cached: u64, output: u64) -> Account {
+        Account {
+            calls: vec![CallTokens {
+                prompt,
+                cached,
+                output,
+                expired: false,
+            }],
+            ..Account::default()
+        }
+    }
+
+    #[test]
+    fn the_built_in_list_has_the_current_models_of_three_providers() {
+        let prices = Prices::built_in().unwrap();
+        let of = |model: &str| prices.of(model, "2026-11-22").unwrap().provider.clone();
+        assert_eq!(of("claude-opus-5-5"), "anthropic");
+        assert_eq!(of("claude-sonnet-4-5-20250929"), "anthropic");
+        assert_eq!(of("gpt-6.1-sol"), "openai");
+        assert_eq!(of("gemini-3.1-pro-preview"), "google");
+        assert_eq!(of("google/gemini-3-pro-preview"), "google");
+        // Each of the names finds its own row.
+        for model in &prices.models {
+            assert_eq!(
+                prices.of(&model.name, "2026-11-22").unwrap().name,
+                model.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_call_is_billed_by_kind_and_by_the_tier_of_its_prompt() {
+        let tier = "[[model.tier]]\nabove_prompt_tokens = 1000000\ninput = 4.0\noutput = 15.0\ncache_read = 0.2\n";
+        let prices = parse(&format!("{ROW}{tier}")).unwrap();
+        let model = prices.of("m", "2026-06-01").unwrap();
+        // A million: 0.4 from the cache, 0.6 written to it; 0.1 of output.
+        let call = account(1_000_000, 400_000, 100_000);
+        let dollars = model.dollars(&call, 300_000);
+        assert!((dollars - (0.04 + 1.5 + 1.0)).abs() < 1e-9, "{dollars}");
+        // One more token and all of it costs more; the tier has no price of writing, so that is input.
+        let call = account(1_000_001, 400_000, 100_000);
+        let dollars = model.dollars(&call, 300_000);
+        assert!((dollars - (0.08 + 2.4 + 1.5)).abs() < 1e-4, "{dollars}");
+        // Without a cache nothing is written to one.
+        let dollars = model.dollars(&account(1_000_000, 0, 0), 0);
+        assert!((dollars - 2.0).abs() < 1e-9, "{dollars}");
+    }
+
+    #[test]
+    fn the_latest_row_that_is_in_force_counts() {
+        let later = ROW
+            .replace("2026-01-01", "2026-05-01")
+            .replace("input = 2.0", "input = 8.0");
+        let prices = parse(&format!("{ROW}{later}")).unwrap();
+        let input = |day: &str| prices.of("m-2", day).map(|model| model.input);
+        assert_eq!(input("2026-04-30"), Ok(2.0));
+        assert_eq!(input("2026-05-01"), Ok(8.0));
+        let error = input("2025-12-31").unwrap_err();
+        assert!(
+            error.starts_with("model m-2 has no price on 2025-12-31"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_model_without_a_price_is_an_error_that_names_it() {
+        let error = parse(ROW)
+            .unwrap()
+            .of("gpt-99", "2026-06-01")
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            error.starts_with("model \"gpt-99\" has no price; there are m\n"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_malformed_list_is_refused_with_file_line_and_field() {
+        insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "inptu = 2.0")), @"prices.toml:9: field `model[0].inptu`: unknown field `inptu`, expected one of `name`, `provider`, `matches`, `effective_from`, `source`, `retrieved`, `input`, `output`, `cache_read`, `cache_write`, `cache_write_1h`, `tier`");
+        insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = '2'")), @r#"prices.toml:9: field `model[0].input`: invalid type: string "2", expected f64"#);
+        insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = 0.0")), @"prices.toml: model m: a price is 0; it must be above 0");
+        insta::assert_snapshot!(error(&ROW.replace("2026-01-01", "yesterday")), @r#"prices.toml: model m: field `effective_from`: "yesterday" is not a day such as 2026-11-21"#);
+        insta::assert_snapshot!(error(&ROW.replace("source = 's'", "source = ''")), @"prices.toml: model m: field `source`: say who says so");
+        insta::assert_snapshot!(error(&format!("{ROW}{ROW}")), @"prices.toml: model m: two rows from 2026-01-01");
+        assert!(error("").contains("missing field `model`"));
+    }
+}

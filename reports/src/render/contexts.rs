@@ -1,0 +1,270 @@
+//! The report's section about contexts and their cost.
+
+use super::Report;
+use super::page::Part::{self, Folded, Heading, List, Table, Text};
+use super::text::count;
+use crate::context::{ContextCost, INLINE, MODELS, WINDOW};
+use crate::run::Basis;
+
+pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let found = report.contexts;
+    if found.costs.is_empty() {
+        return;
+    }
+    parts.push(Heading(2, "What the context costs".to_owned()));
+    parts.push(Text("Tokens are exact counts (`o200k`), not measurements; only what stands before a recorded session's first message is inferred. \"Enter once\": all that comes into the context for the first time, what the model writes included. \"Sent in all\": the prompts of all calls together, which is what is billed without a cache. \"Sent anew\": of that, what a prompt cache of five minutes does not answer. Files add to the first when they are read, and to all of them when a model writes them: what it writes is output first, and input of every later call.".to_owned()));
+    parts.push(accounts(&found.costs));
+    parts.push(Folded(
+        "Dollars by model, with a prompt cache".to_owned(),
+        vec![dollars(&found.costs)],
+    ));
+    published(&found.costs, parts);
+    worth(&found.costs, parts);
+    residuals(report, parts);
+    waiting(report, parts);
+    parts.push(Folded(
+        "Prices (USD for a million tokens), and what a model counts for an o200k token".to_owned(),
+        vec![List(found.prices.clone()), List(found.factors.clone())],
+    ));
+}
+
+fn accounts(costs: &[ContextCost]) -> Part {
+    let rows = costs.iter().map(|own| {
+        vec![
+            own.workload.clone(),
+            own.policy.clone(),
+            own.basis.name().to_owned(),
+            own.calls.to_string(),
+            count(own.entering),
+            count(own.resent),
+            count(own.fresh),
+            count(own.output),
+            count(own.peak),
+            match own.full_at_call {
+                Some(call) => format!("call {call}"),
+                None => "never".to_owned(),
+            },
+            own.compactions.to_string(),
+        ]
+    });
+    let full = format!("{} full", count(WINDOW));
+    let head = [
+        "session",
+        "context policy",
+        "tokens are",
+        "calls",
+        "enter once",
+        "sent in all",
+        "sent anew",
+        "written",
+        "peak",
+        &full,
+        "compactions",
+    ];
+    Table(head.map(str::to_owned).to_vec(), rows.collect())
+}
+
+fn dollars(costs: &[ContextCost]) -> Part {
+    let counted = costs.iter().filter(|own| own.basis != Basis::Published);
+    let rows = counted.map(|own| {
+        let mut row = vec![own.workload.clone(), own.policy.clone()];
+        row.extend(MODELS.iter().map(|model| match own.dollars.get(*model) {
+            Some(dollars) => format!("{dollars:.4}"),
+            None => "–".to_owned(),
+        }));
+        row
+    });
+    let mut head = vec!["session".to_owned(), "context policy".to_owned()];
+    head.extend(MODELS.iter().map(|model| format!("USD, {model}")));
+    Table(head, rows.collect())
+}
+
+/// Takes a figure out of an account.
+type Figure = fn(&ContextCost) -> u64;
+
+/// What is saved against `before`, in percent; or how much more it is.
+fn saved(before: f64, after: f64) -> String {
+    if before == 0.0 {
+        return "–".to_owned();
+    }
+    let share = (1.0 - after / before) * 100.0;
+    if share.abs() < 0.05 {
+        "the same".to_owned()
+    } else if share > 0.0 {
+        format!("{share:.1} % saved")
+    } else {
+        format!("{:.1} % more", -share)
+    }
+}
+
+/// For workloads with published accounts: what is left of the published saving, account by account.
+fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
+    let mut names: Vec<&str> = costs
+        .iter()
+        .filter(|own| own.basis == Basis::Published)
+        .map(|own| own.workload.as_str())
+        .collect();
+    names.dedup();
+    for name in names {
+        let own: Vec<&ContextCost> = costs.iter().filter(|own| own.workload == name).collect();
+        let theirs: Vec<&&ContextCost> = own
+            .iter()
+            .filter(|own| own.basis == Basis::Published)
+            .collect();
+        let ([before, after], Some(inline)) =
+            (&theirs[..], own.iter().find(|own| own.policy == INLINE))
+        else {
+            continue;
+        };
+        let others: Vec<&&ContextCost> = own
+            .iter()
+            .filter(|own| own.basis != Basis::Published && own.policy != INLINE)
+            .collect();
+        let mut head = vec!["accounting".to_owned(), "everything stays".to_owned()];
+        head.extend(others.iter().map(|own| own.policy.clone()));
+        let mut rows = Vec::new();
+        let figures: [(&str, Figure); 5] = [
+            ("enter once, counted", |own| own.entering),
+            ("peak context", |own| own.peak),
+            ("sent in all, no cache", |own| own.resent),
+            ("sent anew, with a cache", |own| own.fresh),
+            ("written by the model", |own| own.output),
+        ];
+        for (title, figure) in figures {
+            let mut row = vec![title.to_owned(), count(figure(inline))];
+            row.extend(others.iter().map(|own| {
+                let share = saved(figure(inline) as f64, figure(own) as f64);
+                format!("{} ({share})", count(figure(own)))
+            }));
+            rows.push(row);
+        }
+        for model in MODELS {
+            let of = |own: &ContextCost| own.dollars.get(model).copied().unwrap_or(0.0);
+            let mut row = vec![format!("USD, {model}"), format!("{:.4}", of(inline))];
+            row.extend(
+                others
+                    .iter()
+                    .map(|own| format!("{:.4} ({})", of(own), saved(of(inline), of(own)))),
+            );
+            rows.push(row);
+        }
+        parts.push(Text(format!(
+            "What is left of the published saving of {name}. As published: {} tokens before, {} after, {}. That takes a result of so many bytes for as many tokens, counts each token once however often it is sent, and lets the model save a result without writing it. In the same session, counted:",
+            count(before.entering),
+            count(after.entering),
+            saved(before.entering as f64, after.entering as f64)
+        )));
+        parts.push(Table(head, rows));
+    }
+}
+
+/// Which policy is the cheapest, session by session.
+fn worth(costs: &[ContextCost], parts: &mut Vec<Part>) {
+    let mut lines = Vec::new();
+    let model = MODELS[0];
+    for inline in costs.iter().filter(|own| own.policy == INLINE) {
+        let others = costs.iter().filter(|own| {
+            own.workload == inline.workload && own.policy != INLINE && own.basis != Basis::Published
+        });
+        let dollars = |own: &ContextCost| own.dollars.get(model).copied().unwrap_or(f64::INFINITY);
+        let Some(best) = others.min_by(|a, b| dollars(a).total_cmp(&dollars(b))) else {
+            continue;
+        };
+        let saving = 1.0 - dollars(best) / dollars(inline);
+        let peaks = format!(
+            "{} of peak context instead of {}",
+            count(best.peak),
+            count(inline.peak)
+        );
+        lines.push(if saving.abs() < 0.0005 {
+            format!(
+                "{}: no policy is cheaper than keeping everything; {} changes nothing, because no result is large",
+                inline.workload, best.policy
+            )
+        } else if saving > 0.0 {
+            format!(
+                "{}: {} is the cheapest, {:.1} % below keeping everything ({peaks})",
+                inline.workload,
+                best.policy,
+                saving * 100.0
+            )
+        } else {
+            format!(
+                "{}: keeping everything is the cheapest; the next, {}, costs {:.1} % more ({peaks})",
+                inline.workload,
+                best.policy,
+                -saving * 100.0
+            )
+        });
+    }
+    if lines.is_empty() {
+        return;
+    }
+    parts.push(Text(format!(
+        "When is a context file system worth its tokens? By dollars on {model}, with a prompt cache; nothing here says whether an agent that sees less still does its task:"
+    )));
+    parts.push(List(lines));
+}
+
+fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let found = &report.contexts.residuals;
+    if found.is_empty() {
+        return;
+    }
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let rows = found.iter().map(|own| {
+        vec![
+            own.workload.clone(),
+            own.model.clone(),
+            own.calls.to_string(),
+            format!("{:+.1} %", own.median * 100.0),
+            percent(own.median_abs),
+            percent(own.worst_abs),
+            own.growth_median_abs.map_or("–".to_owned(), percent),
+            format!("{} ({})", count(own.fixed), own.fixed_is),
+        ]
+    });
+    let head = [
+        "session",
+        "model",
+        "calls",
+        "median residual",
+        "median size",
+        "worst",
+        "median size without the constant",
+        "before the first message",
+    ];
+    parts.push(Text("The ledger against what the API reported: the residual of a call is its prompt here, divided by the reported one, less 1. System prompt and tool schemas are in no recording; where they are inferred, they are what the first call reported beyond what was recorded, no other call is fitted, and the first call is not compared.".to_owned()));
+    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+}
+
+fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let delays = &report.contexts.delays;
+    let Some(longest) = delays.iter().max_by_key(|delay| delay.longest_ms) else {
+        return;
+    };
+    let breaks: Vec<String> = delays
+        .iter()
+        .filter(|delay| delay.because_of_files > 0)
+        .map(|delay| {
+            format!(
+                "{} on {}: {} of {} expired prompts expired because of its files",
+                delay.workload, delay.arm, delay.because_of_files, delay.expired
+            )
+        })
+        .collect();
+    parts.push(Text(format!(
+        "A prompt cache lives five minutes, and waiting for files takes from that. The longest turn waits {} ms ({} on {}){}",
+        longest.longest_ms,
+        longest.workload,
+        longest.arm,
+        if breaks.is_empty() {
+            ": no backend here breaks a prompt's prefix."
+        } else {
+            ". Prefixes that slow files have broken:"
+        }
+    )));
+    if !breaks.is_empty() {
+        parts.push(List(breaks));
+    }
+}
