@@ -5,6 +5,7 @@
 //! [`fuse`]. What agents do with the files, how it is measured and what follows from it live in
 //! other rooms.
 
+pub mod agent_memory;
 pub mod backend;
 pub mod conform;
 pub mod cpu;

@@ -447,7 +447,9 @@ pub trait Store: Send + Sync {
     /// Who else may change the store.
     fn coherence(&self) -> Coherence;
 
-    /// Finds `name` in `parent`. `ENOENT` where there is none.
+    /// Finds `name` in `parent`. `ENOENT` where there is none. What is found without being a name of the
+    /// directory, such as an answer to a question, has an `nlink` of 0: the kernel does not keep it, and it is
+    /// reclaimed as soon as nobody holds it.
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
 
     /// The attributes of an inode, also of one that has no name left.

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
@@ -115,8 +115,16 @@ impl FrontEnd {
         match result {
             Ok(attr) => {
                 self.mounted.inodes.looked_up(attr.ino);
+                let ttl = if attr.nlink > 0 {
+                    self.policy.ttl
+                } else {
+                    // What can be looked up but has no name is made anew each time: the kernel asks again,
+                    // and what it has forgotten is reclaimed. It holds the inode, so not now.
+                    let _ = self.mounted.inodes.orphaned(attr.ino);
+                    Duration::ZERO
+                };
                 span.handled();
-                reply.entry(&self.policy.ttl, &file_attr(&attr), GENERATION);
+                reply.entry(&ttl, &file_attr(&attr), GENERATION);
             }
             Err(error) => reply.error(failed(span, error)),
         }

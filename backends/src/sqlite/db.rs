@@ -41,8 +41,8 @@ pub(crate) struct Db {
 
 impl Db {
     pub(crate) fn new(connection: Connection, tails: Arc<Tails>, tally: Arc<Tally>) -> Self {
-        // More than there are statements in this module, so that each is compiled once.
-        connection.set_prepared_statement_cache_capacity(64);
+        // More than there are statements in any store that uses it, so that each is compiled once.
+        connection.set_prepared_statement_cache_capacity(128);
         Self {
             connection,
             tails,

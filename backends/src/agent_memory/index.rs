@@ -1,0 +1,335 @@
+//! The index of notes: what triggers marked as changed is read and indexed before anybody is answered.
+//!
+//! Marks are set in the transaction of the change itself, also by a mount that knows nothing of notes, so
+//! none is missed; the index is brought up to date when a file is closed, and before every answer.
+
+use rusqlite::params;
+
+use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
+use super::passage;
+use super::paths::{Places, name_of};
+use super::words::{fingerprint, words};
+use crate::sqlite::db::Db;
+use crate::sqlite::nodes::{self, signed, unsigned};
+use crate::sqlite::{HEAD, content, xattrs};
+use crate::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
+
+/// Inodes that are indexed in one transaction.
+const BATCH: usize = 512;
+
+/// How many events `:history` goes back.
+const EVENTS: i64 = 100_000;
+
+/// Makes a database one of agent memory, or checks that it is.
+pub(super) fn prepare(db: &Db) -> Result<()> {
+    let exists = db.row(
+        "SELECT 1 FROM sqlite_schema WHERE name = 'memory_setting'",
+        (),
+        |_| Ok(()),
+    )?;
+    if exists.is_none() {
+        db.connection.execute_batch(include_str!("schema.sql"))?;
+        return Ok(());
+    }
+    let version: Option<String> = db.row(
+        "SELECT value FROM memory_setting WHERE name = 'version'",
+        (),
+        |row| row.get(0),
+    )?;
+    if version.as_deref() != Some("1") {
+        let reason = format!(
+            "the index of notes has version {}; this ctxbench knows version 1",
+            version.unwrap_or_default()
+        );
+        return Err(StoreError::storage(crate::store::Errno::INVAL, reason));
+    }
+    Ok(())
+}
+
+/// How many notes there are.
+pub(super) fn count(db: &Db) -> Result<u64> {
+    let count = db.row("SELECT count(*) FROM memory_note", (), |row| row.get(0))?;
+    Ok(unsigned(count.unwrap_or(0)))
+}
+
+/// A note as it was indexed.
+struct Known {
+    id: i64,
+    size: u64,
+    changed: Timestamp,
+    author: String,
+}
+
+/// What a refresh has done.
+#[derive(Debug, Default)]
+pub(super) struct Refreshed {
+    /// By how much the number of notes has changed.
+    pub(super) notes: i64,
+    /// How many inodes were looked at.
+    pub(super) looked_at: usize,
+    /// There is more to do: [`refresh`] is to be called again.
+    pub(super) has_more: bool,
+    /// When the next note expires.
+    pub(super) next_expiry: Option<Timestamp>,
+}
+
+/// Indexes a batch of what has changed, in the transaction that the caller has begun.
+pub(super) fn refresh(db: &Db, places: &Places, agent: &str, now: Timestamp) -> Result<Refreshed> {
+    let mut done = Refreshed::default();
+    expire(db, now)?;
+    let stale: Vec<i64> = {
+        let mut statement = db.statement("SELECT ino FROM memory_stale LIMIT ?1")?;
+        let inos = statement.query_map([BATCH as i64], |row| row.get(0))?;
+        inos.collect::<rusqlite::Result<_>>()?
+    };
+    for ino in stale {
+        done.looked_at += 1;
+        db.execute("DELETE FROM memory_stale WHERE ino = ?1", [ino])?;
+        let ino = unsigned(ino);
+        let known = known(db, ino)?;
+        let was = i64::from(known.is_some());
+        let is = match nodes::find(db, ino)? {
+            Some(attr) if attr.kind == Kind::Directory => {
+                done.has_more |= expand(db, ino)? > 0;
+                false
+            }
+            Some(attr) if attr.kind == Kind::File && attr.nlink > 0 => {
+                index(db, places, agent, now, &attr, known)?
+            }
+            _ => {
+                remove(db, ino, known, now)?;
+                false
+            }
+        };
+        done.notes += i64::from(is) - was;
+    }
+    done.has_more |= done.looked_at == BATCH;
+    let next = db.row(
+        "SELECT min(expires) FROM memory_note WHERE expires IS NOT NULL AND is_found = 1",
+        (),
+        |row| row.get::<_, Option<i64>>(0),
+    )?;
+    done.next_expiry = next.flatten().map(Timestamp);
+    Ok(done)
+}
+
+/// What has expired is no longer found.
+fn expire(db: &Db, now: Timestamp) -> Result<()> {
+    let expired: Vec<i64> = {
+        let mut statement = db.statement(
+            "SELECT id FROM memory_note WHERE expires IS NOT NULL AND expires <= ?1 AND is_found = 1",
+        )?;
+        let ids = statement.query_map([now.0], |row| row.get(0))?;
+        ids.collect::<rusqlite::Result<_>>()?
+    };
+    for id in expired {
+        db.execute("DELETE FROM memory_text WHERE rowid = ?1", [id])?;
+        db.execute("UPDATE memory_note SET is_found = 0 WHERE id = ?1", [id])?;
+    }
+    Ok(())
+}
+
+fn known(db: &Db, ino: Ino) -> Result<Option<Known>> {
+    db.row(
+        "SELECT id, size, changed, author FROM memory_note WHERE ino = ?1",
+        [signed(ino)],
+        |row| {
+            Ok(Known {
+                id: row.get(0)?,
+                size: unsigned(row.get(1)?),
+                changed: Timestamp(row.get(2)?),
+                author: row.get(3)?,
+            })
+        },
+    )
+}
+
+/// A directory has come or moved: so has every file below it. How many there are.
+fn expand(db: &Db, dir: Ino) -> Result<usize> {
+    db.execute(
+        "WITH RECURSIVE below (ino, mode) AS (
+           SELECT ino, mode FROM dirent WHERE parent = ?1
+           UNION
+           SELECT d.ino, d.mode FROM below b JOIN dirent d ON d.parent = b.ino WHERE b.mode = 16384
+         )
+         INSERT INTO memory_stale SELECT ino FROM below WHERE mode = 32768 ON CONFLICT (ino) DO NOTHING",
+        [signed(dir)],
+    )
+}
+
+fn remove(db: &Db, ino: Ino, known: Option<Known>, now: Timestamp) -> Result<()> {
+    let Some(known) = known else {
+        return Ok(());
+    };
+    db.execute(
+        "INSERT INTO memory_event (at, what, ino, dir, name, size, author)
+         SELECT ?2, 'removed', ino, dir, name, size, author FROM memory_note WHERE ino = ?1",
+        params![signed(ino), now.0],
+    )?;
+    forget(db, known.id)
+}
+
+fn forget(db: &Db, id: i64) -> Result<()> {
+    db.execute("DELETE FROM memory_text WHERE rowid = ?1", [id])?;
+    db.execute("DELETE FROM memory_note WHERE id = ?1", [id])?;
+    Ok(())
+}
+
+/// The text of a note as far as it is indexed: its first 256 KiB. `None` if it is not text.
+pub(super) fn text(db: &Db, attr: &Attr) -> Result<Option<String>> {
+    let mut bytes = Vec::new();
+    content::read(db, attr.ino, 0, HEAD as usize, &mut bytes)?;
+    if bytes.contains(&0) {
+        return Ok(None);
+    }
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            let utf8 = error.utf8_error();
+            // A character may be cut where what is indexed ends.
+            let is_cut = utf8.error_len().is_none() && attr.size > HEAD;
+            let valid = utf8.valid_up_to();
+            let mut bytes = error.into_bytes();
+            bytes.truncate(valid);
+            is_cut.then(|| String::from_utf8_lossy(&bytes).into_owned())
+        }
+    })
+}
+
+/// What attributes say of a file.
+pub(super) fn attributes(db: &Db, ino: Ino) -> Result<Metadata> {
+    let mut said = Metadata::default();
+    for name in xattrs::list(db, ino)? {
+        let value = xattrs::get(db, ino, &name)?;
+        if let Err(reason) = said.take(&name, &value) {
+            // Set while the database was mounted as `sqlite`, which does not look at it.
+            tracing::warn!(ino, reason, "an attribute is not taken up");
+        }
+    }
+    Ok(said)
+}
+
+/// When a note that was changed then expires.
+pub(super) fn expiry(changed: Timestamp, ttl: u64) -> Timestamp {
+    let nanos = i64::try_from(ttl)
+        .ok()
+        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
+        .unwrap_or(i64::MAX);
+    Timestamp(changed.0.saturating_add(nanos))
+}
+
+/// Indexes a file; false if it has no name after all.
+fn index(
+    db: &Db,
+    places: &Places,
+    agent: &str,
+    now: Timestamp,
+    attr: &Attr,
+    known: Option<Known>,
+) -> Result<bool> {
+    let Some((dir, name)) = name_of(db, attr.ino)? else {
+        if let Some(known) = known {
+            forget(db, known.id)?;
+        }
+        return Ok(false);
+    };
+    let place = places.of(db, dir)?;
+    let text = text(db, attr)?;
+    let is_text = text.is_some();
+    let text = text.unwrap_or_default();
+    let head = head(&text);
+    let said = attributes(db, attr.ino)?.or(head.metadata);
+    let same_content = known
+        .as_ref()
+        .is_some_and(|known| known.changed == attr.mtime && known.size == attr.size);
+    let author = said.author.unwrap_or_else(|| match &known {
+        Some(known) if same_content => known.author.clone(),
+        _ => agent.to_owned(),
+    });
+    let tags = said.tags.unwrap_or_default().join(",");
+    let expires = said.ttl.map(|ttl| expiry(attr.mtime, ttl));
+    let is_found = expires.is_none_or(|expires| expires > now);
+    let shown_name = String::from_utf8_lossy(&name);
+    let body = &text[head.body..];
+    let tokens = passage::whole(body).map(|body| tokens::count(&body));
+    let print = fingerprint([&*shown_name, &*tags, body]);
+
+    let what = if known.is_none() { "written" } else { "changed" };
+    let id = match known {
+        Some(known) if same_content => {
+            forget(db, known.id)?;
+            known.id
+        }
+        known => {
+            if let Some(known) = known {
+                forget(db, known.id)?;
+            }
+            record(db, now, what, attr, dir, &name, &author)?;
+            let last = db.row("SELECT max(id) FROM memory_note", (), |row| {
+                row.get::<_, Option<i64>>(0)
+            })?;
+            last.flatten().unwrap_or(0) + 1
+        }
+    };
+    db.execute(
+        "INSERT INTO memory_note (id, ino, dir, name, size, changed, importance, tags, author, expires, is_text,
+                                  is_found, body, tokens, words)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+        params![
+            id,
+            signed(attr.ino),
+            signed(dir),
+            name,
+            signed(attr.size),
+            attr.mtime.0,
+            said.importance.unwrap_or(DEFAULT_IMPORTANCE),
+            tags,
+            author,
+            expires.map(|at| at.0),
+            is_text,
+            is_found,
+            head.body as i64,
+            tokens.map(signed),
+            print,
+        ],
+    )?;
+    if is_found {
+        let within: Vec<String> = place.chain.iter().map(|dir| format!("d{dir}")).collect();
+        // The name without its ending: every note would be about `md`.
+        let stem = shown_name.rsplit_once('.').map_or(&*shown_name, |(stem, _)| stem);
+        let name_words: Vec<String> = words(stem).collect();
+        db.execute(
+            "INSERT INTO memory_text (rowid, name, tags, text, within) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![id, name_words.join(" "), tags, body, within.join(" ")],
+        )?;
+    }
+    Ok(true)
+}
+
+fn record(
+    db: &Db,
+    now: Timestamp,
+    what: &str,
+    attr: &Attr,
+    dir: Ino,
+    name: &[u8],
+    author: &str,
+) -> Result<()> {
+    db.execute(
+        "INSERT INTO memory_event (at, what, ino, dir, name, size, author) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            now.0,
+            what,
+            signed(attr.ino),
+            signed(dir),
+            name,
+            signed(attr.size),
+            author
+        ],
+    )?;
+    let last = db.connection.last_insert_rowid();
+    if last % 256 == 0 {
+        db.execute("DELETE FROM memory_event WHERE id <= ?1", [last - EVENTS])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! What is said about a note: importance, tags, time to live and author, by `user.ctx.*` attributes and YAML front matter.
+
+use serde::Deserialize;
+
+use crate::store::{Errno, XATTR_VALUE_MAX};
+
+/// Importance of a note about which nothing is said.
+pub(super) const DEFAULT_IMPORTANCE: f64 = 0.5;
+
+/// Front matter longer than this is text.
+const FRONT_MATTER_MAX: usize = 64 * 1024;
+
+/// What is said about a note in one place.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Metadata {
+    /// From 0 to 1.
+    pub(super) importance: Option<f64>,
+    pub(super) tags: Option<Vec<String>>,
+    /// Seconds after the last change of its content.
+    pub(super) ttl: Option<u64>,
+    pub(super) author: Option<String>,
+}
+
+impl Metadata {
+    /// What is said here, and where nothing is, what is said there.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            importance: self.importance.or(other.importance),
+            tags: self.tags.or(other.tags),
+            ttl: self.ttl.or(other.ttl),
+            author: self.author.or(other.author),
+        }
+    }
+
+    /// Takes up an attribute; false if its name is not one of ours.
+    pub(super) fn take(&mut self, name: &[u8], value: &[u8]) -> Result<bool, String> {
+        let Some(name) = name.strip_prefix(b"user.ctx.") else {
+            return Ok(false);
+        };
+        let text = || {
+            let text = std::str::from_utf8(value).map_err(|_| "it must be UTF-8 text".to_owned())?;
+            Ok::<_, String>(text.trim())
+        };
+        match name {
+            b"importance" => {
+                let number = text()?.parse().map_err(|_| IMPORTANCE.to_owned())?;
+                self.importance = Some(importance(number)?);
+            }
+            b"tags" => self.tags = Some(tags(text()?.split(','))),
+            b"ttl" => self.ttl = Some(seconds(text()?)?),
+            b"author" => self.author = Some(author(text()?)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+const IMPORTANCE: &str = "importance must be a number from 0 to 1";
+
+fn importance(number: f64) -> Result<f64, String> {
+    if (0.0..=1.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err(IMPORTANCE.to_owned())
+    }
+}
+
+fn tags<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut tags: Vec<String> = words
+        .map(|tag| tag.trim().replace([',', '\n'], " "))
+        .filter(|tag| !tag.is_empty())
+        .collect();
+    tags.sort();
+    tags.dedup();
+    tags
+}
+
+fn author(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains('\n') {
+        return Err("author must be one line of text".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A time to live: seconds, or a number with `s`, `m`, `h`, `d` or `w`.
+fn seconds(text: &str) -> Result<u64, String> {
+    let wrong = || {
+        "ttl must be a number of seconds, or one with s, m, h, d or w, as in 7d".to_owned()
+    };
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.trim().parse().map_err(|_| wrong())?;
+    number.checked_mul(unit).ok_or_else(wrong)
+}
+
+/// Whether an attribute may be set; what is wrong with it if not.
+pub(super) fn check(name: &[u8], value: &[u8]) -> Result<(), (Errno, String)> {
+    if value.len() > XATTR_VALUE_MAX {
+        return Err((Errno::TOOBIG, "it is too long".to_owned()));
+    }
+    let taken = Metadata::default().take(name, value);
+    taken.map(|_| ()).map_err(|reason| (Errno::INVAL, reason))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Tags {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Ttl {
+    Seconds(u64),
+    Text(String),
+}
+
+/// The keys of front matter that mean something here; others are the writer's own.
+#[derive(Debug, Default, Deserialize)]
+struct FrontMatter {
+    importance: Option<f64>,
+    tags: Option<Tags>,
+    ttl: Option<Ttl>,
+    author: Option<String>,
+}
+
+impl FrontMatter {
+    fn check(self) -> Result<Metadata, String> {
+        Ok(Metadata {
+            importance: self.importance.map(importance).transpose()?,
+            tags: self.tags.map(|given| match given {
+                Tags::One(text) => tags(text.split(',')),
+                Tags::Many(list) => tags(list.iter().map(String::as_str)),
+            }),
+            ttl: match self.ttl {
+                Some(Ttl::Seconds(number)) => Some(number),
+                Some(Ttl::Text(text)) => Some(seconds(text.trim())?),
+                None => None,
+            },
+            author: self.author.as_deref().map(author).transpose()?,
+        })
+    }
+}
+
+/// What the head of a note says.
+#[derive(Debug, PartialEq)]
+pub(super) struct Head {
+    pub(super) metadata: Metadata,
+    /// Where the body begins, in bytes.
+    pub(super) body: usize,
+    /// Why the front matter says nothing, if it is there.
+    pub(super) problem: Option<String>,
+}
+
+/// Reads the front matter of a note: what is between a first line `---` and the next one.
+pub(super) fn head(text: &str) -> Head {
+    let nothing = Head {
+        metadata: Metadata::default(),
+        body: 0,
+        problem: None,
+    };
+    let Some(rest) = text
+        .strip_prefix("---\n")
+        .or_else(|| text.strip_prefix("---\r\n"))
+    else {
+        return nothing;
+    };
+    let start = text.len() - rest.len();
+    let mut at = start;
+    for line in rest.split_inclusive('\n') {
+        if at - start > FRONT_MATTER_MAX {
+            return nothing;
+        }
+        let end = at + line.len();
+        if line.trim_end() == "---" {
+            let yaml = &text[start..at];
+            return match read_front_matter(yaml) {
+                Ok(metadata) => Head {
+                    metadata,
+                    body: end,
+                    problem: None,
+                },
+                // It may be no front matter at all: nothing of the text is left out.
+                Err(problem) => Head {
+                    problem: Some(problem),
+                    ..nothing
+                },
+            };
+        }
+        at = end;
+    }
+    nothing
+}
+
+fn read_front_matter(yaml: &str) -> Result<Metadata, String> {
+    if yaml.trim().is_empty() {
+        return Ok(Metadata::default());
+    }
+    let read: FrontMatter = serde_saphyr::from_str(yaml).map_err(|error| {
+        let error = error.to_string();
+        error.lines().next().unwrap_or_default().to_owned()
+    })?;
+    read.check()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn front_matter_says_what_attributes_do() {
+        let head = head(
+            "---\ntitle: mine\nimportance: 0.9\ntags: [trading, nvda]\nttl: 7d\nauthor: akashi\n---\nRSI\n",
+        );
+        assert_eq!(head.problem, None);
+        let mut said = Metadata::default();
+        for (name, value) in [
+            ("importance", "0.9"),
+            ("tags", "nvda, trading"),
+            ("ttl", "604800"),
+            ("author", "akashi"),
+        ] {
+            let name = format!("user.ctx.{name}");
+            assert!(said.take(name.as_bytes(), value.as_bytes()).unwrap());
+        }
+        assert_eq!(head.metadata, said);
+    }
+
+    #[test]
+    fn what_is_no_front_matter_is_text() {
+        for text in ["", "---", "---\n", "---\nnever ends", "a\n---\nb\n---\n"] {
+            assert_eq!(head(text).body, 0, "{text:?}");
+        }
+        let broken = head("---\nimportance: [\n---\nbody\n");
+        assert_eq!(broken.body, 0);
+        assert!(broken.problem.is_some());
+        let outside = head("---\nimportance: 7\n---\nbody\n");
+        assert_eq!(outside.problem.as_deref(), Some(IMPORTANCE));
+        assert_eq!(head("---\n---\nbody\n").body, 8);
+    }
+
+    #[test]
+    fn a_wrong_attribute_is_refused_with_its_reason() {
+        for (name, value) in [
+            ("user.ctx.importance", &b"1.5"[..]),
+            ("user.ctx.importance", b"NaN"),
+            ("user.ctx.importance", b"high"),
+            ("user.ctx.ttl", b"soon"),
+            ("user.ctx.ttl", b"-1"),
+            ("user.ctx.ttl", b"99999999999999999999w"),
+            ("user.ctx.author", b""),
+            ("user.ctx.tags", b"\xff"),
+        ] {
+            let (errno, reason) = check(name.as_bytes(), value).unwrap_err();
+            assert_eq!(errno, Errno::INVAL);
+            assert!(!reason.is_empty());
+        }
+        assert!(check(b"user.ctx.other", b"\xff").is_ok());
+        assert!(check(b"user.importance", b"high").is_ok());
+    }
+}

@@ -1,0 +1,739 @@
+//! An agent's memory: a `sqlite` file system that can be asked, too.
+//!
+//! Notes are plain files. Every directory answers requests that are written as names: `cat ':search?RSI'`,
+//! `cat ':recall?query=NVDA+risk&max_tokens=2000'`, `:stats`, `:meta`, `:tags`, `:ttl`, `:history`; no listing
+//! shows them. What a note says about itself is in `user.ctx.*` attributes or YAML front matter. `docs/MEMORY.md`
+//! explains it all.
+//!
+//! # What survives
+//!
+//! Files are what [`crate::sqlite`] makes of them. The index is derived from them: what has changed is marked in the
+//! transaction of the change, and indexed when the file is closed and before every answer, so a note is found
+//! once `close` has returned, also after a crash in between.
+//!
+//! What lives elsewhere: FUSE ([`crate::fuse`]), the file system's own tables ([`crate::sqlite`]).
+
+mod answers;
+mod describe;
+mod index;
+mod metadata;
+mod passage;
+mod paths;
+mod recall;
+mod request;
+mod search;
+mod words;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::sqlite::db::Db;
+use crate::sqlite::{HEAD, OpenError, SqliteStore, content};
+use crate::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, Kind, NewNode,
+    ROOT, RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, Timestamp, XattrMode,
+};
+use answers::{Answer, Answers, is_answer};
+use describe::Stats;
+use paths::{Places, Privacy, Scope};
+pub use request::Strategy;
+use request::{Query, Request, check_query};
+
+/// The time, and for tests any time.
+type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Why a request has no answer.
+#[derive(Debug)]
+enum Failure {
+    /// It cannot be answered as it was asked; the text says why.
+    Asked(String),
+    /// The store failed.
+    Storage(StoreError),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Storage(error.into())
+    }
+}
+
+/// A day, as in `2026-11-22`.
+fn date(at: Timestamp) -> String {
+    format_time(at, "%Y-%m-%d")
+}
+
+/// A second, as in `2026-11-22T10:05:00Z`.
+fn moment(at: Timestamp) -> String {
+    format_time(at, "%Y-%m-%dT%H:%M:%SZ")
+}
+
+fn format_time(at: Timestamp, format: &str) -> String {
+    // Every Timestamp lies within the years that jiff knows.
+    jiff::Timestamp::from_nanosecond(at.0.into())
+        .map(|time| time.strftime(format).to_string())
+        .unwrap_or_default()
+}
+
+/// An agent's memory in one SQLite database.
+pub struct AgentMemory {
+    files: SqliteStore,
+    agent: Option<String>,
+    owner: Caller,
+    privacy: Option<Privacy>,
+    places: Places,
+    answers: Answers,
+    clock: Clock,
+    /// Something may be marked that is not indexed.
+    is_stale: AtomicBool,
+    /// When the next note expires, in nanoseconds since 1970.
+    next_expiry: AtomicI64,
+    notes: AtomicI64,
+    /// Counts what may change an answer.
+    changes: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    tally: Tally,
+}
+
+/// What the store counts of its own work.
+#[derive(Debug, Default)]
+struct Tally {
+    indexed: AtomicU64,
+    searches: AtomicU64,
+    recalls: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl AgentMemory {
+    /// Opens the memory in the database at `path`; creates one, whose root belongs to `owner`, where there is none.
+    /// A database of the `sqlite` backend becomes one by being opened.
+    ///
+    /// With an `agent`, `/memory/private/<agent>` and `/memory/shared` are there, and what is private to other agents
+    /// is neither seen nor found.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(
+        path: &Path,
+        owner: &Caller,
+        agent: Option<&str>,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_at(path, owner, agent, Box::new(Timestamp::now))
+    }
+
+    /// As [`AgentMemory::open`], with another clock than the machine's: what is recent and what has expired is up to it.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_at(
+        path: &Path,
+        owner: &Caller,
+        agent: Option<&str>,
+        clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> std::result::Result<Self, OpenError> {
+        let files = SqliteStore::open(path, owner)?;
+        let unreadable = |error: StoreError| OpenError::Unreadable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        };
+        let notes = files
+            .transaction(|db| {
+                index::prepare(db)?;
+                index::count(db)
+            })
+            .map_err(unreadable)?;
+        let mut memory = Self {
+            files,
+            agent: agent.map(str::to_owned),
+            owner: *owner,
+            privacy: None,
+            places: Places::default(),
+            answers: Answers::default(),
+            clock,
+            is_stale: AtomicBool::new(true),
+            next_expiry: AtomicI64::new(i64::MAX),
+            notes: AtomicI64::new(notes as i64),
+            changes: AtomicU64::new(0),
+            last_error: Mutex::default(),
+            tally: Tally::default(),
+        };
+        if let Some(agent) = agent {
+            memory.privacy = Some(memory.make_namespaces(agent).map_err(unreadable)?);
+        }
+        memory.refresh().map_err(unreadable)?;
+        Ok(memory)
+    }
+
+    /// The directories that agents share or not; made where they are missing.
+    fn make_namespaces(&self, agent: &str) -> Result<Privacy> {
+        let directory = |parent: Ino, name: &str| {
+            let found = match self.files.lookup(parent, name.as_bytes()) {
+                Err(error) if error.errno == Errno::NOENT => {
+                    let node = NewNode {
+                        kind: Kind::Directory,
+                        permissions: 0o755,
+                        rdev: 0,
+                        target: b"",
+                    };
+                    self.files
+                        .create(&self.owner, parent, name.as_bytes(), &node)?
+                }
+                found => found?,
+            };
+            if found.kind != Kind::Directory {
+                let reason = format!("{name} is no directory, but namespaces need it as one");
+                return Err(StoreError::storage(Errno::NOTDIR, reason));
+            }
+            Ok(found.ino)
+        };
+        let memory = directory(ROOT, "memory")?;
+        let all = directory(memory, "private")?;
+        Ok(Privacy {
+            memory,
+            all,
+            shared: directory(memory, "shared")?,
+            own: directory(all, agent)?,
+        })
+    }
+
+    /// How many notes there are, those of other agents included.
+    pub fn notes(&self) -> u64 {
+        u64::try_from(self.notes.load(Ordering::Acquire)).unwrap_or(0)
+    }
+
+    fn last_error(&self) -> MutexGuard<'_, Option<String>> {
+        self.last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Indexes what has changed, and drops from the index what has expired.
+    fn refresh(&self) -> Result<()> {
+        let mut total = 0;
+        loop {
+            let now = (self.clock)();
+            let has_expired = now.0 >= self.next_expiry.load(Ordering::Acquire);
+            // Before looking: what changes meanwhile sets it again.
+            if !self.is_stale.swap(false, Ordering::AcqRel) && !has_expired {
+                break;
+            }
+            let agent = self.agent.as_deref().unwrap_or_default();
+            let refreshed = self
+                .files
+                .transaction(|db| index::refresh(db, &self.places, agent, now));
+            let done = refreshed.inspect_err(|_| self.is_stale.store(true, Ordering::Release))?;
+            self.notes.fetch_add(done.notes, Ordering::AcqRel);
+            let next = done.next_expiry.map_or(i64::MAX, |at| at.0);
+            self.next_expiry.store(next, Ordering::Release);
+            if has_expired {
+                self.changes.fetch_add(1, Ordering::AcqRel);
+            }
+            if done.has_more {
+                self.is_stale.store(true, Ordering::Release);
+            }
+            let before = total;
+            total += done.looked_at;
+            if total / 10_000 > before / 10_000 {
+                tracing::info!(total, "notes are being indexed");
+            }
+        }
+        let indexed = &self.tally.indexed;
+        indexed.fetch_add(total as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Notes a change that may have succeeded: what has changed is to be indexed, and no answer stands.
+    fn changed<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_ok() {
+            self.is_stale.store(true, Ordering::Release);
+            self.changes.fetch_add(1, Ordering::AcqRel);
+        }
+        result
+    }
+
+    /// Remembers why somebody got `EINVAL`, for `:stats`.
+    fn refuse(&self, errno: Errno, what: &[u8], reason: &str) -> StoreError {
+        let shown = String::from_utf8_lossy(&what[..what.len().min(255)]).into_owned();
+        *self.last_error() = Some(format!("{} {shown}: {reason}", moment((self.clock)())));
+        self.tally.refused.fetch_add(1, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        StoreError::storage(errno, reason)
+    }
+
+    /// The directory that a request is about.
+    fn scope(&self, db: &Db, dir: Ino) -> Result<Scope> {
+        Ok(Scope {
+            dir,
+            place: self.places.of(db, dir)?,
+            privacy: self.privacy,
+        })
+    }
+
+    /// The answer that a name stands for, if it is one of those that are answered.
+    fn answer(&self, dir: Ino, name: &[u8]) -> Result<Option<Attr>> {
+        let is_request = request::is_reserved(name);
+        let aspect = request::aspect(name);
+        if !is_request && aspect.is_none() {
+            return Ok(None);
+        }
+        self.refresh()?;
+        let now = (self.clock)();
+        // Before reading: what changes meanwhile makes the answer an old one.
+        let changes = self.changes.load(Ordering::Acquire);
+        if let Some(answer) = self.answers.standing(dir, name, changes, now) {
+            return Ok(Some(self.answer_attr(&answer)));
+        }
+        let text = if is_request {
+            match self.respond(dir, name, now) {
+                Ok(text) => text,
+                Err(Failure::Asked(reason)) => {
+                    return Err(self.refuse(Errno::INVAL, name, &reason));
+                }
+                Err(Failure::Storage(error)) => return Err(error),
+            }
+        } else if let Some((file, aspect)) = aspect {
+            let attr = match self.lookup_file(dir, file) {
+                Ok(attr) if attr.kind == Kind::File => attr,
+                _ => return Ok(None),
+            };
+            let db = self.files.db();
+            describe::aspect(&db, &self.places, &attr, aspect, now)?
+        } else {
+            return Ok(None);
+        };
+        let answer = self.answers.keep(dir, name, text, changes, now);
+        Ok(Some(self.answer_attr(&answer)))
+    }
+
+    fn respond(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        now: Timestamp,
+    ) -> std::result::Result<String, Failure> {
+        let request = request::parse(name).map_err(Failure::Asked)?;
+        let query_of = |query: Query| match query {
+            Query::Here(text) => Ok(text),
+            Query::InFile(file) => self.read_query(dir, &file),
+        };
+        Ok(match request {
+            Request::Search { query, lines } => {
+                let query = query_of(query)?;
+                self.tally.searches.fetch_add(1, Ordering::Relaxed);
+                let db = self.files.db();
+                let scope = self.scope(&db, dir)?;
+                search::answer(&db, &self.places, &scope, &query, lines, self.notes())?
+            }
+            Request::Recall {
+                query,
+                max_tokens,
+                strategy,
+            } => {
+                let query = query_of(query)?;
+                self.tally.recalls.fetch_add(1, Ordering::Relaxed);
+                let asked = recall::Asked {
+                    query: &query,
+                    max_tokens,
+                    strategy,
+                    now,
+                    notes: self.notes(),
+                };
+                let db = self.files.db();
+                let scope = self.scope(&db, dir)?;
+                recall::answer(&db, &self.places, &scope, &asked)?
+            }
+            Request::Stats => {
+                let stats = Stats {
+                    agent: self.agent.as_deref(),
+                    notes: self.notes(),
+                    last_error: self.last_error().clone(),
+                };
+                let db = self.files.db();
+                describe::stats(&db, &self.scope(&db, dir)?, &stats)?
+            }
+            Request::Meta => {
+                let db = self.files.db();
+                describe::meta(&db, &self.scope(&db, dir)?)?
+            }
+            Request::Tags => {
+                let db = self.files.db();
+                describe::tags(&db, &self.places, &self.scope(&db, dir)?)?
+            }
+            Request::Ttl { only_expired } => {
+                let db = self.files.db();
+                let scope = self.scope(&db, dir)?;
+                describe::ttl(&db, &self.places, &scope, only_expired, now)?
+            }
+            Request::History => {
+                let db = self.files.db();
+                describe::history(&db, &self.places, &self.scope(&db, dir)?)?
+            }
+        })
+    }
+
+    /// The query that is in a file, for one that is too long for a name.
+    fn read_query(&self, dir: Ino, file: &str) -> std::result::Result<String, Failure> {
+        let attr = self
+            .lookup_file(dir, file.as_bytes())
+            .map_err(|error| Failure::Asked(format!("the query's file {file:?}: {error}")))?;
+        if attr.kind != Kind::File {
+            return Err(Failure::Asked(format!("{file:?} is no file")));
+        }
+        if attr.size > request::QUERY_MAX as u64 {
+            return Err(Failure::Asked(format!(
+                "the query in {file:?} has {} bytes; {} is the most",
+                attr.size,
+                request::QUERY_MAX
+            )));
+        }
+        let mut bytes = Vec::new();
+        content::read(&self.files.db(), attr.ino, 0, HEAD as usize, &mut bytes)?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Failure::Asked(format!("{file:?} is not UTF-8 text")))?;
+        check_query(&text).map_err(Failure::Asked)?;
+        Ok(text)
+    }
+
+    fn answer_attr(&self, answer: &Answer) -> Attr {
+        Attr {
+            ino: answer.ino,
+            kind: Kind::File,
+            permissions: 0o444,
+            // It has no name in any listing: the front end lets go of it as soon as nobody holds it.
+            nlink: 0,
+            uid: self.owner.uid,
+            gid: self.owner.gid,
+            rdev: 0,
+            size: answer.text.len() as u64,
+            blocks: 0,
+            atime: answer.made,
+            mtime: answer.made,
+            ctime: answer.made,
+            btime: answer.made,
+        }
+    }
+
+    /// An answer by its inode. `ESTALE` if too much was asked since.
+    fn kept_answer(&self, ino: Ino) -> Result<Answer> {
+        self.answers.get(ino).ok_or_else(|| Errno::STALE.into())
+    }
+
+    /// What is in a file system without requests, and not another agent's.
+    fn lookup_file(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let attr = self.files.lookup(parent, name)?;
+        match self.privacy {
+            Some(privacy) if parent == privacy.all && attr.ino != privacy.own => {
+                Err(Errno::NOENT.into())
+            }
+            _ => Ok(attr),
+        }
+    }
+
+    /// Whether a name may be given: `EEXIST` for one that is answered, `EPERM` beside one's own private directory.
+    fn check_new_name(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        if let Some(privacy) = self.privacy
+            && parent == privacy.all
+        {
+            return Err(Errno::PERM.into());
+        }
+        if request::is_reserved(name) {
+            return Err(Errno::EXIST.into());
+        }
+        if let Some((file, _)) = request::aspect(name)
+            && let Ok(attr) = self.files.lookup(parent, file)
+            && attr.kind == Kind::File
+        {
+            return Err(Errno::EXIST.into());
+        }
+        Ok(())
+    }
+
+    /// Whether what a name stands for may be moved or removed: not the namespaces themselves.
+    fn check_old_name(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let Some(privacy) = self.privacy else {
+            return Ok(());
+        };
+        let attr = self.lookup_file(parent, name)?;
+        let fixed = [privacy.memory, privacy.all, privacy.shared, privacy.own];
+        if fixed.contains(&attr.ino) {
+            return Err(Errno::BUSY.into());
+        }
+        Ok(())
+    }
+}
+
+/// Answers cannot be changed.
+fn check_file(ino: Ino) -> Result<()> {
+    if is_answer(ino) {
+        return Err(Errno::PERM.into());
+    }
+    Ok(())
+}
+
+/// Nothing is in an answer.
+fn check_dir(ino: Ino) -> Result<()> {
+    if is_answer(ino) {
+        return Err(Errno::NOTDIR.into());
+    }
+    Ok(())
+}
+
+impl Store for AgentMemory {
+    fn kind(&self) -> &'static str {
+        "agent-memory"
+    }
+
+    fn coherence(&self) -> Coherence {
+        // Of files. Answers have no name, and are kept by nobody.
+        Coherence::Exclusive
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        check_dir(parent)?;
+        match self.lookup_file(parent, name) {
+            Err(error) if error.errno == Errno::NOENT => {
+                self.answer(parent, name)?.ok_or(error)
+            }
+            found => found,
+        }
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        if is_answer(ino) {
+            return Ok(self.answer_attr(&self.kept_answer(ino)?));
+        }
+        self.files.getattr(ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        check_file(ino)?;
+        self.changed(self.files.setattr(caller, ino, change))
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        check_dir(dir)?;
+        self.files.parent(dir)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        if is_answer(ino) {
+            return Err(Errno::INVAL.into());
+        }
+        self.files.readlink(ino)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        check_dir(parent)?;
+        self.check_new_name(parent, name)?;
+        self.changed(self.files.create(caller, parent, name, node))
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        check_file(ino)?;
+        check_dir(parent)?;
+        self.check_new_name(parent, name)?;
+        self.changed(self.files.link(caller, ino, parent, name))
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        check_dir(parent)?;
+        self.check_old_name(parent, name)?;
+        self.changed(self.files.unlink(caller, parent, name))
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        check_dir(parent)?;
+        self.check_old_name(parent, name)?;
+        let removed = self.changed(self.files.rmdir(caller, parent, name));
+        self.places.let_go();
+        removed
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        (from, from_name): (Ino, &[u8]),
+        (to, to_name): (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        check_dir(from)?;
+        check_dir(to)?;
+        self.check_old_name(from, from_name)?;
+        if self.lookup_file(to, to_name).is_ok() {
+            self.check_old_name(to, to_name)?;
+        } else {
+            self.check_new_name(to, to_name)?;
+        }
+        let renamed = self.changed(self.files.rename(
+            caller,
+            (from, from_name),
+            (to, to_name),
+            mode,
+        ));
+        self.places.let_go();
+        renamed
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        if is_answer(ino) {
+            self.answers.let_go(ino);
+            return Ok(());
+        }
+        self.files.reclaim(ino)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        if is_answer(ino) {
+            let answer = self.kept_answer(ino)?;
+            let bytes = answer.text.as_bytes();
+            let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
+            let end = start.saturating_add(size).min(bytes.len());
+            out.extend_from_slice(&bytes[start..end]);
+            return Ok(());
+        }
+        self.files.read(ino, offset, size, out)
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        check_file(ino)?;
+        self.changed(self.files.write(caller, ino, offset, data))
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        check_file(ino)?;
+        self.changed(self.files.fallocate(caller, ino, how, offset, length))
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        if !is_answer(ino) {
+            return self.files.seek(ino, offset, what);
+        }
+        let size = self.kept_answer(ino)?.text.len() as u64;
+        match what {
+            _ if offset >= size => Err(Errno::NXIO.into()),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
+        }
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        check_dir(dir)?;
+        let others = self.privacy.filter(|privacy| privacy.all == dir);
+        self.files.readdir(dir, after, with_attr, &mut |entry| {
+            if others.is_some_and(|privacy| entry.ino != privacy.own) {
+                return ControlFlow::Continue(());
+            }
+            emit(entry)
+        })
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if is_answer(ino) {
+            return Err(Errno::NODATA.into());
+        }
+        self.files.getxattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        if is_answer(ino) {
+            return Ok(Vec::new());
+        }
+        self.files.listxattr(ino)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        check_file(ino)?;
+        if let Err((errno, reason)) = metadata::check(name, value) {
+            return Err(self.refuse(errno, name, &reason));
+        }
+        self.changed(self.files.setxattr(caller, ino, name, value, mode))?;
+        self.refresh()
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        check_file(ino)?;
+        self.changed(self.files.removexattr(caller, ino, name))
+    }
+
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
+        if is_answer(ino) {
+            return Ok(());
+        }
+        self.files.fsync(ino, data_only)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.files.sync()
+    }
+
+    fn wants_close(&self) -> bool {
+        true
+    }
+
+    fn close(&self, _ino: Ino) -> Result<()> {
+        self.refresh()
+    }
+
+    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+        self.files.is_slow(ino, call)
+    }
+
+    fn attach(&self, kernel: Arc<dyn KernelCache>) {
+        self.files.attach(kernel);
+    }
+
+    fn detach(&self) {
+        self.files.detach();
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.files.statfs()
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut counters = self.files.counters();
+        counters.extend([
+            ("notes", self.notes()),
+            ("notes_indexed", load(&self.tally.indexed)),
+            ("searches", load(&self.tally.searches)),
+            ("recalls", load(&self.tally.recalls)),
+            ("requests_refused", load(&self.tally.refused)),
+        ]);
+        counters
+    }
+}

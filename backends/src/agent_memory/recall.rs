@@ -1,0 +1,378 @@
+//! `:recall`: the most useful notes that fit into a budget of tokens.
+//!
+//! # Candidates
+//!
+//! For each word of the question FTS5 reads its newest [`NEWEST`] notes: of a word in fewer notes these are all of
+//! them. For the most telling of the words that are in more, the newest notes with two or more of them are read,
+//! too. So what a recall reads depends on the question, not on how many notes there are.
+//!
+//! # Score
+//!
+//! * relevance: Σ idf of the question's words that are in the note / Σ idf of those that are in any. idf is that
+//!   of BM25, ln(1 + (N − df + ½) / (df + ½)) (Robertson and Zaragoza, *The Probabilistic Relevance Framework: BM25
+//!   and Beyond*, 2009, §3); word counts and lengths are left out (BM25 with k₁ = 0), as notes are short.
+//! * recency: 1 / (1 + age / 30 days), hyperbolic forgetting (Wixted and Ebbesen, *On the form of forgetting*, 1991,
+//!   find power functions), with the age of the note's content.
+//! * importance: as the note says, from 0 to 1; ½ if it says nothing.
+//!
+//! Notes with less than half of the best relevance are left out. `balanced` orders by relevance² × importance ×
+//! recency, `recency` by recency alone, `importance` by importance and then as `balanced`. Ties: the newer first.
+
+use std::collections::HashMap;
+
+use rusqlite::params;
+
+use super::passage;
+use super::paths::{Places, Scope};
+use super::request::Strategy;
+use super::search::{Hit, body};
+use super::words::{hash, has, question};
+use super::{Failure, date};
+use crate::sqlite::db::Db;
+use crate::sqlite::nodes::unsigned;
+use crate::store::{Result, Timestamp};
+
+/// Notes that are read of each word: the newest.
+const NEWEST: usize = 64;
+
+/// Notes that are scored.
+const SCORED: usize = 96;
+
+/// Of words that are in more than [`NEWEST`] notes, so many of the rarest are looked for together.
+const TOGETHER: usize = 3;
+
+/// How many notes with the rarer word may be passed over on the search for those that have another, too.
+const PASSED: f64 = 4096.0;
+
+/// The part of the best relevance that a note must have.
+const RELEVANT: f64 = 0.5;
+
+/// The age at which recency is one half.
+const HALF_AGE_DAYS: f64 = 30.0;
+
+/// Notes in an answer.
+const NOTES_MAX: usize = 50;
+
+/// A word of the question.
+#[derive(Debug)]
+struct Word {
+    text: String,
+    hash: u32,
+    /// In so many notes; estimated from how close together the newest are if there are more than [`NEWEST`].
+    notes: f64,
+    /// The newest notes with it.
+    newest: Vec<i64>,
+}
+
+impl Word {
+    fn is_common(&self) -> bool {
+        self.newest.len() == NEWEST
+    }
+
+    fn idf(&self, all: f64) -> f64 {
+        ((all - self.notes).max(0.0) + 0.5).mul_add(1.0 / (self.notes + 0.5), 1.0).ln()
+    }
+}
+
+/// A note with its score.
+#[derive(Debug)]
+struct Scored {
+    hit: Hit,
+    importance: f64,
+    tags: String,
+    author: String,
+    tokens: Option<u64>,
+    relevance: f64,
+    recency: f64,
+}
+
+impl Scored {
+    fn balanced(&self) -> f64 {
+        self.relevance * self.relevance * self.importance * self.recency
+    }
+
+    /// What it is ordered by, the most important number first.
+    fn rank(&self, strategy: Strategy) -> [f64; 2] {
+        match strategy {
+            Strategy::Recency => [self.recency, self.relevance],
+            Strategy::Importance => [self.importance, self.balanced()],
+            Strategy::Balanced => [self.balanced(), self.relevance],
+        }
+    }
+}
+
+/// A question and what it may cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) query: &'a str,
+    pub(super) max_tokens: u64,
+    pub(super) strategy: Strategy,
+    pub(super) now: Timestamp,
+    /// Notes in all.
+    pub(super) notes: u64,
+}
+
+/// The answer to a recall, of at most `max_tokens`.
+pub(super) fn answer(
+    db: &Db,
+    places: &Places,
+    scope: &Scope,
+    asked: &Asked<'_>,
+) -> std::result::Result<String, Failure> {
+    let words = read_words(db, scope, asked.query)?;
+    let candidates = candidates(db, scope, &words, asked.notes)?;
+    let mut scored = score(db, &words, candidates, asked)?;
+    let best = scored.iter().map(|note| note.relevance).fold(0.0, f64::max);
+    scored.retain(|note| note.relevance >= RELEVANT * best);
+    scored.sort_by(|a, b| {
+        let (left, right) = (a.rank(asked.strategy), b.rank(asked.strategy));
+        right[0]
+            .total_cmp(&left[0])
+            .then(right[1].total_cmp(&left[1]))
+            .then(b.hit.id.cmp(&a.hit.id))
+    });
+    write(db, places, &words, scored, asked)
+}
+
+/// The newest notes with each word.
+fn read_words(db: &Db, scope: &Scope, query: &str) -> Result<Vec<Word>> {
+    let last = db.row("SELECT max(id) FROM memory_note", (), |row| {
+        row.get::<_, Option<i64>>(0)
+    })?;
+    let last = last.flatten().unwrap_or(0);
+    question(query)
+        .into_iter()
+        .map(|text| {
+            let newest = newest(db, &scope.matching(&quoted(&text)), 0)?;
+            let mut notes = newest.len() as f64;
+            if newest.len() == NEWEST {
+                let oldest = newest.last().copied().unwrap_or(last);
+                let span = (last - oldest + 1).max(1) as f64;
+                notes *= (last as f64 / span).max(1.0);
+            }
+            Ok(Word {
+                hash: hash(&text),
+                text,
+                notes,
+                newest,
+            })
+        })
+        .collect()
+}
+
+/// A word as FTS5 wants it: never an operator.
+fn quoted(word: &str) -> String {
+    format!("\"{word}\"")
+}
+
+/// The newest notes from `oldest` on that match an expression.
+fn newest(db: &Db, expression: &str, oldest: i64) -> Result<Vec<i64>> {
+    let mut statement = db.statement(
+        "SELECT rowid FROM memory_text WHERE memory_text MATCH ?1 AND rowid >= ?2 ORDER BY rowid DESC LIMIT ?3",
+    )?;
+    let rows = statement.query_map(params![expression, oldest, NEWEST as i64], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The notes that are worth a closer look: those that are known to have the most telling words.
+fn candidates(db: &Db, scope: &Scope, words: &[Word], notes: u64) -> Result<Vec<i64>> {
+    let all = notes as f64;
+    let mut found: HashMap<i64, f64> = HashMap::new();
+    for word in words {
+        for id in &word.newest {
+            *found.entry(*id).or_default() += word.idf(all);
+        }
+    }
+    let mut common: Vec<&Word> = words.iter().filter(|word| word.is_common()).collect();
+    common.sort_by(|a, b| a.notes.total_cmp(&b.notes));
+    common.truncate(TOGETHER);
+    for together in combinations(&common) {
+        let expression: Vec<String> = together.iter().map(|word| quoted(&word.text)).collect();
+        // Words may hardly ever come together: only so many of the rarer one's notes are passed over.
+        let span = match together.first() {
+            Some(rarest) if rarest.notes > PASSED => PASSED / rarest.notes,
+            _ => 1.0,
+        };
+        let last = words.iter().filter_map(|word| word.newest.first()).max();
+        let last = last.copied().unwrap_or(0);
+        let oldest = last - (last as f64 * span) as i64;
+        let idf: f64 = together.iter().map(|word| word.idf(all)).sum();
+        for id in newest(db, &scope.matching(&expression.join(" AND ")), oldest)? {
+            let known = found.entry(id).or_default();
+            *known = known.max(idf);
+        }
+    }
+    let mut found: Vec<(i64, f64)> = found.into_iter().collect();
+    found.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+    found.truncate(SCORED);
+    Ok(found.into_iter().map(|(id, _)| id).collect())
+}
+
+/// All of them, and every two.
+fn combinations<'a>(words: &[&'a Word]) -> Vec<Vec<&'a Word>> {
+    let mut all = Vec::new();
+    if words.len() > 2 {
+        all.push(words.to_vec());
+    }
+    for (at, first) in words.iter().enumerate() {
+        for second in &words[at + 1..] {
+            all.push(vec![*first, *second]);
+        }
+    }
+    all
+}
+
+/// Reads the candidates and scores them.
+fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Result<Vec<Scored>> {
+    let all = asked.notes as f64;
+    // Words that are in no note say nothing about which one is meant.
+    let idf: Vec<f64> = words
+        .iter()
+        .map(|word| if word.notes > 0.0 { word.idf(all) } else { 0.0 })
+        .collect();
+    let whole: f64 = idf.iter().sum();
+    let mut scored = Vec::with_capacity(candidates.len());
+    for id in candidates {
+        let note = db.row(
+            "SELECT ino, dir, name, changed, body, importance, tags, author, tokens, words
+             FROM memory_note WHERE id = ?1",
+            [id],
+            |row| {
+                let print = row.get_ref(9)?.as_blob().map_err(rusqlite::Error::from)?;
+                let found: f64 = words
+                    .iter()
+                    .zip(&idf)
+                    .filter(|(word, _)| has(print, word.hash) || word.newest.contains(&id))
+                    .map(|(_, idf)| idf)
+                    .sum();
+                let changed = Timestamp(row.get(3)?);
+                let age_days = asked.now.0.saturating_sub(changed.0).max(0) as f64 / 86_400e9;
+                Ok(Scored {
+                    hit: Hit {
+                        id,
+                        ino: unsigned(row.get(0)?),
+                        dir: unsigned(row.get(1)?),
+                        name: row.get(2)?,
+                        changed,
+                        body: row.get::<_, u32>(4)? as usize,
+                    },
+                    importance: row.get(5)?,
+                    tags: row.get(6)?,
+                    author: row.get(7)?,
+                    tokens: row.get::<_, Option<i64>>(8)?.map(unsigned),
+                    relevance: if whole > 0.0 { found / whole } else { 0.0 },
+                    recency: 1.0 / (1.0 + age_days / HALF_AGE_DAYS),
+                })
+            },
+        )?;
+        scored.extend(note);
+    }
+    Ok(scored)
+}
+
+/// Writes down as many notes as there is room for.
+fn write(
+    db: &Db,
+    places: &Places,
+    words: &[Word],
+    scored: Vec<Scored>,
+    asked: &Asked<'_>,
+) -> std::result::Result<String, Failure> {
+    let missing: Vec<&str> = words
+        .iter()
+        .filter(|word| word.newest.is_empty())
+        .map(|word| word.text.as_str())
+        .collect();
+    let found = scored.len();
+    if found == 0 {
+        let text = format!("# nothing found\nNo note has a word of the query ({} notes).\n", asked.notes);
+        return Ok(text);
+    }
+    let mut sections = Vec::new();
+    // The first line is written last; so much is kept for it.
+    let first_line = |shown: usize, tokens: u64| {
+        format!(
+            "# {shown} of {found} relevant notes, {tokens} of {} tokens, {}, by full text\n",
+            asked.max_tokens,
+            asked.strategy.name()
+        )
+    };
+    let reserved = tokens::count(&first_line(found.max(NOTES_MAX), asked.max_tokens)) + 2;
+    let mut used = reserved;
+    if !missing.is_empty() {
+        let line = format!("# in no note: {}\n", missing.join(", "));
+        let cost = tokens::count(&line);
+        // At most a quarter of the room for what is not there.
+        if cost <= asked.max_tokens / 4 && used + cost <= asked.max_tokens {
+            used += cost;
+            sections.push(line);
+        }
+    }
+    let mut shown = 0;
+    for note in scored.into_iter().take(NOTES_MAX) {
+        let head = heading(db, places, &note)?;
+        let head_tokens = tokens::count(&head);
+        // A body has a token or more: no need to read what cannot fit.
+        if used + head_tokens + note.tokens.unwrap_or(1) > asked.max_tokens {
+            continue;
+        }
+        let Some(text) = body(db, &note.hit)? else {
+            continue;
+        };
+        let (text, cost) = match passage::whole(&text) {
+            // The index counted it when it was written.
+            Some(text) => {
+                let cost = note.tokens.unwrap_or_else(|| tokens::count(&text));
+                (text, cost)
+            }
+            None => {
+                let wanted: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
+                let text = passage::around(&text, &wanted);
+                let cost = tokens::count(&text);
+                (text, cost)
+            }
+        };
+        if used + head_tokens + cost > asked.max_tokens {
+            continue;
+        }
+        used += head_tokens + cost;
+        shown += 1;
+        sections.push(head + &text);
+    }
+    if shown == 0 {
+        return Ok(format!(
+            "# {found} relevant notes, but none fits into {} tokens\n",
+            asked.max_tokens
+        ));
+    }
+    let rest = used - reserved;
+    let mut total = rest;
+    for _ in 0..3 {
+        // Its own length may depend on the number in it.
+        total = rest + tokens::count(&first_line(shown, total));
+    }
+    let mut text = first_line(shown, total);
+    text.extend(sections);
+    Ok(text)
+}
+
+/// Where a note is, and what is said about it.
+fn heading(db: &Db, places: &Places, note: &Scored) -> Result<String> {
+    let mut head = format!(
+        "## {}/{}\n{} importance {}",
+        places.of(db, note.hit.dir)?.path,
+        String::from_utf8_lossy(&note.hit.name).replace('\n', "�"),
+        date(note.hit.changed),
+        note.importance,
+    );
+    if !note.tags.is_empty() {
+        head += " tags ";
+        head += &note.tags;
+    }
+    if !note.author.is_empty() {
+        head += " by ";
+        head += &note.author;
+    }
+    head.push('\n');
+    Ok(head)
+}

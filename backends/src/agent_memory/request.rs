@@ -1,0 +1,313 @@
+//! Names that are requests: `:search?RSI`, `:recall?query=NVDA+risk&max_tokens=2000`, `note.md:meta`.
+
+use url::form_urlencoded;
+
+/// Bytes of a question or search expression, decoded.
+pub(super) const QUERY_MAX: usize = 4096;
+
+/// Tokens that a recall may take: fewer leave no room for an answer.
+pub(super) const TOKENS_MIN: u64 = 64;
+const TOKENS_MAX: u64 = 1_000_000;
+const TOKENS_DEFAULT: u64 = 2000;
+
+/// Lines that a search shows.
+const LINES_DEFAULT: usize = 20;
+const LINES_MAX: usize = 1000;
+
+/// What decides among relevant notes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Newest first.
+    Recency,
+    /// Most important first.
+    Importance,
+    /// Relevance, importance and recency together.
+    #[default]
+    Balanced,
+}
+
+impl Strategy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Recency, Self::Importance, Self::Balanced];
+
+    /// The name in requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Recency => "recency",
+            Self::Importance => "importance",
+            Self::Balanced => "balanced",
+        }
+    }
+}
+
+/// Where the text of a request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Query {
+    /// In the name.
+    Here(String),
+    /// In a file of the same directory: a name has no room for more than 255 bytes.
+    InFile(String),
+}
+
+/// What a name asks of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Search { query: Query, lines: usize },
+    Recall {
+        query: Query,
+        max_tokens: u64,
+        strategy: Strategy,
+    },
+    Stats,
+    Meta,
+    Tags,
+    Ttl { only_expired: bool },
+    History,
+}
+
+/// What a name asks of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aspect {
+    Meta,
+    Tags,
+    Ttl,
+    History,
+}
+
+/// Whether a name is one that is answered, and that no file can have.
+pub(super) fn is_reserved(name: &[u8]) -> bool {
+    name.strip_prefix(b":").is_some_and(|rest| {
+        let keyword = rest.split(|byte| *byte == b'?').next().unwrap_or_default();
+        matches!(
+            keyword,
+            b"search" | b"recall" | b"stats" | b"meta" | b"tags" | b"ttl" | b"history"
+        )
+    })
+}
+
+/// The file's name and the aspect in a name such as `note.md:meta`.
+pub(super) fn aspect(name: &[u8]) -> Option<(&[u8], Aspect)> {
+    let colon = name.iter().rposition(|byte| *byte == b':')?;
+    let aspect = match &name[colon + 1..] {
+        b"meta" => Aspect::Meta,
+        b"tags" => Aspect::Tags,
+        b"ttl" => Aspect::Ttl,
+        b"history" => Aspect::History,
+        _ => return None,
+    };
+    (colon > 0).then_some((&name[..colon], aspect))
+}
+
+/// Reads a reserved name.
+///
+/// # Errors
+/// What is wrong with it, for whoever asked.
+pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
+    let name = std::str::from_utf8(name).map_err(|_| "the name is not UTF-8; write other bytes as %xx".to_owned())?;
+    let rest = name.strip_prefix(':').unwrap_or(name);
+    let (keyword, arguments) = match rest.split_once('?') {
+        Some((keyword, arguments)) => (keyword, Some(arguments)),
+        None => (rest, None),
+    };
+    let nothing = |request| match arguments {
+        None | Some("") => Ok(request),
+        Some(_) => Err(format!(":{keyword} takes nothing after it")),
+    };
+    match keyword {
+        "search" => search(arguments),
+        "recall" => recall(arguments),
+        "stats" => nothing(Request::Stats),
+        "meta" => nothing(Request::Meta),
+        "tags" => nothing(Request::Tags),
+        "history" => nothing(Request::History),
+        "ttl" => match arguments {
+            Some("expired") => Ok(Request::Ttl { only_expired: true }),
+            None | Some("") => Ok(Request::Ttl {
+                only_expired: false,
+            }),
+            Some(_) => Err("after :ttl? there can only be `expired`".to_owned()),
+        },
+        _ => Err(format!("there is no :{keyword}")),
+    }
+}
+
+fn search(arguments: Option<&str>) -> Result<Request, String> {
+    let usage = "write :search?WORDS, as in :search?RSI, :search?\"exact+words\" or :search?RSI&limit=50";
+    let is_bare = is_bare(arguments);
+    let (mut query, mut lines) = (None, LINES_DEFAULT);
+    for (position, (key, value)) in pairs(arguments).enumerate() {
+        match (&*key, &*value) {
+            // The seed's form: what follows the question mark is the query.
+            (text, _) if position == 0 && is_bare => set(&mut query, here(text)?)?,
+            ("query", text) => set(&mut query, here(text)?)?,
+            ("file", name) => set(&mut query, in_file(name)?)?,
+            ("limit", number) => {
+                lines = number
+                    .parse()
+                    .ok()
+                    .filter(|lines| (1..=LINES_MAX).contains(lines))
+                    .ok_or_else(|| format!("limit is {number:?}; it must be a number from 1 to {LINES_MAX}"))?;
+            }
+            (other, _) => {
+                return Err(format!(
+                    ":search has no parameter {other:?} (write & as %26 and = as %3D); {usage}"
+                ));
+            }
+        }
+    }
+    let query = query.ok_or_else(|| format!("there is nothing to search for; {usage}"))?;
+    Ok(Request::Search { query, lines })
+}
+
+fn recall(arguments: Option<&str>) -> Result<Request, String> {
+    let usage = "write :recall?query=WORDS&max_tokens=2000&strategy=balanced";
+    let is_bare = is_bare(arguments);
+    let (mut query, mut max_tokens, mut strategy) = (None, TOKENS_DEFAULT, Strategy::default());
+    for (position, (key, value)) in pairs(arguments).enumerate() {
+        match (&*key, &*value) {
+            (text, _) if position == 0 && is_bare => set(&mut query, here(text)?)?,
+            ("query", text) => set(&mut query, here(text)?)?,
+            ("file", name) => set(&mut query, in_file(name)?)?,
+            ("max_tokens", number) => {
+                max_tokens = number
+                    .parse()
+                    .ok()
+                    .filter(|tokens| (TOKENS_MIN..=TOKENS_MAX).contains(tokens))
+                    .ok_or_else(|| format!("max_tokens is {number:?}; it must be a number from {TOKENS_MIN} to {TOKENS_MAX}"))?;
+            }
+            ("strategy", name) => {
+                strategy = Strategy::ALL
+                    .into_iter()
+                    .find(|strategy| strategy.name() == name)
+                    .ok_or_else(|| format!("there is no strategy {name:?}; there are recency, importance and balanced"))?;
+            }
+            (other, _) => {
+                return Err(format!(
+                    ":recall has no parameter {other:?} (write & as %26 and = as %3D); {usage}"
+                ));
+            }
+        }
+    }
+    let query = query.ok_or_else(|| format!("there is no query; {usage}"))?;
+    Ok(Request::Recall {
+        query,
+        max_tokens,
+        strategy,
+    })
+}
+
+/// Whether the first parameter is a query without a name.
+fn is_bare(arguments: Option<&str>) -> bool {
+    let first = arguments.and_then(|all| all.split('&').next());
+    first.is_some_and(|first| !first.is_empty() && !first.contains('='))
+}
+
+/// Key and value of every parameter, with `+` and `%xx` decoded.
+fn pairs(arguments: Option<&str>) -> form_urlencoded::Parse<'_> {
+    form_urlencoded::parse(arguments.unwrap_or_default().as_bytes())
+}
+
+fn set(query: &mut Option<Query>, given: Query) -> Result<(), String> {
+    match query.replace(given) {
+        None => Ok(()),
+        Some(_) => Err("there are two queries".to_owned()),
+    }
+}
+
+fn here(text: &str) -> Result<Query, String> {
+    check_query(text)?;
+    Ok(Query::Here(text.to_owned()))
+}
+
+fn in_file(name: &str) -> Result<Query, String> {
+    if name.is_empty() || name.contains('/') {
+        return Err("file must name a file of this directory".to_owned());
+    }
+    Ok(Query::InFile(name.to_owned()))
+}
+
+/// Whether a text can be asked for.
+pub(super) fn check_query(text: &str) -> Result<(), String> {
+    if text.len() > QUERY_MAX {
+        return Err(format!(
+            "the query has {} bytes; {QUERY_MAX} is the most",
+            text.len()
+        ));
+    }
+    if !text.chars().any(char::is_alphanumeric) {
+        return Err("the query has no words".to_owned());
+    }
+    if text.contains('\0') {
+        return Err("the query has a NUL byte".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here(text: &str) -> Query {
+        Query::Here(text.to_owned())
+    }
+
+    #[test]
+    fn the_forms_of_the_seed_are_understood() {
+        let search = |text: &str| Request::Search {
+            query: here(text),
+            lines: 20,
+        };
+        assert_eq!(parse(b":search?RSI"), Ok(search("RSI")));
+        assert_eq!(parse(b":search?NVDA+risk"), Ok(search("NVDA risk")));
+        assert_eq!(parse(b":search?a%2Fb%26c%3Dd"), Ok(search("a/b&c=d")));
+        assert_eq!(parse(":search?größe".as_bytes()), Ok(search("größe")));
+        let recall = |max_tokens, strategy| Request::Recall {
+            query: here("NVDA risk"),
+            max_tokens,
+            strategy,
+        };
+        assert_eq!(
+            parse(b":recall?query=NVDA+risk&max_tokens=500"),
+            Ok(recall(500, Strategy::Balanced))
+        );
+        assert_eq!(
+            parse(b":recall?NVDA+risk&strategy=recency"),
+            Ok(recall(2000, Strategy::Recency))
+        );
+        assert_eq!(
+            parse(b":ttl?expired"),
+            Ok(Request::Ttl { only_expired: true })
+        );
+        assert_eq!(aspect(b"note.md:meta"), Some((&b"note.md"[..], Aspect::Meta)));
+        assert_eq!(aspect(b":meta"), None);
+        assert_eq!(aspect(b"mail:2,S"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_answered_says_why() {
+        for (name, reason) in [
+            (":search", "nothing to search for"),
+            (":search?", "nothing to search for"),
+            (":search?%22%22", "no words"),
+            (":search?x&limit=0", "limit is \"0\""),
+            (":search?x&y=1", "no parameter \"y\""),
+            (":search?query=x&query=y", "two queries"),
+            (":recall?query=", "no words"),
+            (":recall?max_tokens=100", "there is no query"),
+            (":recall?query=x&max_tokens=0", "max_tokens is \"0\""),
+            (":recall?query=x&max_tokens=-5", "max_tokens is \"-5\""),
+            (":recall?query=x&max_tokens=many", "max_tokens is \"many\""),
+            (":recall?query=x&max_tokens=63", "from 64 to 1000000"),
+            (":recall?query=x&strategy=best", "no strategy \"best\""),
+            (":recall?query=x%00y", "NUL"),
+            (":recall?file=a/b", "file of this directory"),
+            (":stats?x", "takes nothing"),
+            (":ttl?x", "only be `expired`"),
+        ] {
+            let said = parse(name.as_bytes()).unwrap_err();
+            assert!(said.contains(reason), "{name}: {said}");
+        }
+        let long = format!(":recall?query={}", "word ".repeat(13_000));
+        assert!(parse(long.as_bytes()).unwrap_err().contains("4096 is the most"));
+    }
+}

@@ -1,0 +1,140 @@
+//! `:search`: the notes that match an FTS5 expression, newest first.
+//!
+//! FTS5 reads matches from the newest down and stops when there are enough: what a search costs depends on how
+//! many lines it shows, not on how many notes match. It is not ranked by `bm25()`, which would count
+//! all matches of every word first.
+
+use rusqlite::{ErrorCode, params};
+
+use super::passage;
+use super::paths::{Places, Scope};
+use super::words::question;
+use super::{Failure, date};
+use crate::sqlite::db::Db;
+use crate::sqlite::nodes::unsigned;
+use crate::sqlite::{HEAD, content};
+use crate::store::{Ino, Result, Timestamp};
+
+/// What a search has found.
+#[derive(Debug)]
+pub(super) struct Hit {
+    pub(super) id: i64,
+    pub(super) ino: Ino,
+    pub(super) dir: Ino,
+    pub(super) name: Vec<u8>,
+    pub(super) changed: Timestamp,
+    /// Where the body begins.
+    pub(super) body: usize,
+}
+
+/// The newest notes that match.
+fn find(
+    db: &Db,
+    scope: &Scope,
+    query: &str,
+    limit: usize,
+) -> std::result::Result<Vec<Hit>, Failure> {
+    check_syntax(db, query)?;
+    let expression = scope.matching(query);
+    let mut statement = db.statement(
+        "SELECT n.id, n.ino, n.dir, n.name, n.changed, n.body
+         FROM memory_text CROSS JOIN memory_note n ON n.id = memory_text.rowid
+         WHERE memory_text MATCH ?1 ORDER BY memory_text.rowid DESC LIMIT ?2",
+    )?;
+    let hits = statement
+        .query_map(params![expression, limit as i64], |row| {
+            Ok(Hit {
+                id: row.get(0)?,
+                ino: unsigned(row.get(1)?),
+                dir: unsigned(row.get(2)?),
+                name: row.get(3)?,
+                changed: Timestamp(row.get(4)?),
+                body: row.get::<_, u32>(5)? as usize,
+            })
+        })
+        .and_then(Iterator::collect);
+    hits.map_err(|error| syntax(query, error))
+}
+
+/// Refuses what is no expression by itself: inside another it could close that and go on outside the scope.
+fn check_syntax(db: &Db, query: &str) -> std::result::Result<(), Failure> {
+    let is_plain = query
+        .chars()
+        .all(|c| c.is_alphanumeric() || c == ' ');
+    if is_plain {
+        return Ok(());
+    }
+    let mut statement =
+        db.statement("SELECT 1 FROM memory_text WHERE memory_text MATCH ?1 AND rowid = -1")?;
+    let parsed = statement.query_row([query], |_| Ok(()));
+    match parsed {
+        Ok(()) | Err(rusqlite::Error::QueryReturnedNoRows) => Ok(()),
+        Err(error) => Err(syntax(query, error)),
+    }
+}
+
+/// Tells what is wrong with a query from what is wrong with the database.
+fn syntax(query: &str, error: rusqlite::Error) -> Failure {
+    if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
+        return Failure::Storage(error.into());
+    }
+    let said = match &error {
+        rusqlite::Error::SqliteFailure(_, Some(said)) => said.clone(),
+        other => other.to_string(),
+    };
+    let quoted = query.replace('"', "");
+    Failure::Asked(format!(
+        "{said}; the query is an FTS5 expression: words, \"a phrase\", prefix*, AND, OR, NOT, ( ); for the words as they are, put them in quotes: \"{}\"",
+        quoted.trim()
+    ))
+}
+
+/// The answer to a search.
+pub(super) fn answer(
+    db: &Db,
+    places: &Places,
+    scope: &Scope,
+    query: &str,
+    lines: usize,
+    notes: u64,
+) -> std::result::Result<String, Failure> {
+    let mut hits = find(db, scope, query, lines + 1)?;
+    let has_more = hits.len() > lines;
+    hits.truncate(lines);
+    if hits.is_empty() {
+        return Ok(format!(
+            "nothing found: no note below {}/ matches {query:?} ({notes} notes in all)\n",
+            scope.place.path
+        ));
+    }
+    let mut text = if has_more {
+        format!("the {} newest notes that match; there are more (&limit=)\n", hits.len())
+    } else {
+        format!("{} notes match, newest first\n", hits.len())
+    };
+    let wanted: Vec<String> = question(query);
+    for hit in hits {
+        let line = match body(db, &hit)? {
+            Some(body) => passage::line(&body, &wanted).to_owned(),
+            None => "(not text)".to_owned(),
+        };
+        text += &format!(
+            "{}/{} {}: {line}\n",
+            places.of(db, hit.dir)?.path,
+            String::from_utf8_lossy(&hit.name),
+            date(hit.changed),
+        );
+    }
+    Ok(text)
+}
+
+/// What follows the front matter of a note; `None` if it is not text.
+pub(super) fn body(db: &Db, hit: &Hit) -> Result<Option<String>> {
+    let mut bytes = Vec::new();
+    content::read(db, hit.ino, hit.body as u64, HEAD as usize - hit.body.min(HEAD as usize), &mut bytes)?;
+    if bytes.contains(&0) {
+        return Ok(None);
+    }
+    // What is indexed may end within a character.
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
