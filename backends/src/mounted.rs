@@ -28,6 +28,7 @@ pub(crate) enum Mounted {
     Null,
     Memory,
     Sqlite,
+    AgentMemory,
     S3(S3Mount),
 }
 
@@ -82,6 +83,7 @@ impl Mounted {
             Mounted::Null => "null",
             Mounted::Memory => "memory",
             Mounted::Sqlite => "sqlite",
+            Mounted::AgentMemory => "agent-memory",
             Mounted::S3(_) => "s3",
         }
     }
@@ -89,7 +91,7 @@ impl Mounted {
     fn launch(self, site: &Site) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
-            Mounted::Sqlite => Launch {
+            Mounted::Sqlite | Mounted::AgentMemory => Launch {
                 arguments: vec!["--db".into(), site.dir.join("store.db").into()],
                 ..Launch::default()
             },
@@ -147,6 +149,11 @@ impl Backend for Mounted {
                 "FUSE over one SQLite file; what is past 256 KiB of a file lies beside it",
                 "every call that returned survives a killed daemon; fsync makes everything before it survive power loss",
                 env!("CTXBENCH_LINES_SQLITE"),
+            ),
+            Mounted::AgentMemory => (
+                "sqlite with an index: every directory answers searches and recalls, and shows none of it in listings",
+                "as sqlite; what is found is derived from it, and up to date when close returns",
+                env!("CTXBENCH_LINES_AGENT_MEMORY"),
             ),
             Mounted::S3(mount) => (
                 "",
@@ -217,7 +224,10 @@ impl Backend for Mounted {
             ("ctxbench".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("fusermount3".to_owned(), fusermount),
         ]);
-        if matches!(self, Mounted::Sqlite | Mounted::S3(_)) {
+        if matches!(
+            self,
+            Mounted::Sqlite | Mounted::AgentMemory | Mounted::S3(_)
+        ) {
             receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
         }
         if let Mounted::S3(mount) = self {
@@ -248,7 +258,7 @@ impl Backend for Mounted {
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
             Mounted::Null | Mounted::Memory | Mounted::S3(_) => None,
-            Mounted::Sqlite => {
+            Mounted::Sqlite | Mounted::AgentMemory => {
                 let query = format!(
                     "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
                 );

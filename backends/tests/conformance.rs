@@ -6,6 +6,7 @@ mod common;
 
 use std::ops::ControlFlow;
 
+use backends::agent_memory::AgentMemory;
 use backends::memory::MemoryStore;
 use backends::sqlite::{SqliteStore, check};
 use backends::store::{
@@ -20,6 +21,7 @@ fn on_every_store(check: fn(&dyn Store)) {
     check(&MemoryStore::new(&caller(1)));
     let dir = tempfile::tempdir().unwrap();
     check(&SqliteStore::open(&dir.path().join("t.db"), &caller(1)).unwrap());
+    check(&AgentMemory::open(&dir.path().join("m.db"), &caller(1), None).unwrap());
 }
 
 #[test]
@@ -428,6 +430,30 @@ fn a_listing_goes_on_after_a_cookie_while_names_come_and_go() {
         seen.dedup();
         assert_eq!((seen.len(), count), (100, 100));
     });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agent_memory_does_what_the_reference_model_does(steps in prop::collection::vec(step(), 1..60)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.db");
+        let memory = MemoryStore::new(&caller(1));
+        let notes = AgentMemory::open(&path, &caller(1), None).unwrap();
+        let mut model = Driven { store: &memory, made: vec![ROOT] };
+        let mut tested = Driven { store: &notes, made: vec![ROOT] };
+        for (at, step) in steps.iter().enumerate() {
+            let now = 100 + at as i64;
+            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
+            if at % 5 == 0 {
+                notes.close(ROOT).unwrap();
+            }
+        }
+        prop_assert_eq!(tested.dump(), model.dump());
+        drop(notes);
+        prop_assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    }
 }
 
 proptest! {

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use backends::READY;
+use backends::agent_memory::AgentMemory;
 use backends::cpu;
 use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
-use backends::s3::S3Store;
+use backends::s3::{S3Store, check_name};
 use backends::sqlite::SqliteStore;
 use backends::store::{Caller, Store, Timestamp};
 use clap::{Args, ValueEnum};
@@ -30,6 +31,7 @@ use signal_hook::iterator::Signals;
   mkdir ctx && ctxbench mount sqlite ctx          # files in ctx.db
   ctxbench mount sqlite --db notes.db ~/notes
   ctxbench mount memory /tmp/scratch              # gone when it ends
+  ctxbench mount agent-memory --agent-id akashi --db avm.db /tmp/avm    # then: cat '/tmp/avm/:search?RSI'
   ctxbench mount s3 --endpoint http://127.0.0.1:9000 --agent-id alice ~/memory")]
 pub struct Mount {
     /// What holds the files.
@@ -37,7 +39,7 @@ pub struct Mount {
     backend: Mountable,
     /// An empty directory.
     dir: PathBuf,
-    /// The database file of `sqlite`; created where missing [default: DIR.db].
+    /// The database file of `sqlite` and `agent-memory`; created where missing [default: DIR.db].
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
     #[command(flatten)]
@@ -69,6 +71,8 @@ pub struct Mount {
 enum Mountable {
     /// One SQLite file.
     Sqlite,
+    /// One SQLite file, whose notes can be searched and recalled: see docs/MEMORY.md.
+    AgentMemory,
     /// A bucket on an S3 server, with a local cache.
     S3,
     /// The memory of this process.
@@ -79,8 +83,15 @@ enum Mountable {
 
 impl Mount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.db.is_some() && self.backend != Mountable::Sqlite {
-            bail!("--db is for the sqlite backend only");
+        if self.db.is_some()
+            && !matches!(self.backend, Mountable::Sqlite | Mountable::AgentMemory)
+        {
+            bail!("--db is for the sqlite and agent-memory backends only");
+        }
+        if self.bucket.agent_id.is_some()
+            && !matches!(self.backend, Mountable::S3 | Mountable::AgentMemory)
+        {
+            bail!("--agent-id is for the s3 and agent-memory backends only");
         }
         if self.bucket.endpoint.is_some() && self.backend != Mountable::S3 {
             bail!("--endpoint is for the s3 backend only");
@@ -138,6 +149,15 @@ impl Mount {
                 let cache = cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"));
                 let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
                 (Arc::new(S3Store::open(config, &cache, &owner)?), source)
+            }
+            Mountable::AgentMemory => {
+                let agent = self.bucket.agent_id.as_deref();
+                if let Some(agent) = agent {
+                    check_name("agent", agent)?;
+                }
+                let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
+                let source = db.display().to_string();
+                (Arc::new(AgentMemory::open(&db, &owner, agent)?), source)
             }
             Mountable::Sqlite => {
                 let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
