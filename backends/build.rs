@@ -8,7 +8,10 @@ const BACKENDS: &[(&str, &[&str])] = &[
     ("MEMORY", &["memory", "fuse", "store.rs"]),
     ("NULL", &["null.rs", "fuse", "store.rs"]),
     ("SQLITE", &["sqlite", "fuse", "store.rs"]),
-    ("AGENT_MEMORY", &["agent_memory", "sqlite", "fuse", "store.rs"]),
+    (
+        "AGENT_MEMORY",
+        &["agent_memory", "sqlite", "fuse", "store.rs"],
+    ),
     ("S3", &["s3", "sqlite", "fuse", "store.rs"]),
     ("STATE", &["state.rs"]),
 ];

@@ -40,31 +40,65 @@ fn the_seeds_session_works_with_shell_tools() {
     let scratch = Scratch::new();
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &["--agent-id", "akashi"]);
-    sh(&dir, "echo 'RSI > 70 → exit' > memory/private/akashi/rsi_rule.md");
-    assert_eq!(sh(&dir, "cat memory/private/akashi/rsi_rule.md"), "RSI > 70 → exit\n");
+    sh(
+        &dir,
+        "echo 'RSI > 70 → exit' > memory/private/akashi/rsi_rule.md",
+    );
+    assert_eq!(
+        sh(&dir, "cat memory/private/akashi/rsi_rule.md"),
+        "RSI > 70 → exit\n"
+    );
     let found = sh(&dir, "cat ':search?RSI'");
-    assert!(found.contains("/memory/private/akashi/rsi_rule.md") && found.contains("RSI > 70"), "{found}");
-    sh(&dir, "mkdir memory/shared/market; echo 'NVDA risk: sell' > memory/shared/market/nvda.md");
+    assert!(
+        found.contains("/memory/private/akashi/rsi_rule.md") && found.contains("RSI > 70"),
+        "{found}"
+    );
+    sh(
+        &dir,
+        "mkdir memory/shared/market; echo 'NVDA risk: sell' > memory/shared/market/nvda.md",
+    );
     let recalled = sh(&dir, "cat ':recall?query=NVDA+risk&max_tokens=200'");
-    assert!(recalled.contains("## /memory/shared/market/nvda.md") && recalled.contains("NVDA risk: sell"), "{recalled}");
+    assert!(
+        recalled.contains("## /memory/shared/market/nvda.md")
+            && recalled.contains("NVDA risk: sell"),
+        "{recalled}"
+    );
     // The path that a recall shows can be opened.
-    assert_eq!(sh(&dir, "cat ./$(cat ':recall?NVDA' | sed -n 's/^## //p')"), "NVDA risk: sell\n");
+    assert_eq!(
+        sh(&dir, "cat ./$(cat ':recall?NVDA' | sed -n 's/^## //p')"),
+        "NVDA risk: sell\n"
+    );
 
     // The size is right before it is read, however it is read.
     let size: usize = sh(&dir, "stat -c %s ':search?RSI'").trim().parse().unwrap();
     assert_eq!(size, found.len());
-    assert_eq!(sh(&dir, "wc -c < ':search?RSI'").trim(), found.len().to_string());
+    assert_eq!(
+        sh(&dir, "wc -c < ':search?RSI'").trim(),
+        found.len().to_string()
+    );
     assert_eq!(sh(&dir, "head -c 5 ':search?RSI'"), found[..5]);
-    assert_eq!(sh(&dir, "tail -n 1 ':search?RSI'").trim(), found.lines().last().unwrap());
+    assert_eq!(
+        sh(&dir, "tail -n 1 ':search?RSI'").trim(),
+        found.lines().last().unwrap()
+    );
     assert_eq!(sh(&dir, "grep -c RSI ':search?RSI'").trim(), "1");
     assert_eq!(sh(&dir, "cat < ':search?RSI'"), found);
     assert_eq!(sh(&dir, "cp ':search?RSI' copy.txt; cat copy.txt"), found);
 
     // Every answer is of now: other content, another size, of the same name.
     for number in 0..20 {
-        sh(&dir, &format!("echo 'RSI note number {number}' >> memory/rsi{}.md", number / 2));
+        sh(
+            &dir,
+            &format!(
+                "echo 'RSI note number {number}' >> memory/rsi{}.md",
+                number / 2
+            ),
+        );
         let now = fs::read_to_string(dir.join(":search?RSI")).unwrap();
-        assert!(now.contains(&format!("/memory/rsi{}.md", number / 2)), "{now}");
+        assert!(
+            now.contains(&format!("/memory/rsi{}.md", number / 2)),
+            "{now}"
+        );
         let exact = fs::read_to_string(dir.join(format!(":search?\"number+{number}\""))).unwrap();
         assert!(exact.starts_with("1 notes match"), "{exact}");
     }
@@ -102,7 +136,13 @@ fn bad_requests_and_writes_to_answers_fail_as_errors() {
     assert!(err.contains("File name too long"), "{err}");
     let empty = sh(&dir, "cat ':search?absent'");
     assert!(empty.starts_with("nothing found"), "{empty}");
-    for command in ["echo x > ':stats'", "echo x >> ':search?a'", "truncate -s 0 ':stats'", "mkdir ':tags'", "echo a > a; mv a ':meta'"] {
+    for command in [
+        "echo x > ':stats'",
+        "echo x >> ':search?a'",
+        "truncate -s 0 ':stats'",
+        "mkdir ':tags'",
+        "echo a > a; mv a ':meta'",
+    ] {
         let (code, ..) = shell(&dir, command);
         assert_ne!(code, 0, "{command}");
     }
@@ -121,26 +161,59 @@ fn files_are_files_all_the_same() {
     let mount = Mount::new("agent-memory", &dir, &[]);
     let bytes: Vec<u8> = (0..=255).cycle().take(600_000).collect();
     fs::write(dir.join("b.bin"), &bytes).unwrap();
-    assert!(fs::read(dir.join("b.bin")).unwrap() == bytes, "byte by byte");
-    sh(&dir, "echo one > a.md; echo two >> a.md; echo three >> a.md");
-    assert_eq!(fs::read_to_string(dir.join("a.md")).unwrap(), "one\ntwo\nthree\n");
-    let mut file = fs::OpenOptions::new().read(true).write(true).open(dir.join("a.md")).unwrap();
+    assert!(
+        fs::read(dir.join("b.bin")).unwrap() == bytes,
+        "byte by byte"
+    );
+    sh(
+        &dir,
+        "echo one > a.md; echo two >> a.md; echo three >> a.md",
+    );
+    assert_eq!(
+        fs::read_to_string(dir.join("a.md")).unwrap(),
+        "one\ntwo\nthree\n"
+    );
+    let mut file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(dir.join("a.md"))
+        .unwrap();
     file.seek(SeekFrom::Start(4)).unwrap();
     file.write_all(b"TWO").unwrap();
     // Not closed yet, but asked for.
     assert!(sh(&dir, "cat ':search?TWO'").contains("a.md"));
     drop(file);
 
-    setxattr(dir.join("a.md"), "user.ctx.importance", b"0.9", XattrFlags::empty()).unwrap();
-    setxattr(dir.join("a.md"), "user.ctx.tags", b"trading,nvda", XattrFlags::empty()).unwrap();
+    setxattr(
+        dir.join("a.md"),
+        "user.ctx.importance",
+        b"0.9",
+        XattrFlags::empty(),
+    )
+    .unwrap();
+    setxattr(
+        dir.join("a.md"),
+        "user.ctx.tags",
+        b"trading,nvda",
+        XattrFlags::empty(),
+    )
+    .unwrap();
     assert!(sh(&dir, "cat a.md:meta").contains("importance: 0.9\ntags: nvda,trading\n"));
     assert_eq!(sh(&dir, "cat ':tags'"), "1 nvda\n1 trading\n");
-    let refused = setxattr(dir.join("a.md"), "user.ctx.importance", b"9", XattrFlags::empty());
+    let refused = setxattr(
+        dir.join("a.md"),
+        "user.ctx.importance",
+        b"9",
+        XattrFlags::empty(),
+    );
     assert_eq!(refused, Err(rustix::io::Errno::INVAL));
     assert!(sh(&dir, "cat ':stats'").contains("importance must be"));
 
     // What has expired goes by ordinary tools.
-    sh(&dir, "printf -- '---\\nttl: 0\\n---\\nold news\\n' > old.md");
+    sh(
+        &dir,
+        "printf -- '---\\nttl: 0\\n---\\nold news\\n' > old.md",
+    );
     assert!(sh(&dir, "cat ':search?news'").starts_with("nothing found"));
     sh(&dir, "cat ':ttl?expired' | xargs -d '\\n' rm --");
     assert_eq!(sh(&dir, "ls"), "a.md\nb.bin\n");
@@ -164,7 +237,11 @@ fn a_killed_daemon_loses_no_note_and_finds_all() {
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &[]);
     for number in 0..50 {
-        fs::write(dir.join(format!("n{number}.md")), format!("fact{number} is so\n")).unwrap();
+        fs::write(
+            dir.join(format!("n{number}.md")),
+            format!("fact{number} is so\n"),
+        )
+        .unwrap();
     }
     let mut open = fs::File::create(dir.join("open.md")).unwrap();
     open.write_all(b"unclosed fact\n").unwrap();

@@ -62,7 +62,9 @@ impl Memory {
                 attr.ino
             }
             Err(_) => {
-                let made = self.store.create(&caller, dir, name.as_bytes(), &node(Kind::File));
+                let made = self
+                    .store
+                    .create(&caller, dir, name.as_bytes(), &node(Kind::File));
                 made.unwrap().ino
             }
         };
@@ -117,14 +119,31 @@ fn what_is_written_is_found_at_once_with_or_without_close() {
         assert!(memory.ask(ROOT, ":search?RSI").starts_with("nothing found"));
         let ino = memory.write(ROOT, "rule.md", "RSI > 70 means exit\n");
         let found = memory.ask(ROOT, ":search?RSI");
-        assert!(found.contains("/rule.md") && found.contains("RSI > 70 means exit"), "{found}");
+        assert!(
+            found.contains("/rule.md") && found.contains("RSI > 70 means exit"),
+            "{found}"
+        );
         // Not closed: whoever asks sees what was written all the same.
-        memory.store.write(&memory.caller(), ino, 20, b"MACD too\n").unwrap();
+        memory
+            .store
+            .write(&memory.caller(), ino, 20, b"MACD too\n")
+            .unwrap();
         assert!(memory.ask(ROOT, ":search?MACD").contains("/rule.md"));
         memory.write(ROOT, "rule.md", "nothing of the sort\n");
-        assert!(memory.ask(ROOT, ":search?MACD").starts_with("nothing found"));
-        memory.store.unlink(&memory.caller(), ROOT, b"rule.md").unwrap();
-        assert!(memory.ask(ROOT, ":search?sort").starts_with("nothing found"));
+        assert!(
+            memory
+                .ask(ROOT, ":search?MACD")
+                .starts_with("nothing found")
+        );
+        memory
+            .store
+            .unlink(&memory.caller(), ROOT, b"rule.md")
+            .unwrap();
+        assert!(
+            memory
+                .ask(ROOT, ":search?sort")
+                .starts_with("nothing found")
+        );
         assert!(memory.ask(ROOT, ":history").contains("removed /rule.md"));
     });
 }
@@ -140,8 +159,14 @@ fn requests_are_in_no_listing_and_take_no_writing() {
         assert_eq!((answer.nlink, answer.permissions), (0, 0o444));
         let store = &memory.store;
         let caller = memory.caller();
-        assert_eq!(errno(store.write(&caller, answer.ino, 0, b"x")), Errno::PERM);
-        assert_eq!(errno(store.setattr(&caller, answer.ino, &Change::default())), Errno::PERM);
+        assert_eq!(
+            errno(store.write(&caller, answer.ino, 0, b"x")),
+            Errno::PERM
+        );
+        assert_eq!(
+            errno(store.setattr(&caller, answer.ino, &Change::default())),
+            Errno::PERM
+        );
         assert_eq!(errno(store.lookup(answer.ino, b"x")), Errno::NOTDIR);
         for name in [&b":stats"[..], b":search?x", b"a.md:meta"] {
             let made = store.create(&caller, ROOT, name, &node(Kind::File));
@@ -151,7 +176,9 @@ fn requests_are_in_no_listing_and_take_no_writing() {
         }
         // Other names with colons are names.
         for name in [&b":note"[..], b"mail:2,S", b"b.md:meta", b":searching"] {
-            store.create(&caller, ROOT, name, &node(Kind::File)).unwrap();
+            store
+                .create(&caller, ROOT, name, &node(Kind::File))
+                .unwrap();
         }
         assert_eq!(errno(store.lookup(ROOT, b":nothing")), Errno::NOENT);
     });
@@ -163,12 +190,17 @@ fn a_file_that_has_the_name_of_a_request_stays_reachable() {
     let path = dir.path().join("m.db");
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
     let made = create(&plain, ROOT, ":stats", Kind::File);
-    plain.write(&caller(START), made.ino, 0, b"my own\n").unwrap();
+    plain
+        .write(&caller(START), made.ino, 0, b"my own\n")
+        .unwrap();
     drop(plain);
     let memory = Memory::open(&path, None);
     assert_eq!(memory.ask(ROOT, ":stats"), "my own\n");
     assert_eq!(names(&memory.store, ROOT), [":stats"]);
-    memory.store.unlink(&memory.caller(), ROOT, b":stats").unwrap();
+    memory
+        .store
+        .unlink(&memory.caller(), ROOT, b":stats")
+        .unwrap();
     assert!(memory.ask(ROOT, ":stats").contains("notes: 0"));
 }
 
@@ -183,12 +215,23 @@ fn what_was_written_while_nobody_indexed_is_found_later() {
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
     for number in 0..1200 {
         let file = create(&plain, ROOT, &format!("n{number}.md"), Kind::File);
-        plain.write(&caller(START), file.ino, 0, format!("beta{number}\n").as_bytes()).unwrap();
+        plain
+            .write(
+                &caller(START),
+                file.ino,
+                0,
+                format!("beta{number}\n").as_bytes(),
+            )
+            .unwrap();
     }
     plain.unlink(&caller(START), ROOT, b"first.md").unwrap();
     drop(plain);
     let memory = Memory::open(&path, None);
-    assert!(memory.ask(ROOT, ":search?alpha").starts_with("nothing found"));
+    assert!(
+        memory
+            .ask(ROOT, ":search?alpha")
+            .starts_with("nothing found")
+    );
     assert!(memory.ask(ROOT, ":search?beta777").contains("/n777.md"));
     assert_eq!(memory.store.notes(), 1200);
     drop(memory);
@@ -202,18 +245,39 @@ fn a_directory_is_asked_about_what_is_below_it_also_after_it_has_moved() {
         let deep = memory.dir(trading, "2026");
         memory.write(deep, "btc.md", "halving lesson\n");
         memory.write(ROOT, "home.md", "halving of rent\n");
-        assert!(memory.ask(ROOT, ":search?halving").starts_with("2 notes match"));
+        assert!(
+            memory
+                .ask(ROOT, ":search?halving")
+                .starts_with("2 notes match")
+        );
         let found = memory.ask(trading, ":search?halving");
         assert!(found.starts_with("1 notes match") && found.contains("/trading/2026/btc.md"));
         let other = memory.dir(ROOT, "archive");
         memory
             .store
-            .rename(&memory.caller(), (ROOT, b"trading"), (other, b"old"), RenameMode::Replace)
+            .rename(
+                &memory.caller(),
+                (ROOT, b"trading"),
+                (other, b"old"),
+                RenameMode::Replace,
+            )
             .unwrap();
-        assert!(memory.ask(other, ":search?halving").contains("/archive/old/2026/btc.md"));
-        assert!(memory.ask(other, ":recall?halving").contains("## /archive/old/2026/btc.md"));
+        assert!(
+            memory
+                .ask(other, ":search?halving")
+                .contains("/archive/old/2026/btc.md")
+        );
+        assert!(
+            memory
+                .ask(other, ":recall?halving")
+                .contains("## /archive/old/2026/btc.md")
+        );
         let empty = memory.dir(ROOT, "empty");
-        assert!(memory.ask(empty, ":recall?halving").starts_with("# nothing found"));
+        assert!(
+            memory
+                .ask(empty, ":recall?halving")
+                .starts_with("# nothing found")
+        );
     });
 }
 
@@ -235,7 +299,12 @@ fn another_agents_private_notes_are_neither_seen_nor_found() {
     let store = &akashi.store;
     let caller = akashi.caller();
     assert_eq!(errno(store.rmdir(&caller, private, b"akashi")), Errno::BUSY);
-    let moved = store.rename(&caller, (ROOT, b"memory"), (ROOT, b"m"), RenameMode::Replace);
+    let moved = store.rename(
+        &caller,
+        (ROOT, b"memory"),
+        (ROOT, b"m"),
+        RenameMode::Replace,
+    );
     assert_eq!(errno(moved), Errno::BUSY);
     let made = store.create(&caller, private, b"bob", &node(Kind::Directory));
     assert_eq!(errno(made), Errno::PERM);
@@ -259,9 +328,15 @@ fn another_agents_private_notes_are_neither_seen_nor_found() {
         assert!(!answer.contains("secret.md"), "{request}: {answer}");
     }
     assert!(bob.ask(ROOT, ":search?regime").starts_with("1 notes"));
-    assert!(bob.ask(private, ":search?alpha").starts_with("nothing found"));
+    assert!(
+        bob.ask(private, ":search?alpha")
+            .starts_with("nothing found")
+    );
     let escape = format!(":search?regime)+OR+within:d{own}+OR+(regime");
-    assert_eq!(errno(bob.store.lookup(ROOT, escape.as_bytes())), Errno::INVAL);
+    assert_eq!(
+        errno(bob.store.lookup(ROOT, escape.as_bytes())),
+        Errno::INVAL
+    );
     let escape = format!(":search?within:d{own}");
     assert!(bob.ask(ROOT, &escape).starts_with("nothing found"));
     assert!(bob.ask(ROOT, ":stats").contains("notes-below: 1\n"));
@@ -276,10 +351,17 @@ fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
             "---\nimportance: 0.9\ntags: [trading]\nauthor: kim\n---\nbody of it\n",
         );
         let meta = memory.ask(ROOT, "n.md:meta");
-        assert!(meta.contains("importance: 0.9\ntags: trading\nttl: never expires\nauthor: kim\n"), "{meta}");
+        assert!(
+            meta.contains("importance: 0.9\ntags: trading\nttl: never expires\nauthor: kim\n"),
+            "{meta}"
+        );
         memory.set(ino, "importance", "0.2");
         memory.set(ino, "tags", "nvda,trading");
-        assert!(memory.ask(ROOT, "n.md:meta").contains("importance: 0.2\ntags: nvda,trading\n"));
+        assert!(
+            memory
+                .ask(ROOT, "n.md:meta")
+                .contains("importance: 0.2\ntags: nvda,trading\n")
+        );
         assert_eq!(memory.ask(ROOT, "n.md:tags"), "nvda\ntrading\n");
         assert_eq!(memory.ask(ROOT, ":tags"), "1 nvda\n1 trading\n");
         assert!(memory.ask(ROOT, ":meta").contains("n.md: 2026-"));
@@ -287,7 +369,10 @@ fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
         // Front matter is not what a note is about.
         assert!(memory.ask(ROOT, ":search?kim").starts_with("nothing found"));
         assert!(!memory.ask(ROOT, ":recall?body").contains("---"));
-        memory.store.removexattr(&memory.caller(), ino, b"user.ctx.importance").unwrap();
+        memory
+            .store
+            .removexattr(&memory.caller(), ino, b"user.ctx.importance")
+            .unwrap();
         assert!(memory.ask(ROOT, "n.md:meta").contains("importance: 0.9\n"));
 
         let wrong = memory.store.setxattr(
@@ -298,9 +383,17 @@ fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
             XattrMode::Set,
         );
         assert_eq!(errno(wrong), Errno::INVAL);
-        assert!(memory.last_error().contains("importance must be a number from 0 to 1"));
+        assert!(
+            memory
+                .last_error()
+                .contains("importance must be a number from 0 to 1")
+        );
         memory.write(ROOT, "odd.md", "---\nimportance: [\n---\nodd text\n");
-        assert!(memory.ask(ROOT, "odd.md:meta").contains("front-matter: not understood"));
+        assert!(
+            memory
+                .ask(ROOT, "odd.md:meta")
+                .contains("front-matter: not understood")
+        );
         assert!(memory.ask(ROOT, ":search?odd").contains("/odd.md"));
     });
 }
@@ -313,7 +406,11 @@ fn what_has_expired_is_not_found_but_can_still_be_read_and_listed() {
         memory.write(dir, "always.md", "lasting fact\n");
         memory.set(ino, "ttl", "7d");
         assert!(memory.ask(ROOT, ":search?fact").starts_with("2 notes"));
-        assert!(memory.ask(ROOT, ":ttl").contains("/notes/soon.md expires 2026-"));
+        assert!(
+            memory
+                .ask(ROOT, ":ttl")
+                .contains("/notes/soon.md expires 2026-")
+        );
         assert_eq!(memory.ask(dir, ":ttl?expired"), "");
         memory.pass(8 * DAY);
         assert!(memory.ask(ROOT, ":search?fact").starts_with("1 notes"));
@@ -352,17 +449,39 @@ fn bad_requests_are_einval_with_a_reason_and_never_empty() {
             assert!(said.contains(reason), "{request}: {said}");
         }
         let long = format!(":search?{}", "word+".repeat(13_000));
-        assert_eq!(errno(memory.store.lookup(ROOT, long.as_bytes())), Errno::INVAL);
+        assert_eq!(
+            errno(memory.store.lookup(ROOT, long.as_bytes())),
+            Errno::INVAL
+        );
         assert!(memory.last_error().contains("4096 is the most"));
         // What only looks bad is answered.
         assert!(memory.ask(ROOT, ":search?\"it's+50%25\"").contains("/a.md"));
         assert!(memory.ask(ROOT, ":search?text%0Alines").contains("/a.md"));
-        assert!(memory.ask(ROOT, ":recall?it's+\"50%25\"+(text").contains("/a.md"));
-        assert!(memory.ask(ROOT, ":recall?AND+OR+NOT+text").contains("/a.md"));
-        memory.write(ROOT, "question.txt", &format!("{} quoted", "what ".repeat(500)));
-        assert!(memory.ask(ROOT, ":recall?file=question.txt").contains("/a.md"));
+        assert!(
+            memory
+                .ask(ROOT, ":recall?it's+\"50%25\"+(text")
+                .contains("/a.md")
+        );
+        assert!(
+            memory
+                .ask(ROOT, ":recall?AND+OR+NOT+text")
+                .contains("/a.md")
+        );
+        memory.write(
+            ROOT,
+            "question.txt",
+            &format!("{} quoted", "what ".repeat(500)),
+        );
+        assert!(
+            memory
+                .ask(ROOT, ":recall?file=question.txt")
+                .contains("/a.md")
+        );
         memory.write(ROOT, "large.txt", &"word ".repeat(13_000));
-        assert_eq!(errno(memory.store.lookup(ROOT, b":recall?file=large.txt")), Errno::INVAL);
+        assert_eq!(
+            errno(memory.store.lookup(ROOT, b":recall?file=large.txt")),
+            Errno::INVAL
+        );
         assert!(memory.last_error().contains("4096 is the most"));
     });
 }
@@ -402,11 +521,18 @@ fn binary_files_are_found_by_name_only_and_stay_as_they_are() {
     with_memory(|memory| {
         let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
         let file = create(&memory.store, ROOT, "chart-nvda.png", Kind::File);
-        memory.store.write(&memory.caller(), file.ino, 0, &bytes).unwrap();
+        memory
+            .store
+            .write(&memory.caller(), file.ino, 0, &bytes)
+            .unwrap();
         memory.store.close(file.ino).unwrap();
         assert_eq!(read(&memory.store, file.ino, 0, 10_000), bytes);
         assert!(memory.ask(ROOT, ":search?nvda").contains("(not text)"));
-        assert!(memory.ask(ROOT, "chart-nvda.png:meta").contains("it is not text"));
+        assert!(
+            memory
+                .ask(ROOT, "chart-nvda.png:meta")
+                .contains("it is not text")
+        );
         assert!(memory.ask(ROOT, ":stats").contains("not-text: 1"));
     });
 }
@@ -424,8 +550,15 @@ fn a_search_reads_newest_first_without_sorting() {
              WHERE memory_text MATCH 'a' ORDER BY memory_text.rowid DESC LIMIT 5",
         )
         .unwrap();
-    let steps: Vec<String> = plan.query_map((), |row| row.get(3)).unwrap().map(Result::unwrap).collect();
-    assert!(steps.iter().all(|step| !step.contains("TEMP B-TREE")), "{steps:?}");
+    let steps: Vec<String> = plan
+        .query_map((), |row| row.get(3))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert!(
+        steps.iter().all(|step| !step.contains("TEMP B-TREE")),
+        "{steps:?}"
+    );
 }
 
 proptest! {

@@ -12,6 +12,7 @@ mod plan;
 mod probe;
 mod progress;
 mod proof;
+mod recall;
 mod replay;
 mod reporting;
 mod run;

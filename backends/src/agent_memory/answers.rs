@@ -57,7 +57,10 @@ impl Answers {
 
     /// The answer of an inode; `None` if it is no longer kept.
     pub(super) fn get(&self, ino: Ino) -> Option<Answer> {
-        self.kept().by_ino.get(&ino).map(|(answer, ..)| answer.clone())
+        self.kept()
+            .by_ino
+            .get(&ino)
+            .map(|(answer, ..)| answer.clone())
     }
 
     /// The answer that still stands for a name.
@@ -167,7 +170,10 @@ mod tests {
         }
         assert!(answers.get(first.ino).is_none());
         let large = answers.keep(1, b":meta", "x".repeat(KEPT_BYTES + 1), 0, NOW);
-        assert!(answers.get(large.ino).is_some(), "the newest is always kept");
+        assert!(
+            answers.get(large.ino).is_some(),
+            "the newest is always kept"
+        );
         assert_eq!(answers.kept().by_ino.len(), 1);
     }
 }

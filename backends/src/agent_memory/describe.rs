@@ -43,7 +43,12 @@ impl Note {
     }
 
     fn line(&self) -> String {
-        let mut line = format!("{}: {} importance {}", self.name, date(self.changed), self.importance);
+        let mut line = format!(
+            "{}: {} importance {}",
+            self.name,
+            date(self.changed),
+            self.importance
+        );
         for (what, value) in [("tags", &self.tags), ("by", &self.author)] {
             if !value.is_empty() {
                 // Writing to a string cannot fail.
@@ -200,9 +205,8 @@ pub(super) fn ttl(
 /// What happened below a directory, newest first.
 pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
     let mut text = String::new();
-    let mut statement = db.statement(
-        "SELECT at, what, dir, name, size, author FROM memory_event ORDER BY id DESC",
-    )?;
+    let mut statement = db
+        .statement("SELECT at, what, dir, name, size, author FROM memory_event ORDER BY id DESC")?;
     let mut rows = statement.query(())?;
     let mut shown = 0;
     while let Some(row) = rows.next()? {
@@ -295,12 +299,17 @@ pub(super) fn aspect(
             let mut text = format!(
                 "importance: {}{}\ntags: {tags}\nttl: {life}\nauthor: {}\nchanged: {}\nbytes: {}\nindexed: {}\n",
                 said.importance.unwrap_or(DEFAULT_IMPORTANCE),
-                if said.importance.is_none() { " (nothing is said)" } else { "" },
+                if said.importance.is_none() {
+                    " (nothing is said)"
+                } else {
+                    ""
+                },
                 author.unwrap_or_default(),
                 moment(attr.mtime),
                 attr.size,
                 match &content {
-                    Some(text) if (text.len() as u64) < attr.size => "its first 256 KiB, name and tags",
+                    Some(text) if (text.len() as u64) < attr.size =>
+                        "its first 256 KiB, name and tags",
                     Some(_) => "text, name and tags",
                     None => "name and tags; it is not text",
                 },

@@ -254,7 +254,11 @@ fn index(
     let tokens = passage::whole(body).map(|body| tokens::count(&body));
     let print = fingerprint([&*shown_name, &*tags, body]);
 
-    let what = if known.is_none() { "written" } else { "changed" };
+    let what = if known.is_none() {
+        "written"
+    } else {
+        "changed"
+    };
     let id = match known {
         Some(known) if same_content => {
             forget(db, known.id)?;
@@ -296,7 +300,9 @@ fn index(
     if is_found {
         let within: Vec<String> = place.chain.iter().map(|dir| format!("d{dir}")).collect();
         // The name without its ending: every note would be about `md`.
-        let stem = shown_name.rsplit_once('.').map_or(&*shown_name, |(stem, _)| stem);
+        let stem = shown_name
+            .rsplit_once('.')
+            .map_or(&*shown_name, |(stem, _)| stem);
         let name_words: Vec<String> = words(stem).collect();
         db.execute(
             "INSERT INTO memory_text (rowid, name, tags, text, within) VALUES (?1, ?2, ?3, ?4, ?5)",

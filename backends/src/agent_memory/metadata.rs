@@ -38,7 +38,8 @@ impl Metadata {
             return Ok(false);
         };
         let text = || {
-            let text = std::str::from_utf8(value).map_err(|_| "it must be UTF-8 text".to_owned())?;
+            let text =
+                std::str::from_utf8(value).map_err(|_| "it must be UTF-8 text".to_owned())?;
             Ok::<_, String>(text.trim())
         };
         match name {
@@ -84,9 +85,8 @@ fn author(text: &str) -> Result<String, String> {
 
 /// A time to live: seconds, or a number with `s`, `m`, `h`, `d` or `w`.
 fn seconds(text: &str) -> Result<u64, String> {
-    let wrong = || {
-        "ttl must be a number of seconds, or one with s, m, h, d or w, as in 7d".to_owned()
-    };
+    let wrong =
+        || "ttl must be a number of seconds, or one with s, m, h, d or w, as in 7d".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "s" => 1,

@@ -499,9 +499,7 @@ impl Store for AgentMemory {
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_dir(parent)?;
         match self.lookup_file(parent, name) {
-            Err(error) if error.errno == Errno::NOENT => {
-                self.answer(parent, name)?.ok_or(error)
-            }
+            Err(error) if error.errno == Errno::NOENT => self.answer(parent, name)?.ok_or(error),
             found => found,
         }
     }
@@ -578,12 +576,11 @@ impl Store for AgentMemory {
         } else {
             self.check_new_name(to, to_name)?;
         }
-        let renamed = self.changed(self.files.rename(
-            caller,
-            (from, from_name),
-            (to, to_name),
-            mode,
-        ));
+        let renamed =
+            self.changed(
+                self.files
+                    .rename(caller, (from, from_name), (to, to_name), mode),
+            );
         self.places.let_go();
         renamed
     }

@@ -32,7 +32,10 @@ pub(super) fn around(body: &str, words: &[String]) -> String {
     if range.len() > WHOLE_MAX {
         // One very long line: what is around the first word in it.
         let lower = body[range.clone()].to_lowercase();
-        let first = words.iter().filter_map(|word| lower.find(word.as_str())).min();
+        let first = words
+            .iter()
+            .filter_map(|word| lower.find(word.as_str()))
+            .min();
         let start = range.start + first.unwrap_or(0).saturating_sub(WHOLE_MAX / 4);
         let start = floor(body, start.min(range.end));
         range = start..floor(body, (start + WHOLE_MAX).min(range.end));
@@ -64,16 +67,20 @@ fn shown(text: &str, is_cut_before: bool, is_cut_after: bool) -> String {
     format!("{before}{text}{after}\n")
 }
 
-/// One line of a body: the first with one of the words, or the first there is.
+/// One line of a body: the first with most of the words, or the first there is.
 pub(super) fn line<'a>(body: &'a str, words: &[String]) -> &'a str {
-    let found = body.lines().find(|line| {
+    let mut best = (0, "");
+    for line in body.lines() {
         let lower = line.to_lowercase();
-        words.iter().any(|word| lower.contains(word.as_str()))
-    });
-    let line = found
-        .or_else(|| body.lines().find(|line| !line.trim().is_empty()))
-        .unwrap_or_default()
-        .trim();
+        let found = words.iter().filter(|word| lower.contains(*word)).count();
+        if found > best.0 || (best.1.is_empty() && !line.trim().is_empty()) {
+            best = (found, line);
+        }
+        if found == words.len() {
+            break;
+        }
+    }
+    let line = best.1.trim();
     &line[..floor(line, LINE_MAX)]
 }
 

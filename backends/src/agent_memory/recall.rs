@@ -26,7 +26,7 @@ use super::passage;
 use super::paths::{Places, Scope};
 use super::request::Strategy;
 use super::search::{Hit, body};
-use super::words::{hash, has, question};
+use super::words::{has, hash, question};
 use super::{Failure, date};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::unsigned;
@@ -70,7 +70,9 @@ impl Word {
     }
 
     fn idf(&self, all: f64) -> f64 {
-        ((all - self.notes).max(0.0) + 0.5).mul_add(1.0 / (self.notes + 0.5), 1.0).ln()
+        ((all - self.notes).max(0.0) + 0.5)
+            .mul_add(1.0 / (self.notes + 0.5), 1.0)
+            .ln()
     }
 }
 
@@ -285,7 +287,10 @@ fn write(
         .collect();
     let found = scored.len();
     if found == 0 {
-        let text = format!("# nothing found\nNo note has a word of the query ({} notes).\n", asked.notes);
+        let text = format!(
+            "# nothing found\nNo note has a word of the query ({} notes).\n",
+            asked.notes
+        );
         return Ok(text);
     }
     let mut sections = Vec::new();

@@ -52,7 +52,10 @@ pub(super) enum Query {
 /// What a name asks of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    Search { query: Query, lines: usize },
+    Search {
+        query: Query,
+        lines: usize,
+    },
     Recall {
         query: Query,
         max_tokens: u64,
@@ -61,7 +64,9 @@ pub(super) enum Request {
     Stats,
     Meta,
     Tags,
-    Ttl { only_expired: bool },
+    Ttl {
+        only_expired: bool,
+    },
     History,
 }
 
@@ -103,7 +108,8 @@ pub(super) fn aspect(name: &[u8]) -> Option<(&[u8], Aspect)> {
 /// # Errors
 /// What is wrong with it, for whoever asked.
 pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
-    let name = std::str::from_utf8(name).map_err(|_| "the name is not UTF-8; write other bytes as %xx".to_owned())?;
+    let name = std::str::from_utf8(name)
+        .map_err(|_| "the name is not UTF-8; write other bytes as %xx".to_owned())?;
     let rest = name.strip_prefix(':').unwrap_or(name);
     let (keyword, arguments) = match rest.split_once('?') {
         Some((keyword, arguments)) => (keyword, Some(arguments)),
@@ -132,7 +138,8 @@ pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
 }
 
 fn search(arguments: Option<&str>) -> Result<Request, String> {
-    let usage = "write :search?WORDS, as in :search?RSI, :search?\"exact+words\" or :search?RSI&limit=50";
+    let usage =
+        "write :search?WORDS, as in :search?RSI, :search?\"exact+words\" or :search?RSI&limit=50";
     let is_bare = is_bare(arguments);
     let (mut query, mut lines) = (None, LINES_DEFAULT);
     for (position, (key, value)) in pairs(arguments).enumerate() {
@@ -146,7 +153,9 @@ fn search(arguments: Option<&str>) -> Result<Request, String> {
                     .parse()
                     .ok()
                     .filter(|lines| (1..=LINES_MAX).contains(lines))
-                    .ok_or_else(|| format!("limit is {number:?}; it must be a number from 1 to {LINES_MAX}"))?;
+                    .ok_or_else(|| {
+                        format!("limit is {number:?}; it must be a number from 1 to {LINES_MAX}")
+                    })?;
             }
             (other, _) => {
                 return Err(format!(
@@ -278,7 +287,10 @@ mod tests {
             parse(b":ttl?expired"),
             Ok(Request::Ttl { only_expired: true })
         );
-        assert_eq!(aspect(b"note.md:meta"), Some((&b"note.md"[..], Aspect::Meta)));
+        assert_eq!(
+            aspect(b"note.md:meta"),
+            Some((&b"note.md"[..], Aspect::Meta))
+        );
         assert_eq!(aspect(b":meta"), None);
         assert_eq!(aspect(b"mail:2,S"), None);
     }
@@ -308,6 +320,10 @@ mod tests {
             assert!(said.contains(reason), "{name}: {said}");
         }
         let long = format!(":recall?query={}", "word ".repeat(13_000));
-        assert!(parse(long.as_bytes()).unwrap_err().contains("4096 is the most"));
+        assert!(
+            parse(long.as_bytes())
+                .unwrap_err()
+                .contains("4096 is the most")
+        );
     }
 }

@@ -58,9 +58,7 @@ fn find(
 
 /// Refuses what is no expression by itself: inside another it could close that and go on outside the scope.
 fn check_syntax(db: &Db, query: &str) -> std::result::Result<(), Failure> {
-    let is_plain = query
-        .chars()
-        .all(|c| c.is_alphanumeric() || c == ' ');
+    let is_plain = query.chars().all(|c| c.is_alphanumeric() || c == ' ');
     if is_plain {
         return Ok(());
     }
@@ -108,7 +106,10 @@ pub(super) fn answer(
         ));
     }
     let mut text = if has_more {
-        format!("the {} newest notes that match; there are more (&limit=)\n", hits.len())
+        format!(
+            "the {} newest notes that match; there are more (&limit=)\n",
+            hits.len()
+        )
     } else {
         format!("{} notes match, newest first\n", hits.len())
     };
@@ -131,7 +132,13 @@ pub(super) fn answer(
 /// What follows the front matter of a note; `None` if it is not text.
 pub(super) fn body(db: &Db, hit: &Hit) -> Result<Option<String>> {
     let mut bytes = Vec::new();
-    content::read(db, hit.ino, hit.body as u64, HEAD as usize - hit.body.min(HEAD as usize), &mut bytes)?;
+    content::read(
+        db,
+        hit.ino,
+        hit.body as u64,
+        HEAD as usize - hit.body.min(HEAD as usize),
+        &mut bytes,
+    )?;
     if bytes.contains(&0) {
         return Ok(None);
     }

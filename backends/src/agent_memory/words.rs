@@ -33,7 +33,11 @@ pub(super) fn question(text: &str) -> Vec<String> {
         }
     }
     let is_telling = |word: &String| !STOP_WORDS.contains(&word.as_str());
-    let mut telling: Vec<String> = all.iter().filter(|word| is_telling(word)).cloned().collect();
+    let mut telling: Vec<String> = all
+        .iter()
+        .filter(|word| is_telling(word))
+        .cloned()
+        .collect();
     if telling.is_empty() {
         telling = all;
     }
@@ -74,10 +78,7 @@ mod tests {
 
     #[test]
     fn a_question_is_its_telling_words_once() {
-        assert_eq!(
-            question("What is the NVDA risk? nvda!"),
-            ["nvda", "risk"]
-        );
+        assert_eq!(question("What is the NVDA risk? nvda!"), ["nvda", "risk"]);
         assert_eq!(question("who is it"), ["who", "is", "it"]);
         assert!(question("?!").is_empty());
         let long: String = (0..1000).map(|n| format!("w{n} ")).collect();

@@ -13,6 +13,7 @@ mod list;
 mod load;
 mod load_worker;
 mod mount;
+mod recall;
 mod report;
 mod run;
 mod s3;
@@ -57,6 +58,7 @@ enum Verb {
     LoadWorker(load_worker::LoadWorker),
     Bucket(bucket::Bucket),
     Hosts(hosts::Hosts),
+    Recall(recall::Recall),
     Sync(sync::Sync),
     Unmount(unmount::Unmount),
     Versions(versions::Versions),
@@ -84,6 +86,7 @@ impl Arguments {
             Verb::LoadWorker(worker) => worker.run(),
             Verb::Bucket(bucket) => bucket.run(),
             Verb::Hosts(hosts) => hosts.run(),
+            Verb::Recall(recall) => recall.run(),
             Verb::Sync(sync) => sync.run(),
             Verb::Unmount(unmount) => unmount.run(),
             Verb::Versions(versions) => versions.run(),

@@ -83,8 +83,7 @@ enum Mountable {
 
 impl Mount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.db.is_some()
-            && !matches!(self.backend, Mountable::Sqlite | Mountable::AgentMemory)
+        if self.db.is_some() && !matches!(self.backend, Mountable::Sqlite | Mountable::AgentMemory)
         {
             bail!("--db is for the sqlite and agent-memory backends only");
         }

@@ -28,7 +28,11 @@ pub struct Bucket {
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
     /// Whose memory [default: of s3 the user's name; of agent-memory none, and then no namespaces].
-    #[arg(long, value_name = "NAME", help_heading = "Options of s3 and agent-memory")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Options of s3 and agent-memory"
+    )]
     pub agent_id: Option<String>,
     /// The bucket is part of the server's name, as with AWS, and not of the path.
     #[arg(long)]

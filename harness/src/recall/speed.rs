@@ -1,0 +1,339 @@
+//! How long it takes to write a note, to search and to recall, by how many notes there are.
+//!
+//! In every round all sizes take their turn in random order, in this process and through a mount. A block is a few
+//! calls of each kind; its median is the sample. Every call asks something else, and every block writes notes
+//! first, so no answer is one that was given before.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use backends::agent_memory::AgentMemory;
+use backends::backend::{self, Site, Workspace};
+use backends::store::{Change, ROOT, Store, Timestamp};
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use reports::stats::{Interval, interval_of_mean};
+use serde::Serialize;
+use workloads::generate::notes::{Notebook, notebook};
+
+use super::{ask, caller, encoded, fill, node};
+use crate::interrupt::Interrupt;
+
+/// Calls of each kind in a block.
+const CALLS: usize = 32;
+
+/// Words that are in many notes.
+const COMMON: [&str; 10] = [
+    "meeting",
+    "customer",
+    "test",
+    "cache",
+    "logs",
+    "plan",
+    "review",
+    "build",
+    "dashboard",
+    "deploys",
+];
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Item {
+    /// Create a note, write about 100 bytes, close: then it is found.
+    Remember,
+    /// `:search` for a subject and an attribute.
+    Search,
+    /// `:search` for two words that are each in a tenth of the notes or more.
+    SearchCommon,
+    /// `:recall` of 2,000 tokens for a question.
+    Recall,
+    /// `:recall` of 2,000 tokens for three words that are in many notes.
+    RecallCommon,
+}
+
+/// All of them, in the order of tables.
+pub const ITEMS: [Item; 5] = [
+    Item::Remember,
+    Item::Search,
+    Item::SearchCommon,
+    Item::Recall,
+    Item::RecallCommon,
+];
+
+impl Item {
+    /// What tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Remember => "remember",
+            Self::Search => "search",
+            Self::SearchCommon => "search, common words",
+            Self::Recall => "recall",
+            Self::RecallCommon => "recall, common words",
+        }
+    }
+}
+
+/// Where the calls come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The store, called in this process.
+    InProcess,
+    /// A mount that another process serves.
+    Mount,
+}
+
+/// The samples of one kind of call: medians of blocks in milliseconds, by round.
+pub type Samples = BTreeMap<(Place, usize, Item), Vec<f64>>;
+
+/// One size, in both places.
+struct Arm {
+    notes: usize,
+    memory: AgentMemory,
+    workspace: Box<dyn Workspace>,
+    notebook: Notebook,
+}
+
+/// Takes all samples.
+///
+/// # Errors
+/// If a memory cannot be filled or mounted, a call fails, or the user interrupts.
+pub fn measure(
+    sizes: &[usize],
+    rounds: u32,
+    seed: u64,
+    scratch: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Samples> {
+    let mut arms = Vec::new();
+    for size in sizes {
+        arms.push(arm(*size, seed, scratch, interrupt)?);
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut samples = Samples::new();
+    let mut serial = 0;
+    for round in 0..=rounds {
+        let mut order: Vec<(usize, Place)> = (0..arms.len())
+            .flat_map(|arm| [(arm, Place::InProcess), (arm, Place::Mount)])
+            .collect();
+        order.shuffle(&mut rng);
+        for (number, place) in order {
+            let arm = &mut arms[number];
+            for item in ITEMS {
+                if interrupt.is_set() {
+                    bail!("interrupted");
+                }
+                let median = block(arm, place, item, &mut serial, &mut rng)?;
+                // The first round warms up.
+                if round > 0 {
+                    samples
+                        .entry((place, arm.notes, item))
+                        .or_default()
+                        .push(median);
+                }
+            }
+        }
+        eprintln!("ctxbench: round {round} of {rounds}");
+    }
+    for arm in arms {
+        arm.workspace.close()?;
+    }
+    Ok(samples)
+}
+
+fn arm(size: usize, seed: u64, scratch: &Path, interrupt: &Interrupt) -> anyhow::Result<Arm> {
+    let notebook = notebook(size, seed);
+    let dir = scratch.join(size.to_string());
+    std::fs::create_dir_all(dir.join("mnt"))?;
+    let path = dir.join("in-process.db");
+    drop(fill(&path, &notebook, interrupt)?);
+    std::fs::copy(&path, dir.join("store.db")).context("copying the database")?;
+    let now = notebook.now;
+    let memory = AgentMemory::open_at(&path, &caller(now), None, Box::new(Timestamp::now))?;
+    let site = Site {
+        dir,
+        program: std::env::current_exe()?,
+        patience: Duration::from_secs(60),
+        cpu: None,
+        allow_other: false,
+    };
+    let workspace = backend::find("agent-memory")?.open(&site)?;
+    Ok(Arm {
+        notes: size,
+        memory,
+        workspace,
+        notebook,
+    })
+}
+
+/// The median of a block in milliseconds.
+fn block(
+    arm: &mut Arm,
+    place: Place,
+    item: Item,
+    serial: &mut u64,
+    rng: &mut ChaCha8Rng,
+) -> anyhow::Result<f64> {
+    let mut times = Vec::with_capacity(CALLS);
+    let mut written: Vec<PathBuf> = Vec::new();
+    for _ in 0..CALLS {
+        *serial += 1;
+        let question = arm
+            .notebook
+            .questions
+            .choose(rng)
+            .context("there are no questions")?;
+        // A word that is in no note tells this question from all that were asked before.
+        let common = COMMON.sample(rng, 3).copied().collect::<Vec<_>>();
+        let request = match item {
+            Item::Remember => {
+                let name = format!("measured-{serial}.md");
+                let text = format!(
+                    "Measured note {serial}: {} {} {} {}\n{}\n",
+                    common[0],
+                    common[1],
+                    common[2],
+                    rng.random_range(0..1_000_000),
+                    question.text,
+                );
+                times.push(remember(arm, place, &name, &text)?);
+                written.push(name.into());
+                continue;
+            }
+            Item::Search => format!(":search?{}&limit={}", encoded(&question.keywords), 20),
+            Item::SearchCommon => format!(":search?{}+{}", common[0], common[1]),
+            Item::Recall => format!(":recall?query={}&max_tokens=2000", encoded(&question.text)),
+            Item::RecallCommon => format!(
+                ":recall?query={}+{}+{}&max_tokens=2000",
+                common[0], common[1], common[2]
+            ),
+        };
+        // Another change before each, untimed, so that no answer stands from before.
+        touch(arm, place)?;
+        let started = Instant::now();
+        let answer = match place {
+            Place::InProcess => ask(&arm.memory, &request)?,
+            Place::Mount => std::fs::read_to_string(arm.workspace.root().join(&request))
+                .with_context(|| format!("reading {request}"))?,
+        };
+        times.push(started.elapsed());
+        if answer.is_empty() {
+            bail!("{request} was answered with nothing");
+        }
+    }
+    forget(arm, place, &written)?;
+    times.sort();
+    Ok(times[CALLS / 2].as_secs_f64() * 1e3)
+}
+
+/// Changes the attributes of the root: that makes no note stale, and no answer stand.
+fn touch(arm: &Arm, place: Place) -> anyhow::Result<()> {
+    let now = Timestamp::now();
+    match place {
+        Place::InProcess => {
+            let change = Change {
+                mtime: Some(now),
+                ..Change::default()
+            };
+            arm.memory.setattr(&caller(now.0), ROOT, &change)?;
+            arm.memory.close(ROOT)?;
+        }
+        Place::Mount => {
+            let root = arm.workspace.root();
+            std::fs::File::open(root)?.set_modified(now.into())?;
+            // A file that is closed is when the store looks for what has changed.
+            let note = arm.notebook.notes.first().context("there are no notes")?;
+            drop(std::fs::File::open(root.join(&note.path))?);
+        }
+    }
+    Ok(())
+}
+
+fn remember(arm: &Arm, place: Place, name: &str, text: &str) -> anyhow::Result<Duration> {
+    let path = arm.workspace.root().join(name);
+    let started = Instant::now();
+    match place {
+        Place::InProcess => {
+            let caller = caller(Timestamp::now().0);
+            let file = node(backends::store::Kind::File);
+            let made = arm.memory.create(&caller, ROOT, name.as_bytes(), &file)?;
+            arm.memory.write(&caller, made.ino, 0, text.as_bytes())?;
+            arm.memory.close(made.ino)?;
+        }
+        Place::Mount => std::fs::write(&path, text)?,
+    }
+    Ok(started.elapsed())
+}
+
+/// Takes away what a block has written: the sizes stay what they are.
+fn forget(arm: &Arm, place: Place, written: &[PathBuf]) -> anyhow::Result<()> {
+    for name in written {
+        match place {
+            Place::InProcess => {
+                let caller = caller(Timestamp::now().0);
+                let name = name.as_os_str().as_encoded_bytes();
+                if let Some(ino) = arm.memory.unlink(&caller, ROOT, name)? {
+                    arm.memory.reclaim(ino)?;
+                }
+            }
+            Place::Mount => std::fs::remove_file(arm.workspace.root().join(name))?,
+        }
+    }
+    match place {
+        Place::InProcess => arm.memory.close(ROOT)?,
+        // Asking brings the index up to date.
+        Place::Mount => drop(std::fs::read(arm.workspace.root().join(":stats"))?),
+    }
+    Ok(())
+}
+
+/// Mean and interval of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// The mean of the blocks' medians.
+    pub mean: f64,
+    /// Its interval; `None` with too few rounds.
+    pub interval: Option<Interval>,
+}
+
+impl Figure {
+    /// Of samples.
+    pub fn of(samples: &[f64], seed: u64) -> Self {
+        Self {
+            mean: samples.iter().sum::<f64>() / samples.len().max(1) as f64,
+            interval: interval_of_mean(samples, seed),
+        }
+    }
+
+    /// As text, in some unit.
+    pub fn show(&self, digits: usize) -> String {
+        match self.interval {
+            Some(Interval { low, high }) => {
+                format!("{:.digits$} [{low:.digits$}, {high:.digits$}]", self.mean)
+            }
+            None => format!("{:.digits$}", self.mean),
+        }
+    }
+}
+
+/// How much longer a kind of call takes at one size than at another, round by round.
+pub fn ratio(
+    samples: &Samples,
+    place: Place,
+    item: Item,
+    (size, to): (usize, usize),
+    seed: u64,
+) -> Option<Figure> {
+    let at = |size: usize| samples.get(&(place, size, item));
+    let (here, there) = (at(size)?, at(to)?);
+    let ratios: Vec<f64> = here
+        .iter()
+        .zip(there)
+        .map(|(here, there)| here / there)
+        .collect();
+    Some(Figure::of(&ratios, seed))
+}

@@ -1,0 +1,482 @@
+//! An agent's notes with planted evidence, and questions about them whose answers are known.
+//!
+//! Facts are dated; some are superseded by later ones. Around them is what makes them hard to find: notes about the
+//! same subject, notes that mention subject and attribute but not the value, the same attribute of others, and talk.
+//! Some questions ask in the fact's own words, some in others; some ask for what no note says. The same seed and
+//! size always give the same notes and questions. Nothing here is anybody's text.
+
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// The days over which the notes were written; the last was written a moment before the questions are asked.
+const DAYS: u64 = 365;
+
+const DAY_NANOS: u64 = 86_400_000_000_000;
+
+/// What can be said of a subject: the attribute's name in notes, how a note states it, two ways to ask.
+struct Attribute {
+    word: &'static str,
+    states: &'static str,
+    mentions: &'static str,
+    asks: &'static str,
+    asks_otherwise: &'static str,
+}
+
+/// `S` stands for the subject, `V` for the value.
+const ATTRIBUTES: [Attribute; 10] = [
+    Attribute {
+        word: "deadline",
+        states: "The deadline of S is V.",
+        mentions: "We talked about the deadline of S again; somebody should settle it.",
+        asks: "What is the deadline of S?",
+        asks_otherwise: "When must S be finished?",
+    },
+    Attribute {
+        word: "owner",
+        states: "The owner of S is V.",
+        mentions: "Ask the owner of S before changing anything.",
+        asks: "Who is the owner of S?",
+        asks_otherwise: "Who is responsible for S?",
+    },
+    Attribute {
+        word: "budget",
+        states: "The budget of S is V.",
+        mentions: "The budget of S came up in the meeting, without a number.",
+        asks: "What is the budget of S?",
+        asks_otherwise: "How much money may S cost?",
+    },
+    Attribute {
+        word: "database",
+        states: "The database of S is V.",
+        mentions: "The database of S was slow on Monday.",
+        asks: "Which database does S use?",
+        asks_otherwise: "Where does S store its records?",
+    },
+    Attribute {
+        word: "region",
+        states: "The region of S is V.",
+        mentions: "Moving S to another region was suggested.",
+        asks: "Which region is S in?",
+        asks_otherwise: "Where is S hosted?",
+    },
+    Attribute {
+        word: "timeout",
+        states: "The timeout of S is V.",
+        mentions: "The timeout of S is a matter of taste, says the team.",
+        asks: "What is the timeout of S?",
+        asks_otherwise: "How long does S wait before it gives up?",
+    },
+    Attribute {
+        word: "licence",
+        states: "The licence of S is V.",
+        mentions: "Legal wants to look at the licence of S.",
+        asks: "What is the licence of S?",
+        asks_otherwise: "Under which terms may S be used?",
+    },
+    Attribute {
+        word: "branch",
+        states: "The release branch of S is V.",
+        mentions: "The release branch of S was red for an hour.",
+        asks: "What is the release branch of S?",
+        asks_otherwise: "From where in git is S shipped?",
+    },
+    Attribute {
+        word: "port",
+        states: "The port of S is V.",
+        mentions: "The port of S was blocked by the firewall.",
+        asks: "What is the port of S?",
+        asks_otherwise: "Where does S listen?",
+    },
+    Attribute {
+        word: "reviewer",
+        states: "The reviewer of S is V.",
+        mentions: "The reviewer of S is on holiday this week.",
+        asks: "Who is the reviewer of S?",
+        asks_otherwise: "Who has to approve changes to S?",
+    },
+];
+
+/// First words of subjects: many share one, so that it alone says little.
+const KINDS: [&str; 8] = [
+    "project", "service", "team", "library", "customer", "pipeline", "cluster", "report",
+];
+
+/// Talk that could be in any note.
+const TALK: [&str; 14] = [
+    "The build was green in the morning and red after lunch.",
+    "Remember to rotate the keys at the end of the quarter.",
+    "The meeting ran long and ended without a decision.",
+    "The cache was cold, so the first request took a while.",
+    "Somebody should write this down properly.",
+    "The test for the parser is flaky on slow machines.",
+    "The customer asked for an export as a spreadsheet.",
+    "Deploys are frozen until the incident is closed.",
+    "The logs are full of warnings that nobody reads.",
+    "A retry fixed it, which explains nothing.",
+    "The dashboard shows an old number until it is reloaded.",
+    "The plan is to try the small version first.",
+    "The review found two typos and one real problem.",
+    "Nothing else happened that day.",
+];
+
+/// A note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Its path from the root: a directory by month, and a number that says nothing of what is in it.
+    pub path: String,
+    /// Its content.
+    pub text: String,
+    /// When it was written, in nanoseconds since 1970.
+    pub written: i64,
+}
+
+/// Whether the notes have the answer to a question, and how often it has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Answerable {
+    /// One note says it.
+    Once,
+    /// Later notes say something else than earlier ones: the last is right.
+    Updated,
+    /// No note says it.
+    Never,
+}
+
+/// A question with its evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// In words, as an agent asks.
+    pub text: String,
+    /// The word that an agent would grep for: the most telling one.
+    pub keyword: String,
+    /// The words that an agent would search for: the keyword and, in its own words, the attribute.
+    pub keywords: String,
+    /// It asks in other words than the notes use.
+    pub is_reworded: bool,
+    /// What the notes say.
+    pub answerable: Answerable,
+    /// The line that answers it.
+    pub evidence: Option<String>,
+    /// Lines that answered it once.
+    pub superseded: Vec<String>,
+}
+
+/// Notes and what is asked about them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notebook {
+    /// In the order in which they were written.
+    pub notes: Vec<Note>,
+    /// In random order.
+    pub questions: Vec<Question>,
+    /// When the questions are asked, in nanoseconds since 1970.
+    pub now: i64,
+}
+
+/// A fact that the notes state, all its values in the order of time.
+struct Fact {
+    subject: usize,
+    attribute: usize,
+    values: Vec<String>,
+}
+
+/// Makes `size` notes and up to 250 questions about them.
+pub fn notebook(size: usize, seed: u64) -> Notebook {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let subjects = subjects(size.div_ceil(20).max(12), &mut rng);
+    let facts = facts(size, subjects.len(), &mut rng);
+
+    // Which fact each note states, spread over time so that a fact's values come in their order.
+    let mut lines: Vec<Option<(usize, usize)>> = Vec::with_capacity(size);
+    for (number, fact) in facts.iter().enumerate() {
+        lines.extend((0..fact.values.len()).map(|value| Some((number, value))));
+    }
+    lines.resize(size.max(lines.len()), None);
+    lines.shuffle(&mut rng);
+    let mut stated = vec![0; facts.len()];
+    for line in lines.iter_mut().flatten() {
+        line.1 = stated[line.0];
+        stated[line.0] += 1;
+    }
+
+    let now: i64 = 1_795_300_000_000_000_000;
+    let step = DAYS * DAY_NANOS / lines.len() as u64;
+    let notes: Vec<Note> = lines
+        .iter()
+        .enumerate()
+        .map(|(number, line)| {
+            let age = step * (lines.len() - number) as u64;
+            let line = line.map(|(fact, value)| {
+                let fact = &facts[fact];
+                ATTRIBUTES[fact.attribute]
+                    .states
+                    .replace('S', &subjects[fact.subject])
+                    .replace('V', &fact.values[value])
+            });
+            Note {
+                path: format!("{:02}/{number:06}.md", number * 12 / lines.len() + 1),
+                text: text(line, &subjects, &facts, &mut rng),
+                written: now - age as i64,
+            }
+        })
+        .collect();
+
+    let mut questions: Vec<Question> = facts
+        .iter()
+        .take(200)
+        .map(|fact| asked(fact, &subjects, &mut rng))
+        .collect();
+    for number in 0..questions.len() / 4 {
+        questions.push(unanswerable(number, &facts, &subjects, &mut rng));
+    }
+    questions.shuffle(&mut rng);
+    Notebook {
+        notes,
+        questions,
+        now,
+    }
+}
+
+/// Made-up names: a common first word and one that is a subject's own.
+fn subjects(count: usize, rng: &mut ChaCha8Rng) -> Vec<String> {
+    let mut names: Vec<String> = Vec::with_capacity(count);
+    let mut known = std::collections::HashSet::new();
+    while names.len() < count {
+        let name = made_up(rng);
+        if known.insert(name.clone()) {
+            let kind = KINDS[rng.random_range(0..KINDS.len())];
+            names.push(format!("{kind} {name}"));
+        }
+    }
+    names
+}
+
+fn made_up(rng: &mut ChaCha8Rng) -> String {
+    const CONSONANTS: &[u8] = b"bdfgklmnprtvz";
+    const VOWELS: &[u8] = b"aeiou";
+    let mut name = String::new();
+    for _ in 0..4 {
+        for letters in [CONSONANTS, VOWELS] {
+            name.push(char::from(letters[rng.random_range(0..letters.len())]));
+        }
+    }
+    name
+}
+
+/// A tenth of the notes, 20 to 200, state facts; two in five facts change later, up to three times.
+fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
+    let count = (size / 10).clamp(20, 200);
+    let mut pairs: Vec<(usize, usize)> = (0..subjects)
+        .flat_map(|subject| (0..ATTRIBUTES.len()).map(move |attribute| (subject, attribute)))
+        .collect();
+    pairs.shuffle(rng);
+    pairs
+        .into_iter()
+        .take(count)
+        .map(|(subject, attribute)| {
+            let versions = if rng.random_bool(0.4) {
+                rng.random_range(2..=4)
+            } else {
+                1
+            };
+            // Small letters: capitals stand for the subject and the value in a sentence.
+            let values = (0..versions)
+                .map(|_| format!("{} {}", made_up(rng), rng.random_range(1..100)))
+                .collect();
+            Fact {
+                subject,
+                attribute,
+                values,
+            }
+        })
+        .collect()
+}
+
+/// The text of a note: its fact, if it has one, among one to four other lines.
+fn text(fact: Option<String>, subjects: &[String], facts: &[Fact], rng: &mut ChaCha8Rng) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for _ in 0..rng.random_range(1..=4) {
+        let subject = &subjects[rng.random_range(0..subjects.len())];
+        lines.push(match rng.random_range(0..10) {
+            // The subject and the attribute of a fact, but no value: the closest thing to an answer.
+            0..3 => {
+                let near = &facts[rng.random_range(0..facts.len())];
+                ATTRIBUTES[near.attribute]
+                    .mentions
+                    .replace('S', &subjects[near.subject])
+            }
+            3..6 => format!("Spent an hour on {subject}."),
+            _ => TALK.choose(rng).copied().unwrap_or_default().to_owned(),
+        });
+    }
+    let says = fact.is_some();
+    if let Some(fact) = fact {
+        lines.insert(rng.random_range(0..=lines.len()), fact);
+    }
+    // Whoever writes a fact down holds it for a little more important, but not always.
+    let importance = if says {
+        rng.random_range(3..=9)
+    } else {
+        rng.random_range(1..=7)
+    };
+    let mut text = String::new();
+    if rng.random_bool(0.3) {
+        text = format!("---\nimportance: 0.{importance}\n---\n");
+    }
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+fn asked(fact: &Fact, subjects: &[String], rng: &mut ChaCha8Rng) -> Question {
+    let attribute = &ATTRIBUTES[fact.attribute];
+    let subject = &subjects[fact.subject];
+    let is_reworded = rng.random_bool(0.25);
+    let mut stated: Vec<String> = fact
+        .values
+        .iter()
+        .map(|value| attribute.states.replace('S', subject).replace('V', value))
+        .collect();
+    let evidence = stated.pop();
+    Question {
+        answerable: if stated.is_empty() {
+            Answerable::Once
+        } else {
+            Answerable::Updated
+        },
+        evidence,
+        superseded: stated,
+        ..question(attribute, subject, is_reworded)
+    }
+}
+
+/// Asks for an attribute that is stated of others only, or of a subject that nobody mentions.
+fn unanswerable(
+    number: usize,
+    facts: &[Fact],
+    subjects: &[String],
+    rng: &mut ChaCha8Rng,
+) -> Question {
+    let is_stated = |subject: usize, attribute: usize| {
+        facts
+            .iter()
+            .any(|fact| fact.subject == subject && fact.attribute == attribute)
+    };
+    loop {
+        let subject = rng.random_range(0..subjects.len());
+        let attribute = rng.random_range(0..ATTRIBUTES.len());
+        if number.is_multiple_of(2) {
+            let stranger = format!("project {}", made_up(rng));
+            if !subjects.contains(&stranger) {
+                return question(&ATTRIBUTES[attribute], &stranger, false);
+            }
+        } else if !is_stated(subject, attribute) {
+            return question(&ATTRIBUTES[attribute], &subjects[subject], false);
+        }
+    }
+}
+
+/// A question without evidence.
+fn question(attribute: &Attribute, subject: &str, is_reworded: bool) -> Question {
+    let pattern = if is_reworded {
+        attribute.asks_otherwise
+    } else {
+        attribute.asks
+    };
+    let keyword = subject.rsplit(' ').next().unwrap_or(subject);
+    let keywords = if is_reworded {
+        // Somebody who does not think of the note's word has none to search for but the subject's.
+        subject.to_owned()
+    } else {
+        format!("{keyword} {}", attribute.word)
+    };
+    Question {
+        text: pattern.replace('S', subject),
+        keyword: keyword.to_owned(),
+        keywords,
+        is_reworded,
+        answerable: Answerable::Never,
+        evidence: None,
+        superseded: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_notebook_and_another_another() {
+        assert_eq!(notebook(300, 7), notebook(300, 7));
+        assert_ne!(notebook(300, 7).notes, notebook(300, 8).notes);
+    }
+
+    #[test]
+    fn every_answer_is_planted_once_and_superseded_ones_come_before() {
+        for size in [100, 1000] {
+            let notebook = notebook(size, 1);
+            assert_eq!(notebook.notes.len(), size);
+            assert!(notebook.notes.is_sorted_by_key(|note| note.written));
+            assert!(
+                notebook
+                    .notes
+                    .iter()
+                    .all(|note| note.written < notebook.now)
+            );
+            let places = |line: &String| -> Vec<usize> {
+                let notes = notebook.notes.iter().enumerate();
+                notes
+                    .filter(|(_, note)| note.text.lines().any(|found| found == line))
+                    .map(|(at, _)| at)
+                    .collect()
+            };
+            let mut kinds = Vec::new();
+            for question in &notebook.questions {
+                kinds.push(question.answerable);
+                let Some(evidence) = &question.evidence else {
+                    assert_eq!(question.answerable, Answerable::Never);
+                    continue;
+                };
+                let at = places(evidence);
+                assert_eq!(at.len(), 1, "{question:?}");
+                for old in &question.superseded {
+                    let before = places(old);
+                    assert!(before.len() == 1 && before[0] < at[0], "{question:?}");
+                }
+                assert!(evidence.contains(&question.keyword));
+            }
+            kinds.sort();
+            kinds.dedup();
+            assert_eq!(kinds.len(), 3);
+        }
+    }
+
+    #[test]
+    fn what_no_note_says_is_said_by_none() {
+        let notebook = notebook(1000, 3);
+        for question in &notebook.questions {
+            if question.answerable != Answerable::Never {
+                continue;
+            }
+            let attribute = question.keywords.split(' ').nth(1).unwrap();
+            let says = notebook
+                .notes
+                .iter()
+                .flat_map(|note| note.text.lines())
+                .find(|line| {
+                    line.contains(&question.keyword)
+                        && line.contains(&format!("{attribute} of"))
+                        && line.contains(" is ")
+                        && ATTRIBUTES.iter().all(|known| {
+                            let [before, after] = known.mentions.split('S').collect::<Vec<_>>()[..]
+                            else {
+                                return true;
+                            };
+                            !(line.starts_with(before) && line.ends_with(after))
+                        })
+                });
+            assert_eq!(says, None, "{question:?}");
+        }
+    }
+}
