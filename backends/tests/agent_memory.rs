@@ -509,7 +509,7 @@ fn strategies_order_relevant_notes_as_they_say() {
         };
         assert_eq!(order("recency"), ["new.md", "middle.md", "old.md"]);
         assert_eq!(order("importance"), ["old.md", "middle.md", "new.md"]);
-        // 1 × 30/360, 0.6 × ½, 0.1 × 1.
+        // As relevant as each other: 1 × 30/360 < 0.1 × 1 < 0.6 × ½.
         assert_eq!(order("balanced"), ["middle.md", "new.md", "old.md"]);
         let missing = memory.ask(ROOT, ":recall?NVDA+zebra");
         assert!(missing.contains("# in no note: zebra"), "{missing}");

@@ -251,7 +251,10 @@ fn index(
     let is_found = expires.is_none_or(|expires| expires > now);
     let shown_name = String::from_utf8_lossy(&name);
     let body = &text[head.body..];
-    let tokens = passage::whole(body).map(|body| tokens::count(&body));
+    let importance = said.importance.unwrap_or(DEFAULT_IMPORTANCE);
+    let path = format!("{}/{shown_name}", place.path);
+    let heading = passage::heading(&path, attr.mtime, importance, &tags, &author);
+    let tokens = passage::whole(body).map(|body| tokens::count(&(heading.clone() + &body)));
     let print = fingerprint([&*shown_name, &*tags, body]);
 
     let what = if known.is_none() {
@@ -277,8 +280,8 @@ fn index(
     };
     db.execute(
         "INSERT INTO memory_note (id, ino, dir, name, size, changed, importance, tags, author, expires, is_text,
-                                  is_found, body, tokens, words)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                                  is_found, body, heading, tokens, words)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         params![
             id,
             signed(attr.ino),
@@ -286,13 +289,14 @@ fn index(
             name,
             signed(attr.size),
             attr.mtime.0,
-            said.importance.unwrap_or(DEFAULT_IMPORTANCE),
+            importance,
             tags,
             author,
             expires.map(|at| at.0),
             is_text,
             is_found,
             head.body as i64,
+            heading,
             tokens.map(signed),
             print,
         ],

@@ -348,7 +348,7 @@ impl AgentMemory {
                 };
                 let db = self.files.db();
                 let scope = self.scope(&db, dir)?;
-                recall::answer(&db, &self.places, &scope, &asked)?
+                recall::answer(&db, &scope, &asked)?
             }
             Request::Stats => {
                 let stats = Stats {

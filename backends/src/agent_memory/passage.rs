@@ -1,10 +1,35 @@
 //! What of a note is shown.
 
+use std::fmt::Write;
+
+use super::date;
+use crate::store::Timestamp;
+
 /// The longest body, in bytes, that recall shows whole; of a longer one it shows a passage.
 const WHOLE_MAX: usize = 1200;
 
 /// The longest line of a search, in bytes.
 const LINE_MAX: usize = 160;
+
+/// Where a note is and what is said about it: it begins with `#` and ends a line.
+pub(super) fn heading(
+    path: &str,
+    changed: Timestamp,
+    importance: f64,
+    tags: &str,
+    author: &str,
+) -> String {
+    let path = path.replace('\n', "\u{fffd}");
+    let mut heading = format!("## {path}\n{} importance {importance}", date(changed));
+    for (what, value) in [("tags", tags), ("by", author)] {
+        if !value.is_empty() {
+            // Writing to a string cannot fail.
+            let _ = write!(heading, " {what} {value}");
+        }
+    }
+    heading.push('\n');
+    heading
+}
 
 /// A body as recall shows it, if it is short enough to be shown whole.
 ///

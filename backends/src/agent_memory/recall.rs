@@ -15,21 +15,21 @@
 //!   find power functions), with the age of the note's content.
 //! * importance: as the note says, from 0 to 1; ½ if it says nothing.
 //!
-//! Notes with less than half of the best relevance are left out. `balanced` orders by relevance² × importance ×
-//! recency, `recency` by recency alone, `importance` by importance and then as `balanced`. Ties: the newer first.
+//! Notes with less than 0.8 of the best relevance are left out. `balanced` orders by relevance⁴ × √importance ×
+//! √recency, `recency` by recency alone, `importance` by importance and then as `balanced`. Ties: the newer first.
 
 use std::collections::HashMap;
 
 use rusqlite::params;
 
+use super::Failure;
 use super::passage;
-use super::paths::{Places, Scope};
+use super::paths::Scope;
 use super::request::Strategy;
 use super::search::{Hit, body};
 use super::words::{has, hash, question};
-use super::{Failure, date};
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes::unsigned;
+use crate::sqlite::nodes::{self, unsigned};
 use crate::store::{Result, Timestamp};
 
 /// Notes that are read of each word: the newest.
@@ -45,7 +45,7 @@ const TOGETHER: usize = 3;
 const PASSED: f64 = 4096.0;
 
 /// The part of the best relevance that a note must have.
-const RELEVANT: f64 = 0.5;
+const RELEVANT: f64 = 0.8;
 
 /// The age at which recency is one half.
 const HALF_AGE_DAYS: f64 = 30.0;
@@ -81,16 +81,17 @@ impl Word {
 struct Scored {
     hit: Hit,
     importance: f64,
-    tags: String,
-    author: String,
+    heading: String,
+    /// Of heading and body, if it is shown whole.
     tokens: Option<u64>,
+    size: u64,
     relevance: f64,
     recency: f64,
 }
 
 impl Scored {
     fn balanced(&self) -> f64 {
-        self.relevance * self.relevance * self.importance * self.recency
+        self.relevance.powi(4) * (self.importance * self.recency).sqrt()
     }
 
     /// What it is ordered by, the most important number first.
@@ -117,7 +118,6 @@ pub(super) struct Asked<'a> {
 /// The answer to a recall, of at most `max_tokens`.
 pub(super) fn answer(
     db: &Db,
-    places: &Places,
     scope: &Scope,
     asked: &Asked<'_>,
 ) -> std::result::Result<String, Failure> {
@@ -133,7 +133,7 @@ pub(super) fn answer(
             .then(right[1].total_cmp(&left[1]))
             .then(b.hit.id.cmp(&a.hit.id))
     });
-    write(db, places, &words, scored, asked)
+    write(db, &words, scored, asked)
 }
 
 /// The newest notes with each word.
@@ -236,7 +236,7 @@ fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Re
     let mut scored = Vec::with_capacity(candidates.len());
     for id in candidates {
         let note = db.row(
-            "SELECT ino, dir, name, changed, body, importance, tags, author, tokens, words
+            "SELECT ino, dir, name, changed, body, importance, heading, size, tokens, words
              FROM memory_note WHERE id = ?1",
             [id],
             |row| {
@@ -259,8 +259,8 @@ fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Re
                         body: row.get::<_, u32>(4)? as usize,
                     },
                     importance: row.get(5)?,
-                    tags: row.get(6)?,
-                    author: row.get(7)?,
+                    heading: row.get(6)?,
+                    size: unsigned(row.get(7)?),
                     tokens: row.get::<_, Option<i64>>(8)?.map(unsigned),
                     relevance: if whole > 0.0 { found / whole } else { 0.0 },
                     recency: 1.0 / (1.0 + age_days / HALF_AGE_DAYS),
@@ -275,7 +275,6 @@ fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Re
 /// Writes down as many notes as there is room for.
 fn write(
     db: &Db,
-    places: &Places,
     words: &[Word],
     scored: Vec<Scored>,
     asked: &Asked<'_>,
@@ -315,34 +314,32 @@ fn write(
     }
     let mut shown = 0;
     for note in scored.into_iter().take(NOTES_MAX) {
-        let head = heading(db, places, &note)?;
-        let head_tokens = tokens::count(&head);
-        // A body has a token or more: no need to read what cannot fit.
-        if used + head_tokens + note.tokens.unwrap_or(1) > asked.max_tokens {
+        // No need to read what cannot fit; a passage has a token or more.
+        if used + note.tokens.unwrap_or(1) > asked.max_tokens {
             continue;
         }
         let Some(text) = body(db, &note.hit)? else {
             continue;
         };
-        let (text, cost) = match passage::whole(&text) {
-            // The index counted it when it was written.
-            Some(text) => {
-                let cost = note.tokens.unwrap_or_else(|| tokens::count(&text));
-                (text, cost)
-            }
-            None => {
-                let wanted: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
-                let text = passage::around(&text, &wanted);
-                let cost = tokens::count(&text);
-                (text, cost)
-            }
+        let attr = nodes::find(db, note.hit.ino)?;
+        let is_as_indexed =
+            attr.is_some_and(|attr| attr.mtime == note.hit.changed && attr.size == note.size);
+        let shown_text = passage::whole(&text).unwrap_or_else(|| {
+            let wanted: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
+            passage::around(&text, &wanted)
+        });
+        let section = note.heading + &shown_text;
+        let cost = match note.tokens {
+            // Counted when it was indexed.
+            Some(tokens) if is_as_indexed => tokens,
+            _ => tokens::count(&section),
         };
-        if used + head_tokens + cost > asked.max_tokens {
+        if used + cost > asked.max_tokens {
             continue;
         }
-        used += head_tokens + cost;
+        used += cost;
         shown += 1;
-        sections.push(head + &text);
+        sections.push(section);
     }
     if shown == 0 {
         return Ok(format!(
@@ -359,25 +356,4 @@ fn write(
     let mut text = first_line(shown, total);
     text.extend(sections);
     Ok(text)
-}
-
-/// Where a note is, and what is said about it.
-fn heading(db: &Db, places: &Places, note: &Scored) -> Result<String> {
-    let mut head = format!(
-        "## {}/{}\n{} importance {}",
-        places.of(db, note.hit.dir)?.path,
-        String::from_utf8_lossy(&note.hit.name).replace('\n', "�"),
-        date(note.hit.changed),
-        note.importance,
-    );
-    if !note.tags.is_empty() {
-        head += " tags ";
-        head += &note.tags;
-    }
-    if !note.author.is_empty() {
-        head += " by ";
-        head += &note.author;
-    }
-    head.push('\n');
-    Ok(head)
 }

@@ -35,7 +35,8 @@ CREATE TABLE memory_note (
   is_text    INTEGER NOT NULL,
   is_found   INTEGER NOT NULL,          -- 0 once it has expired: it is no longer in memory_text
   body       INTEGER NOT NULL,          -- where what follows the front matter begins, in bytes
-  tokens     INTEGER,                   -- of the body, where recall shows it whole
+  heading    TEXT NOT NULL,             -- what recall shows above it
+  tokens     INTEGER,                   -- of heading and body, where recall shows it whole
   words      BLOB NOT NULL              -- sorted 32-bit hashes of its words
 ) STRICT;
 CREATE INDEX memory_note_dir ON memory_note (dir, id);

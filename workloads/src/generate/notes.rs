@@ -102,6 +102,9 @@ const KINDS: [&str; 8] = [
     "project", "service", "team", "library", "customer", "pipeline", "cluster", "report",
 ];
 
+/// How many notes mention a fact's subject and attribute without the value, about.
+const NEAR_MISSES: f64 = 3.0;
+
 /// Talk that could be in any note.
 const TALK: [&str; 14] = [
     "The build was green in the morning and red after lunch.",
@@ -200,6 +203,8 @@ pub fn notebook(size: usize, seed: u64) -> Notebook {
 
     let now: i64 = 1_795_300_000_000_000_000;
     let step = DAYS * DAY_NANOS / lines.len() as u64;
+    // Three in ten of the 2.5 other lines of a note mention something.
+    let near_miss = (NEAR_MISSES * facts.len() as f64 / (0.75 * lines.len() as f64)).min(1.0);
     let notes: Vec<Note> = lines
         .iter()
         .enumerate()
@@ -214,7 +219,7 @@ pub fn notebook(size: usize, seed: u64) -> Notebook {
             });
             Note {
                 path: format!("{:02}/{number:06}.md", number * 12 / lines.len() + 1),
-                text: text(line, &subjects, &facts, &mut rng),
+                text: text(line, &subjects, &facts, near_miss, &mut rng),
                 written: now - age as i64,
             }
         })
@@ -292,17 +297,25 @@ fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
 }
 
 /// The text of a note: its fact, if it has one, among one to four other lines.
-fn text(fact: Option<String>, subjects: &[String], facts: &[Fact], rng: &mut ChaCha8Rng) -> String {
+fn text(
+    fact: Option<String>,
+    subjects: &[String],
+    facts: &[Fact],
+    near_miss: f64,
+    rng: &mut ChaCha8Rng,
+) -> String {
     let mut lines: Vec<String> = Vec::new();
     for _ in 0..rng.random_range(1..=4) {
         let subject = &subjects[rng.random_range(0..subjects.len())];
         lines.push(match rng.random_range(0..10) {
             // The subject and the attribute of a fact, but no value: the closest thing to an answer.
             0..3 => {
-                let near = &facts[rng.random_range(0..facts.len())];
-                ATTRIBUTES[near.attribute]
-                    .mentions
-                    .replace('S', &subjects[near.subject])
+                let fact = facts.choose(rng).filter(|_| rng.random_bool(near_miss));
+                let (subject, attribute) = match fact {
+                    Some(fact) => (&subjects[fact.subject], &ATTRIBUTES[fact.attribute]),
+                    None => (subject, &ATTRIBUTES[rng.random_range(0..ATTRIBUTES.len())]),
+                };
+                attribute.mentions.replace('S', subject)
             }
             3..6 => format!("Spent an hour on {subject}."),
             _ => TALK.choose(rng).copied().unwrap_or_default().to_owned(),
