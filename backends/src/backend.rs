@@ -27,6 +27,9 @@ pub struct Capabilities {
     pub persistent: bool,
     /// A daemon of its own counts what reaches it.
     pub counts_requests: bool,
+    /// Names such as `:search?words` are answered.
+    #[serde(default)]
+    pub answers_requests: bool,
 }
 
 /// Something a backend needs on the machine before it can be used.

@@ -29,6 +29,7 @@ impl Backend for Direct {
                 holds_data: true,
                 persistent: true,
                 counts_requests: false,
+                answers_requests: false,
             },
             daemons: 0,
             mounts: 0,

@@ -192,6 +192,7 @@ impl Backend for Mounted {
                 holds_data: *self != Mounted::Null,
                 persistent: *self != Mounted::Memory,
                 counts_requests: true,
+                answers_requests: *self == Mounted::AgentMemory,
             },
             daemons: 1,
             mounts: 1,

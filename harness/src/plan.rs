@@ -214,6 +214,9 @@ fn skip_reason(
             ));
         }
     }
+    if workload.asks && !described.capabilities.answers_requests {
+        return Some(format!("{name} only holds files: it answers no requests"));
+    }
     if state == CacheState::Cold && !described.capabilities.persistent {
         return Some(format!("what {name} holds is gone when its daemon stops"));
     }

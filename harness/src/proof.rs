@@ -44,6 +44,7 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
                 | FileOp::List { .. }
                 | FileOp::Walk(_)
                 | FileOp::Stat(_)
+                | FileOp::Ask { .. }
         );
         match op {
             FileOp::Read(path) => {
@@ -82,7 +83,7 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
             | FileOp::Append { path, .. } => {
                 untouched.remove(path);
             }
-            FileOp::Create(_) | FileOp::MakeDir(_) | FileOp::Sync(_) => {}
+            FileOp::Create(_) | FileOp::MakeDir(_) | FileOp::Sync(_) | FileOp::Ask { .. } => {}
         }
     }
     touched.listed = listed.len();

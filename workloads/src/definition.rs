@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::compile::{compile, sha256};
 use crate::context::{context, context_names};
 use crate::conversation::{of_script, of_trace};
-use crate::generate::{micro, offload, vsm_cycle};
-use crate::script::Script;
+use crate::generate::{asking, micro, offload, vsm_cycle};
+use crate::script::{FileOp, Script};
 use crate::trace::Trace;
 use inputs::{InputError, parse_toml};
 
@@ -45,6 +45,7 @@ struct Definition {
     states: Vec<CacheState>,
     contexts: Option<Vec<String>>,
     micro: Option<micro::Micro>,
+    asking: Option<asking::Asking>,
     vsm_cycle: Option<vsm_cycle::VsmCycle>,
     offload_comparison: Option<offload::OffloadComparison>,
     trace: Option<TraceFile>,
@@ -101,6 +102,8 @@ pub struct Workload {
     pub is_recorded: bool,
     /// Whether it works on the fixed names and bytes of a backend that holds nothing.
     pub fits_fixed_tree: bool,
+    /// Whether it asks questions, which only some backends answer.
+    pub asks: bool,
     /// SHA-256 of the definition and of the trace it names: what was measured.
     pub sha256: String,
 }
@@ -128,7 +131,7 @@ impl Workload {
         let mut identity = text.to_owned();
         let contexts = match &definition.contexts {
             Some(names) => names.clone(),
-            None if definition.micro.is_some() => Vec::new(),
+            None if definition.micro.is_some() || definition.asking.is_some() => Vec::new(),
             None => context_names(),
         };
         for name in &contexts {
@@ -138,19 +141,27 @@ impl Workload {
         let mut session = SessionSource::Script;
         let (script, fits_fixed_tree) = match (
             &definition.micro,
+            &definition.asking,
             &definition.vsm_cycle,
             &definition.offload_comparison,
             &definition.trace,
         ) {
-            (Some(micro), None, None, None) => {
+            (None, Some(asking), None, None, None) => {
+                session = SessionSource::None;
+                let script = asking
+                    .script()
+                    .map_err(|message| InputError::whole(file, message))?;
+                (script, false)
+            }
+            (Some(micro), None, None, None, None) => {
                 session = SessionSource::None;
                 let script = micro
                     .script()
                     .map_err(|message| InputError::whole(file, message))?;
                 (script, micro.fits_fixed_tree())
             }
-            (None, Some(cycle), None, None) => (cycle.script(), false),
-            (None, None, Some(comparison), None) => {
+            (None, None, Some(cycle), None, None) => (cycle.script(), false),
+            (None, None, None, Some(comparison), None) => {
                 comparison
                     .check()
                     .map_err(|message| InputError::whole(file, message))?;
@@ -160,7 +171,7 @@ impl Workload {
                 };
                 (comparison.script(), false)
             }
-            (None, None, None, Some(trace)) => {
+            (None, None, None, None, Some(trace)) => {
                 let (trace_file, jsonl) = read(&trace.file).map_err(|error| {
                     InputError::whole(file, format!("field `trace.file`: {}: {error}", trace.file))
                 })?;
@@ -174,11 +185,14 @@ impl Workload {
                 (compile(&trace_file, &parsed)?, false)
             }
             _ => {
-                let message = "needs exactly one of the tables `[micro]`, `[vsm_cycle]`, `[offload_comparison]`, `[trace]`";
+                let message = "needs exactly one of the tables `[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[trace]`";
                 return Err(InputError::whole(file, message));
             }
         };
+        let mut ops = script.calls.iter().flat_map(|call| &call.ops);
+        let asks = ops.any(|op| matches!(op, FileOp::Ask { .. }));
         Ok(Self {
+            asks,
             name: definition.name,
             essay: definition.essay.trim().to_owned(),
             states: definition.states,

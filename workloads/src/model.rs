@@ -32,6 +32,8 @@ pub enum Expected {
     Tree(BTreeMap<WorkspacePath, Bytes>),
     /// These files below the walked directory.
     Paths(BTreeSet<WorkspacePath>),
+    /// Text that mentions all of these.
+    Mentions(Vec<String>),
     /// Failure with this error number.
     Errno(i32),
 }
@@ -215,6 +217,8 @@ impl Model {
                 self.existing(path)?;
                 Ok(Expected::Done)
             }
+            // How it is put is up to who answers.
+            FileOp::Ask { mentions, .. } => Ok(Expected::Mentions(mentions.clone())),
         }
     }
 

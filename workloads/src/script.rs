@@ -92,6 +92,13 @@ pub enum FileOp {
     MakeDir(WorkspacePath),
     /// Open, `fsync`, close.
     Sync(WorkspacePath),
+    /// Open a name that the backend answers as a question, read all of it, close.
+    Ask {
+        /// The question.
+        path: WorkspacePath,
+        /// What the answer must mention.
+        mentions: Vec<String>,
+    },
 }
 
 impl FileOp {
@@ -111,6 +118,7 @@ impl FileOp {
             | FileOp::Write { path, .. }
             | FileOp::WriteAt { path, .. }
             | FileOp::Append { path, .. }
+            | FileOp::Ask { path, .. }
             | FileOp::List { path, .. }
             | FileOp::Rename { to: path, .. } => path,
         }
@@ -131,6 +139,7 @@ impl FileOp {
             FileOp::Remove(_) => "remove",
             FileOp::MakeDir(_) => "create directory",
             FileOp::Sync(_) => "sync",
+            FileOp::Ask { .. } => "ask",
         };
         format!("{verb} {}", self.path())
     }
@@ -157,6 +166,7 @@ call_kinds! {
     Read => "read", Write => "write", Edit => "edit", List => "list",
     ListAttributes => "list-attributes", Pread => "pread", Search => "search", Stat => "stat", Create => "create",
     Append => "append", Rename => "rename", Delete => "delete", Fsync => "fsync", Sync => "sync",
+    Recall => "recall",
 }
 
 impl fmt::Display for CallKind {

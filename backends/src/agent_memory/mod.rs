@@ -242,7 +242,7 @@ impl AgentMemory {
             let before = total;
             total += done.looked_at;
             if total / 10_000 > before / 10_000 {
-                tracing::info!(total, "notes are being indexed");
+                tracing::warn!("indexing notes: {total} so far");
             }
         }
         let indexed = &self.tally.indexed;

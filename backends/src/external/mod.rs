@@ -139,6 +139,7 @@ impl Backend for External {
                 holds_data: true,
                 persistent: definition.persistent,
                 counts_requests: false,
+                answers_requests: false,
             },
             daemons: definition.daemons,
             mounts: 1,

@@ -150,7 +150,7 @@ pub enum Observed {
 pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observed, Errno> {
     let path = prepared.path.as_c_str();
     match prepared.op {
-        FileOp::Read(_) => {
+        FileOp::Read(_) | FileOp::Ask { .. } => {
             let file = open(path, OFlags::RDONLY)?;
             let size = fstat(&file)?.st_size as usize;
             let bytes = scratch.fill(size, |room| read(&file, room))?;

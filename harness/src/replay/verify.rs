@@ -39,6 +39,13 @@ pub fn verify(
         (Expected::Part { whole, start, end }, Observed::Bytes(place)) => {
             same_bytes(&whole[*start..*end], &scratch.data[place.clone()]).or_else(wrong)
         }
+        (Expected::Mentions(all), Observed::Bytes(place)) => {
+            let answer = String::from_utf8_lossy(&scratch.data[place.clone()]);
+            match all.iter().find(|part| !answer.contains(part.as_str())) {
+                Some(part) => wrong(format!("does not mention {part:?}")),
+                None => Ok(()),
+            }
+        }
         // A search for a path that turns out to be a file reads that file.
         (
             Expected::Attributes { size: Some(size) },

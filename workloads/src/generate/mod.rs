@@ -1,5 +1,6 @@
 //! Workloads that are made, not recorded. The same parameters always make the same script.
 
+pub mod asking;
 pub mod micro;
 pub mod notes;
 pub mod offload;

@@ -1,0 +1,119 @@
+//! Questions to a backend that answers them, over generated notes: the seed's search and recall.
+
+use serde::Deserialize;
+
+use super::notes::{Notebook, Question, notebook};
+use crate::path::WorkspacePath;
+use crate::script::{CallKind, FileOp, Script};
+
+/// The most notes: each block writes them anew.
+const NOTES_MAX: usize = 10_000;
+
+/// The parameters of a workload that asks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asking {
+    /// What is asked for.
+    operation: Operation,
+    /// How many notes there are.
+    notes: usize,
+    /// Questions in a block.
+    calls: usize,
+    /// The seed of notes and questions.
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Operation {
+    /// `:search` for a subject and an attribute.
+    Search,
+    /// `:recall` for a question, of about 2,000 tokens.
+    Recall,
+}
+
+impl Asking {
+    pub(crate) fn script(&self) -> Result<Script, String> {
+        if !(100..=NOTES_MAX).contains(&self.notes) {
+            return Err(format!("field `asking.notes`: must be from 100 to {NOTES_MAX}"));
+        }
+        if !(1..=1000).contains(&self.calls) {
+            return Err("field `asking.calls`: must be from 1 to 1000".to_owned());
+        }
+        let Notebook {
+            notes, questions, ..
+        } = notebook(self.notes, self.seed);
+        let path = |path: String| WorkspacePath::new(path).map_err(|error| error.to_string());
+        let files = notes
+            .into_iter()
+            .map(|note| Ok((path(note.path)?, note.text.into_bytes().into())))
+            .collect::<Result<Vec<_>, String>>()?;
+        let mut script = Script::new(files);
+        let answered: Vec<&Question> = questions
+            .iter()
+            .filter(|question| question.evidence.is_some() && !question.is_reworded)
+            .collect();
+        for (number, question) in answered.iter().cycle().take(self.calls).enumerate() {
+            // No two names in a block are the same: an answer that was given before is not made again.
+            let (kind, name, says) = match self.operation {
+                Operation::Search => (
+                    CallKind::Search,
+                    format!(":search?{}&limit={}", plus(&question.keywords), 20 + number),
+                    "newest",
+                ),
+                Operation::Recall => (
+                    CallKind::Recall,
+                    format!(
+                        ":recall?query={}&max_tokens={}",
+                        plus(question.text.trim_end_matches('?')),
+                        2000 + number
+                    ),
+                    "relevant notes, ",
+                ),
+            };
+            let ask = FileOp::Ask {
+                path: path(name)?,
+                mentions: vec![says.to_owned(), question.keyword.clone()],
+            };
+            script.call(kind, vec![ask]);
+        }
+        Ok(script)
+    }
+}
+
+fn plus(words: &str) -> String {
+    words.replace(' ', "+")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_call_asks_something_else() {
+        let asking = Asking {
+            operation: Operation::Recall,
+            notes: 116,
+            calls: 60,
+            seed: 1,
+        };
+        let script = asking.script().unwrap();
+        let names: BTreeSet<_> = script.calls.iter().map(|call| call.ops[0].path()).collect();
+        assert_eq!((names.len(), script.files.len()), (60, 116));
+        assert!(names.iter().all(|name| name.to_string().len() < 256));
+    }
+
+    #[test]
+    fn parameters_are_checked() {
+        let asking = |notes, calls| Asking {
+            operation: Operation::Search,
+            notes,
+            calls,
+            seed: 1,
+        };
+        assert!(asking(99, 1).script().unwrap_err().contains("asking.notes"));
+        assert!(asking(100, 0).script().unwrap_err().contains("asking.calls"));
+    }
+}
