@@ -20,6 +20,7 @@ fn workload(script: Script) -> Arc<Workload> {
         file: None,
         is_recorded: false,
         fits_fixed_tree: false,
+        asks: false,
         sha256: String::new(),
     })
 }

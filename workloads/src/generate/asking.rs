@@ -35,7 +35,9 @@ enum Operation {
 impl Asking {
     pub(crate) fn script(&self) -> Result<Script, String> {
         if !(100..=NOTES_MAX).contains(&self.notes) {
-            return Err(format!("field `asking.notes`: must be from 100 to {NOTES_MAX}"));
+            return Err(format!(
+                "field `asking.notes`: must be from 100 to {NOTES_MAX}"
+            ));
         }
         if !(1..=1000).contains(&self.calls) {
             return Err("field `asking.calls`: must be from 1 to 1000".to_owned());
@@ -114,6 +116,11 @@ mod tests {
             seed: 1,
         };
         assert!(asking(99, 1).script().unwrap_err().contains("asking.notes"));
-        assert!(asking(100, 0).script().unwrap_err().contains("asking.calls"));
+        assert!(
+            asking(100, 0)
+                .script()
+                .unwrap_err()
+                .contains("asking.calls")
+        );
     }
 }
