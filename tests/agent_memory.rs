@@ -255,3 +255,33 @@ fn a_killed_daemon_loses_no_note_and_finds_all() {
     assert!(sh(&dir, "cat ':search?unclosed'").contains("open.md"));
     mount.end();
 }
+
+#[test]
+fn many_who_ask_while_others_write_get_answers() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("avm");
+    let mount = Mount::new("agent-memory", &dir, &["--threads", "4"]);
+    fs::write(dir.join("first.md"), "alpha\n").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let dir = &dir;
+            scope.spawn(move || {
+                for turn in 0..200 {
+                    if thread == 0 {
+                        fs::write(dir.join(format!("n{turn}.md")), "alpha beta\n").unwrap();
+                    }
+                    for request in [":search?alpha&limit=1000", ":recall?alpha", ":stats"] {
+                        let answer = fs::read_to_string(dir.join(request)).unwrap();
+                        assert!(!answer.is_empty());
+                    }
+                }
+            });
+        }
+    });
+    let all = fs::read_to_string(dir.join(":search?alpha&limit=1000")).unwrap();
+    assert!(all.starts_with("201 notes match"), "{all}");
+    mount.end();
+}

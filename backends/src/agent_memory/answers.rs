@@ -20,6 +20,9 @@ const KEPT_ANSWERS: usize = 4096;
 /// How long an answer stands while nothing changes: what is recent, and what has expired, changes by itself.
 const STANDS: Duration = Duration::from_secs(1);
 
+/// How long an answer that nobody holds is kept: longer than a look-up that has found it can take to say so.
+const LINGERS: Duration = Duration::from_secs(10);
+
 /// Whether an inode number is that of an answer.
 pub(super) fn is_answer(ino: Ino) -> bool {
     ino & ANSWER != 0
@@ -35,9 +38,25 @@ pub(super) struct Answer {
     changes: u64,
 }
 
+impl Answer {
+    fn age(&self, now: Timestamp) -> Duration {
+        // A clock that was set back makes nothing old.
+        let nanos = now.0.saturating_sub(self.made.0);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    }
+}
+
+/// An answer, what it answers, and whether nobody holds it.
+#[derive(Debug)]
+struct Held {
+    answer: Answer,
+    asked: (Ino, Vec<u8>),
+    is_free: bool,
+}
+
 #[derive(Debug, Default)]
 struct Kept {
-    by_ino: HashMap<Ino, (Answer, Ino, Vec<u8>)>,
+    by_ino: HashMap<Ino, Held>,
     by_name: HashMap<(Ino, Vec<u8>), Ino>,
     order: VecDeque<Ino>,
     bytes: usize,
@@ -57,10 +76,7 @@ impl Answers {
 
     /// The answer of an inode; `None` if it is no longer kept.
     pub(super) fn get(&self, ino: Ino) -> Option<Answer> {
-        self.kept()
-            .by_ino
-            .get(&ino)
-            .map(|(answer, ..)| answer.clone())
+        self.kept().by_ino.get(&ino).map(|held| held.answer.clone())
     }
 
     /// The answer that still stands for a name.
@@ -71,12 +87,14 @@ impl Answers {
         changes: u64,
         now: Timestamp,
     ) -> Option<Answer> {
-        let kept = self.kept();
-        let ino = kept.by_name.get(&(dir, name.to_vec()))?;
-        let (answer, ..) = kept.by_ino.get(ino)?;
-        let age = now.0.checked_sub(answer.made.0)?;
-        let stands = answer.changes == changes && (0..STANDS.as_nanos() as i64).contains(&age);
-        stands.then(|| answer.clone())
+        let mut kept = self.kept();
+        let ino = *kept.by_name.get(&(dir, name.to_vec()))?;
+        let held = kept.by_ino.get_mut(&ino)?;
+        if held.answer.changes != changes || held.answer.age(now) >= STANDS {
+            return None;
+        }
+        held.is_free = false;
+        Some(held.answer.clone())
     }
 
     /// Keeps an answer.
@@ -99,38 +117,44 @@ impl Answers {
         kept.bytes += answer.text.len();
         kept.order.push_back(answer.ino);
         kept.by_name.insert((dir, name.to_vec()), answer.ino);
-        let entry = (answer.clone(), dir, name.to_vec());
-        kept.by_ino.insert(answer.ino, entry);
-        while kept.order.len() > 1 && (kept.bytes > KEPT_BYTES || kept.by_ino.len() > KEPT_ANSWERS)
+        let held = Held {
+            answer: answer.clone(),
+            asked: (dir, name.to_vec()),
+            is_free: false,
+        };
+        kept.by_ino.insert(answer.ino, held);
+        while let Some(oldest) = kept.order.front().copied()
+            && oldest != answer.ino
         {
-            let Some(oldest) = kept.order.pop_front() else {
+            let is_over = kept.bytes > KEPT_BYTES || kept.by_ino.len() > KEPT_ANSWERS;
+            let is_due = kept
+                .by_ino
+                .get(&oldest)
+                .is_none_or(|held| held.is_free && held.answer.age(made) >= LINGERS);
+            if !is_over && !is_due {
                 break;
-            };
+            }
+            kept.order.pop_front();
             kept.remove(oldest);
         }
         answer
     }
 
-    /// The kernel has forgotten an answer.
+    /// The kernel has forgotten an answer. It may be about to be handed out again, by another thread that has just
+    /// found it standing: so it lingers.
     pub(super) fn let_go(&self, ino: Ino) {
-        let mut kept = self.kept();
-        kept.remove(ino);
-        // What is gone by now, at the front: the rest goes when its turn comes.
-        while let Some(oldest) = kept.order.front().copied()
-            && !kept.by_ino.contains_key(&oldest)
-        {
-            kept.order.pop_front();
+        if let Some(held) = self.kept().by_ino.get_mut(&ino) {
+            held.is_free = true;
         }
     }
 }
 
 impl Kept {
     fn remove(&mut self, ino: Ino) {
-        if let Some((answer, dir, name)) = self.by_ino.remove(&ino) {
-            self.bytes -= answer.text.len();
-            let name = (dir, name);
-            if self.by_name.get(&name) == Some(&ino) {
-                self.by_name.remove(&name);
+        if let Some(held) = self.by_ino.remove(&ino) {
+            self.bytes -= held.answer.text.len();
+            if self.by_name.get(&held.asked) == Some(&ino) {
+                self.by_name.remove(&held.asked);
             }
         }
     }
@@ -156,9 +180,23 @@ mod tests {
         let newer = answers.keep(1, b":stats", "two".to_owned(), 8, NOW);
         assert_ne!(newer.ino, made.ino);
         assert_eq!(&*answers.get(made.ino).unwrap().text, "one");
-        answers.let_go(made.ino);
-        assert!(answers.get(made.ino).is_none());
         assert!(answers.standing(1, b":stats", 8, NOW).is_some());
+    }
+
+    #[test]
+    fn what_nobody_holds_lingers_and_goes() {
+        let answers = Answers::default();
+        let made = answers.keep(1, b":stats", "one".to_owned(), 7, NOW);
+        answers.let_go(made.ino);
+        // Another thread has found it in the meantime.
+        assert!(answers.get(made.ino).is_some());
+        assert!(answers.standing(1, b":stats", 7, NOW).is_some());
+        let later = Timestamp(NOW.0 + 20_000_000_000);
+        answers.keep(1, b":tags", "x".to_owned(), 8, later);
+        assert!(answers.get(made.ino).is_some(), "it is held again");
+        answers.let_go(made.ino);
+        answers.keep(1, b":meta", "x".to_owned(), 9, later);
+        assert!(answers.get(made.ino).is_none());
     }
 
     #[test]
