@@ -168,6 +168,7 @@ impl Backend for State {
                 holds_data: true,
                 persistent: false,
                 counts_requests: false,
+                answers_requests: false,
             },
             daemons: 0,
             mounts: 0,

@@ -53,7 +53,8 @@ fn has_a_tool(op: &FileOp) -> bool {
         | FileOp::Create(_)
         | FileOp::Rename { .. }
         | FileOp::Remove(_)
-        | FileOp::Sync(_) => false,
+        | FileOp::Sync(_)
+        | FileOp::Ask { .. } => false,
     }
 }
 
@@ -98,7 +99,8 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
         | FileOp::WriteAt { .. }
         | FileOp::Create(_)
         | FileOp::Rename { .. }
-        | FileOp::Sync(_) => Some(ToolError::BadName(op.describe())),
+        | FileOp::Sync(_)
+        | FileOp::Ask { .. } => Some(ToolError::BadName(op.describe())),
     };
     answers
 }
