@@ -17,7 +17,10 @@ fn refused(arguments: &[&str]) -> String {
 
 #[test]
 fn unknown_names_are_answered_with_the_known_ones() {
-    assert!(refused(&["run", "--suite", "nonsense"]).contains("there are context, default"));
+    assert!(
+        refused(&["run", "--suite", "nonsense"])
+            .contains("there are agent-memory, context, default")
+    );
     assert!(refused(&["run", "--workload", "micro/nonsense"]).contains("micro/read-1k"));
     assert!(
         refused(&["run", "--backend", "nonsense"])
