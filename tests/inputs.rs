@@ -33,10 +33,12 @@ fn unknown_names_are_answered_with_the_known_ones() {
         refused(&["run", "--workload", "micro/rename", "--state", "cold"])
             .contains("none of the workloads")
     );
-    assert!(refused(&["mount", "nonsense", "/tmp"]).contains("sqlite, s3, memory, null"));
+    assert!(
+        refused(&["mount", "nonsense", "/tmp"]).contains("sqlite, agent-memory, s3, memory, null")
+    );
     assert!(
         refused(&["mount", "memory", "/tmp", "--db", "x"])
-            .contains("--db is for the sqlite backend only")
+            .contains("--db is for the sqlite and agent-memory backends only")
     );
 }
 
