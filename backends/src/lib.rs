@@ -11,6 +11,7 @@ pub mod cpu;
 mod direct;
 mod external;
 pub mod fuse;
+pub mod llm;
 pub mod memory;
 mod mounted;
 pub mod null;

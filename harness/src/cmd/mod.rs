@@ -10,8 +10,10 @@ mod decide;
 mod doctor;
 mod hosts;
 mod list;
+mod llm;
 mod load;
 mod load_worker;
+mod model_files;
 mod mount;
 mod report;
 mod run;
@@ -61,6 +63,7 @@ enum Verb {
     Unmount(unmount::Unmount),
     Versions(versions::Versions),
     CheckStore(check_store::CheckStore),
+    ModelFiles(model_files::ModelFiles),
     Trace(trace::TraceVerb),
     Tokens(tokens::Tokens),
 }
@@ -88,6 +91,7 @@ impl Arguments {
             Verb::Unmount(unmount) => unmount.run(),
             Verb::Versions(versions) => versions.run(),
             Verb::CheckStore(check) => check.run(),
+            Verb::ModelFiles(files) => files.run(),
             Verb::Trace(trace) => trace.run(),
             Verb::Tokens(tokens) => tokens.run(),
         }
