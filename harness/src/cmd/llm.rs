@@ -1,6 +1,8 @@
 //! The options that say which model, for every verb that asks one.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -10,11 +12,10 @@ use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
 use backends::store::{Caller, Store};
 use clap::{Args, ValueEnum};
 use models::{
-    Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder, check_gguf,
-    find_llama_server, find_model,
+    Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder,
+    check_gguf, find_llama_server, find_model,
 };
 use serde_json::{Map, json};
-use std::sync::Arc;
 
 /// The variable with a prompt, as in the second seed.
 const PROMPT_VARIABLE: &str = "CTXBENCH_PROMPT";
@@ -140,7 +141,12 @@ fn temperature(text: &str) -> Result<f32, String> {
 
 fn price(text: &str) -> Result<Price, String> {
     let numbers = text.split_once(',').and_then(|(prompt, output)| {
-        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|price| price.is_finite() && *price >= 0.0);
+        let number = |text: &str| {
+            text.trim()
+                .parse::<f64>()
+                .ok()
+                .filter(|price| price.is_finite() && *price >= 0.0)
+        };
         Some((number(prompt)?, number(output)?))
     });
     let (prompt, output) = numbers.ok_or("it must be two prices, as in 1.25,10")?;
@@ -169,6 +175,51 @@ impl ModelArgs {
         })
     }
 
+    /// The options that make another `ctxbench` ask the same model in the same way.
+    pub fn again(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                words.push(name.into());
+                words.push(value);
+            }
+        };
+        let text = |value: &dyn std::fmt::Display| Some(OsString::from(value.to_string()));
+        let provider = self.provider().to_possible_value();
+        add("--provider", provider.map(|value| value.get_name().into()));
+        add("--base-url", self.base_url.as_ref().map(OsString::from));
+        add("--model", self.model.as_ref().map(OsString::from));
+        add(
+            "--model-sha256",
+            self.model_sha256.as_ref().map(OsString::from),
+        );
+        add("--cassette", self.cassette.as_ref().map(OsString::from));
+        add("--record", self.record.as_ref().map(OsString::from));
+        add("--answer-timeout", text(&self.answer_timeout));
+        add("--answer-tokens", text(&self.answer_tokens));
+        add("--temperature", text(&self.temperature));
+        add("--model-seed", text(&self.model_seed));
+        add(
+            "--parallel",
+            self.parallel.map(|value| value.to_string().into()),
+        );
+        add(
+            "--max-tokens",
+            self.max_tokens.map(|value| value.to_string().into()),
+        );
+        add(
+            "--max-cost",
+            self.max_cost.map(|value| value.to_string().into()),
+        );
+        add(
+            "--price",
+            self.price
+                .map(|price| format!("{},{}", price.prompt, price.output).into()),
+        );
+        words.extend(self.replay_instantly.then(|| "--replay-instantly".into()));
+        words
+    }
+
     /// How it is asked.
     pub fn options(&self) -> AskerOptions {
         AskerOptions {
@@ -185,9 +236,15 @@ impl ModelArgs {
         let mut ready = match provider {
             Provider::Cassette => {
                 let Some(path) = &self.cassette else {
-                    bail!("--provider cassette needs a recording\n  fix: name one by --cassette FILE");
+                    bail!(
+                        "--provider cassette needs a recording\n  fix: name one by --cassette FILE"
+                    );
                 };
-                let pace = if self.replay_instantly { Pace::Instant } else { Pace::AsRecorded };
+                let pace = if self.replay_instantly {
+                    Pace::Instant
+                } else {
+                    Pace::AsRecorded
+                };
                 let cassette = Cassette::open(path, pace)?;
                 Ready {
                     engine: format!("recording {} of {}", path.display(), cassette.engine()),
@@ -198,7 +255,9 @@ impl ModelArgs {
             }
             Provider::Openai => {
                 let Some(base_url) = &self.base_url else {
-                    bail!("--provider openai needs a server\n  fix: --base-url https://api.openai.com/v1, or another");
+                    bail!(
+                        "--provider openai needs a server\n  fix: --base-url https://api.openai.com/v1, or another"
+                    );
                 };
                 let Some(model) = &self.model else {
                     bail!("{base_url} has more than one model\n  fix: name one by --model");
@@ -233,15 +292,24 @@ impl ModelArgs {
         let program = find_llama_server()?;
         let this = std::env::current_exe().context("finding this program")?;
         // So that it ends with us, however we end.
-        let launcher = [this.into_os_string(), "with-parent".into(), std::process::id().to_string().into()];
+        let launcher = [
+            this.into_os_string(),
+            "with-parent".into(),
+            std::process::id().to_string().into(),
+        ];
         let server = LlamaServer::start(&program, &file, &launcher)?;
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = file
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let mut config = OpenAiConfig::new(&server.base_url(), &name, timeout);
         config.key = None;
         config.is_only_model = true;
         // What an earlier request left in its cache would change how long the next one takes.
         config.more = Map::from_iter([("cache_prompt".to_owned(), json!(false))]);
-        let version = LlamaServer::version(&program).unwrap_or_else(|| "of unknown version".to_owned());
+        let version =
+            LlamaServer::version(&program).unwrap_or_else(|| "of unknown version".to_owned());
         Ok(Ready {
             model: Box::new(OpenAi::new(config)?),
             engine: format!("llama-server {version}, one thread"),
@@ -252,7 +320,9 @@ impl ModelArgs {
 
     /// A model with its count and its limits.
     pub fn meter(&self, model: Box<dyn Model>, provider: Provider) -> Meter {
-        let parallel = self.parallel.unwrap_or(if provider == Provider::Local { 1 } else { 4 });
+        let parallel = self
+            .parallel
+            .unwrap_or(if provider == Provider::Local { 1 } else { 4 });
         let budget = Budget {
             tokens: self.max_tokens,
             dollars: self.max_cost,
@@ -264,10 +334,16 @@ impl ModelArgs {
     fn asker(&self, dir: &Path) -> anyhow::Result<(Asker, Option<LlamaServer>)> {
         let ready = self.ready()?;
         let path = beside(dir, ".llmfs.log");
-        let log = LogFile::open(&path).with_context(|| format!("opening the log {}", path.display()))?;
+        let log =
+            LogFile::open(&path).with_context(|| format!("opening the log {}", path.display()))?;
         let meter = self.meter(ready.model, ready.provider);
         let asker = Asker::new(meter, self.options(), Some(log));
-        asker.log(&format!("mounting {}: {} by {}", dir.display(), asker.model(), ready.engine));
+        asker.log(&format!(
+            "mounting {}: {} by {}",
+            dir.display(),
+            asker.model(),
+            ready.engine
+        ));
         Ok((asker, ready.server))
     }
 }
@@ -293,7 +369,8 @@ impl GenerateArgs {
     pub fn open(&self, model: &ModelArgs, dir: &Path, owner: &Caller) -> anyhow::Result<Opened> {
         let tree = match &self.tree {
             Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("reading {}", path.display()))?;
                 Some(parse_tree(&text).with_context(|| path.display().to_string())?)
             }
             None => None,
@@ -301,9 +378,15 @@ impl GenerateArgs {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let prompt = self.prompt.clone().or_else(|| variable(PROMPT_VARIABLE));
         let home = variable("HOME").unwrap_or_else(|| "/tmp".to_owned());
-        let folder = self.cache_folder.clone().or_else(|| variable(CACHE_VARIABLE).map(PathBuf::from));
+        let folder = self
+            .cache_folder
+            .clone()
+            .or_else(|| variable(CACHE_VARIABLE).map(PathBuf::from));
         let folder = folder.unwrap_or_else(|| Path::new(&home).join(".ctxbench.cache"));
-        let save = self.save.clone().unwrap_or_else(|| beside(dir, ".llmfs.json"));
+        let save = self
+            .save
+            .clone()
+            .unwrap_or_else(|| beside(dir, ".llmfs.json"));
         let (asker, server) = model.asker(dir)?;
         if prompt.is_some() && tree.is_none() && !save.exists() {
             eprintln!("asking {} for the tree …", asker.model());
@@ -323,7 +406,7 @@ impl GenerateArgs {
 /// `DIR.suffix` for `DIR`.
 fn beside(dir: &Path, suffix: &str) -> PathBuf {
     let dir: PathBuf = dir.components().collect();
-    let mut beside = std::ffi::OsString::from(dir);
+    let mut beside = OsString::from(dir);
     beside.push(suffix);
     beside.into()
 }

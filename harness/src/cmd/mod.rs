@@ -10,7 +10,7 @@ mod decide;
 mod doctor;
 mod hosts;
 mod list;
-mod llm;
+pub mod llm;
 mod load;
 mod load_worker;
 mod model_files;

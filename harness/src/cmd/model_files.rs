@@ -59,7 +59,10 @@ impl ModelFiles {
         let page = page(&results);
         // Everything at the end: an interrupted measurement leaves nothing that looks like one.
         std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
-        std::fs::write(out.join("model-files.json"), serde_json::to_vec_pretty(&results)?)?;
+        std::fs::write(
+            out.join("model-files.json"),
+            serde_json::to_vec_pretty(&results)?,
+        )?;
         std::fs::write(out.join("model-files.md"), &page)?;
         print!("{page}");
         println!("\nwritten to {}", out.display());

@@ -146,7 +146,11 @@ impl Mount {
         };
         Ok(match self.backend {
             Mountable::Null => (Arc::new(NullStore::new(&owner)), "null".to_owned(), None),
-            Mountable::Memory => (Arc::new(MemoryStore::new(&owner)), "memory".to_owned(), None),
+            Mountable::Memory => (
+                Arc::new(MemoryStore::new(&owner)),
+                "memory".to_owned(),
+                None,
+            ),
             Mountable::LlmHistory => {
                 let (store, server) = self.history.open(&self.model, &self.dir, &owner)?;
                 (store, "llm-history".to_owned(), server)
@@ -160,7 +164,11 @@ impl Mount {
                 let cache = self.behaviour.cache.clone();
                 let cache = cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"));
                 let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
-                (Arc::new(S3Store::open(config, &cache, &owner)?), source, None)
+                (
+                    Arc::new(S3Store::open(config, &cache, &owner)?),
+                    source,
+                    None,
+                )
             }
             Mountable::Sqlite => {
                 let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));

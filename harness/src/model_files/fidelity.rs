@@ -74,12 +74,22 @@ pub(super) fn measure(
             if interrupt.is_set() {
                 bail!("interrupted");
             }
-            eprint!("\rfidelity: {length} operations, history {} of {}, file {} ", history + 1, plan.histories, at + 1);
+            eprint!(
+                "\rfidelity: {length} operations, history {} of {}, file {} ",
+                history + 1,
+                plan.histories,
+                at + 1
+            );
             let attr = store.reference().lookup(ROOT, name.as_bytes())?;
             let mut right = Vec::new();
-            store.reference().read(attr.ino, 0, attr.size as usize, &mut right)?;
+            store
+                .reference()
+                .read(attr.ino, 0, attr.size as usize, &mut right)?;
             let answer = timed(&store, validation, || store.ask_file(&format!("/{name}")));
-            let content = answer.as_ref().ok().and_then(|answer| answer.content.clone());
+            let content = answer
+                .as_ref()
+                .ok()
+                .and_then(|answer| answer.content.clone());
             found.unusable += u32::from(answer.is_err());
             found.reads.push(Read {
                 bytes: right.len(),
@@ -87,10 +97,13 @@ pub(super) fn measure(
                 is_exact: content.as_deref() == Some(&right),
                 distance: content.as_deref().map(|content| distance(content, &right)),
             });
-            if at == 0 && let Ok(first) = &answer {
+            if at == 0
+                && let Ok(first) = &answer
+            {
                 let again = store.ask_file(&format!("/{name}"));
                 repeats.asked_twice += 1;
-                repeats.equal += u32::from(again.is_ok_and(|again| again.reply.text == first.reply.text));
+                repeats.equal +=
+                    u32::from(again.is_ok_and(|again| again.reply.text == first.reply.text));
             }
         }
         if let Some(name) = left.removed.first() {
@@ -102,7 +115,10 @@ pub(super) fn measure(
         }
         match store.ask_listing() {
             Ok(named) => {
-                let named: std::collections::BTreeSet<&str> = named.iter().map(|name| name.trim_start_matches('/')).collect();
+                let named: std::collections::BTreeSet<&str> = named
+                    .iter()
+                    .map(|name| name.trim_start_matches('/'))
+                    .collect();
                 let there = |name: &str| left.files.iter().any(|(file, _)| file == name);
                 let right = named.iter().filter(|name| there(name)).count() as u32;
                 found.names_right += right;

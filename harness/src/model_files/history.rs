@@ -7,14 +7,24 @@ use rand_chacha::ChaCha8Rng;
 
 /// What files are called.
 const NAMES: [&str; 12] = [
-    "notes.md", "tasks.json", "state.json", "log.txt", "plan.md", "main.py", "util.py", "config.toml", "readme.md",
-    "inbox.txt", "draft.md", "report.txt",
+    "notes.md",
+    "tasks.json",
+    "state.json",
+    "log.txt",
+    "plan.md",
+    "main.py",
+    "util.py",
+    "config.toml",
+    "readme.md",
+    "inbox.txt",
+    "draft.md",
+    "report.txt",
 ];
 
 /// What lines are made of.
 const WORDS: [&str; 16] = [
-    "fix", "the", "parser", "read", "file", "done", "next", "test", "cache", "ok", "user", "error", "retry", "note", "one",
-    "two",
+    "fix", "the", "parser", "read", "file", "done", "next", "test", "cache", "ok", "user", "error",
+    "retry", "note", "one", "two",
 ];
 
 /// What a history has left behind.
@@ -37,7 +47,10 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
     };
     for _ in 0..length {
         let choice: u32 = rng.random_range(0..100);
-        let free: Vec<&str> = NAMES.into_iter().filter(|name| !left.files.iter().any(|(file, _)| file == name)).collect();
+        let free: Vec<&str> = NAMES
+            .into_iter()
+            .filter(|name| !left.files.iter().any(|(file, _)| file == name))
+            .collect();
         if left.files.is_empty() || (choice < 30 && !free.is_empty()) {
             let name = free[rng.random_range(0..free.len())];
             let node = NewNode {
@@ -94,6 +107,8 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
 }
 
 fn line(rng: &mut ChaCha8Rng) -> String {
-    let words: Vec<&str> = (0..rng.random_range(2..6)).map(|_| WORDS[rng.random_range(0..WORDS.len())]).collect();
+    let words: Vec<&str> = (0..rng.random_range(2..6))
+        .map(|_| WORDS[rng.random_range(0..WORDS.len())])
+        .collect();
     format!("{}\n", words.join(" "))
 }

@@ -82,7 +82,11 @@ impl Model for Shared {
 
     fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
         let reply = self.0.model.complete(request, cancel)?;
-        let mut origins = self.0.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self
+            .0
+            .origins
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if !origins.contains(&reply.origin) {
             origins.push(reply.origin);
         }
@@ -114,7 +118,15 @@ pub fn measure(
     let mut repeats = Repeats::default();
     let mut fidelity = Vec::new();
     for length in &plan.lengths {
-        let part = fidelity::measure(plan, *length, &asker, &mut totals, &mut validation, &mut repeats, interrupt)?;
+        let part = fidelity::measure(
+            plan,
+            *length,
+            &asker,
+            &mut totals,
+            &mut validation,
+            &mut repeats,
+            interrupt,
+        )?;
         fidelity.push(part);
     }
     // The server is ours alone no longer: each mount starts one of its own.
@@ -122,8 +134,15 @@ pub fn measure(
     let history = mounts::history(args, &scratch.join("history"), interrupt)?;
     let generate = mounts::generate(args, &scratch.join("generate"), interrupt)?;
     let memory_ratio = mounts::rereads(args, &scratch.join("reread"), plan.seed, interrupt)?;
-    let origins = noting.origins.lock().unwrap_or_else(PoisonError::into_inner);
-    let origin = origins.iter().map(|origin| origin.name()).collect::<Vec<_>>().join(" and ");
+    let origins = noting
+        .origins
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let origin = origins
+        .iter()
+        .map(|origin| origin.name())
+        .collect::<Vec<_>>()
+        .join(" and ");
     Ok(Results {
         plan: plan.clone(),
         origin,
