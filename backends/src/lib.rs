@@ -26,3 +26,7 @@ pub use mounted::READY;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/ADDING-A-BACKEND.md")]
 struct AddingABackend;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/LLM.md")]
+struct FilesOfAModel;

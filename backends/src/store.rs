@@ -434,6 +434,10 @@ pub trait KernelCache: Send + Sync {
 
     /// What a name named, or that it named nothing, is no longer valid.
     fn forget_name(&self, parent: Ino, name: &[u8]);
+
+    /// These bytes are in a file at `offset`, which makes it at least that long, whatever attributes were told before
+    /// and are still on their way.
+    fn learn(&self, ino: Ino, offset: u64, bytes: &[u8]);
 }
 
 /// Inodes, names and bytes. What a store does not implement is answered as a read-only file system does.

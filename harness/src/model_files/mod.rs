@@ -17,7 +17,7 @@ use crate::cmd::llm::ModelArgs;
 use crate::interrupt::Interrupt;
 
 pub use fidelity::Fidelity;
-pub use mounts::{Mounted, Step};
+pub use mounts::Mounted;
 pub use page::page;
 
 /// How much is measured.

@@ -117,7 +117,6 @@ pub struct GenerateStore {
     flights: Arc<Flights<Ino, ()>>,
     /// What each reader of a control file was shown last.
     shown: Mutex<HashMap<Ino, Arc<Vec<u8>>>>,
-    kernel: OnceLock<Kernel>,
 }
 
 struct Kernel(Arc<dyn KernelCache>);
@@ -145,6 +144,7 @@ struct Shared {
     is_saved: AtomicBool,
     generated: AtomicU64,
     saving: Mutex<()>,
+    kernel: OnceLock<Kernel>,
 }
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
@@ -199,6 +199,7 @@ impl GenerateStore {
             is_saved: AtomicBool::new(saved.is_some()),
             generated: AtomicU64::new(0),
             saving: Mutex::default(),
+            kernel: OnceLock::new(),
         };
         shared.add_control(options.prompt.as_deref())?;
         if saved.is_none() {
@@ -213,7 +214,6 @@ impl GenerateStore {
             shared: Arc::new(shared),
             flights: Arc::default(),
             shown: Mutex::default(),
-            kernel: OnceLock::new(),
         })
     }
 
@@ -386,12 +386,20 @@ never hold two dots.";
         let mut purpose = Purpose::Tree;
         let mut repairs = 0;
         loop {
-            let text = self
-                .cached(purpose, "/", &request, &Cancel::default())
-                .map_err(|failed| GenerateError::Model(failed.into()))?
-                .text;
-            match tree::parse(&text) {
-                Ok(entries) => return Ok(entries),
+            // Only what can be used is kept for the next time.
+            let kept = self.cache.get(&request);
+            if let Some(entries) = kept.and_then(|kept| tree::parse(&kept.text).ok()) {
+                return Ok(entries);
+            }
+            let reply = self
+                .asker
+                .ask(purpose, "/", &request, &Cancel::default())
+                .map_err(|failed| GenerateError::Model(failed.into()))?;
+            match tree::parse(&reply.text) {
+                Ok(entries) => {
+                    self.cache.put(&request, &reply);
+                    return Ok(entries);
+                }
                 Err(error) if repairs == REPAIRS => {
                     return Err(GenerateError::Tree { model, error });
                 }
@@ -505,6 +513,7 @@ never hold two dots.";
         self.keep(&now, ino, &made)?;
         waiting.remove(&ino);
         drop(waiting);
+        self.tell_kernel(ino, &made.content);
         self.generated.fetch_add(1, Ordering::Relaxed);
         self.is_saved.store(false, Ordering::Relaxed);
         // What was generated has cost something: it must not be lost with the daemon.
@@ -512,6 +521,14 @@ never hold two dots.";
             tracing::error!(%error, "a generated file is not saved yet");
         }
         Ok(())
+    }
+
+    /// Tells the kernel how long a file is now. The answer to whoever waits says so, too, but the kernel disregards that if
+    /// anybody has looked at the file meanwhile: it would believe the older size, and the reader would find nothing.
+    fn tell_kernel(&self, ino: Ino, content: &[u8]) {
+        if let (Some(Kernel(kernel)), [.., last]) = (self.kernel.get(), content) {
+            kernel.learn(ino, content.len() as u64 - 1, &[*last]);
+        }
     }
 
     fn keep(&self, now: &Caller, ino: Ino, made: &Made) -> Result<()> {
@@ -746,7 +763,9 @@ impl Store for GenerateStore {
     fn size_for_read(&self, ino: Ino) -> Result<Attr> {
         if let Some(generator) = self.shared.live.get(&ino) {
             let mut attr = self.getattr(ino)?;
-            attr.size = self.show(ino, generator)?.len() as u64;
+            let content = self.show(ino, generator)?;
+            attr.size = content.len() as u64;
+            self.shared.tell_kernel(ino, &content);
             return Ok(attr);
         }
         if self.waits(ino) {
@@ -959,16 +978,16 @@ impl Store for GenerateStore {
         if name == b"user.llmfs.state" {
             return Err(Errno::PERM.into());
         }
-        self.changed(self.shared.files.setxattr(caller, ino, name, value, mode))?;
         if name == GENERATOR.as_bytes() {
-            if let Err(error) = self.set_generator(ino, value) {
-                self.shared.files.removexattr(caller, ino, name)?;
-                return Err(error);
-            }
+            mode.check(self.shared.files.getxattr(ino, name).is_ok())?;
+            self.set_generator(ino, value)?;
+        }
+        self.changed(self.shared.files.setxattr(caller, ino, name, value, mode))?;
+        if let (Some(Kernel(kernel)), true) =
+            (self.shared.kernel.get(), name == GENERATOR.as_bytes())
+        {
             // The kernel must ask again before it believes that the file is empty.
-            if let Some(Kernel(kernel)) = self.kernel.get() {
-                kernel.forget_inode(ino);
-            }
+            kernel.forget_inode(ino);
         }
         Ok(())
     }
@@ -1000,7 +1019,7 @@ impl Store for GenerateStore {
 
     fn attach(&self, kernel: Arc<dyn KernelCache>) {
         // Called once.
-        let _ = self.kernel.set(Kernel(kernel));
+        let _ = self.shared.kernel.set(Kernel(kernel));
     }
 
     fn statfs(&self) -> Result<StatFs> {
