@@ -36,6 +36,12 @@ use crate::store::{
     Slow, StatFs, Store, StoreError, XattrMode,
 };
 
+/// What a model has answered.
+type Content = Arc<Vec<u8>>;
+
+/// A file, and the length of the log when it was asked for.
+type Asked = (Ino, u64);
+
 /// How a history behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
@@ -58,7 +64,7 @@ impl Default for HistoryOptions {
 #[derive(Debug)]
 pub struct HistoryStore {
     shared: Arc<Shared>,
-    flights: Arc<Flights<(Ino, u64), Arc<Vec<u8>>>>,
+    flights: Arc<Flights<Asked, Content>>,
 }
 
 #[derive(Debug)]
@@ -68,7 +74,7 @@ struct Shared {
     reference: MemoryStore,
     history: Mutex<History>,
     /// What was last answered for each file, and at what length of the log.
-    answers: Mutex<HashMap<Ino, (u64, Arc<Vec<u8>>)>>,
+    answers: Mutex<HashMap<Ino, (u64, Content)>>,
     refused: AtomicU64,
     log_cut: AtomicU64,
 }
@@ -286,7 +292,7 @@ impl Shared {
     }
 
     /// What a file holds, by the model.
-    fn content(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<Arc<Vec<u8>>, Failed> {
+    fn content(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<Content, Failed> {
         let (path, length) = {
             let history = self.history();
             let path = history.names.path(ino);
