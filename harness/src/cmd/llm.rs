@@ -41,7 +41,7 @@ pub struct ModelArgs {
     /// What answers [default: openai with --base-url, cassette with --cassette, else local].
     #[arg(long, value_enum)]
     pub provider: Option<Provider>,
-    /// The server of `openai`, as in https://api.openai.com/v1 or http://127.0.0.1:11434/v1.
+    /// The server of `openai`, as in `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`.
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
     /// The model: a name for `openai`, a GGUF file for `local` [default: $CTXBENCH_MODEL, or that of `make model`].
