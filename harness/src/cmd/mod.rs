@@ -48,7 +48,7 @@ enum Verb {
     List(list::List),
     Doctor(doctor::Doctor),
     Calibrate(calibrate::Calibrate),
-    Mount(mount::Mount),
+    Mount(Box<mount::Mount>),
     #[command(name = "serve-s3")]
     ServeS3(serve::ServeS3),
     #[command(hide = true)]
