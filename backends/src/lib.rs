@@ -12,6 +12,7 @@ pub mod cpu;
 mod direct;
 mod external;
 pub mod fuse;
+pub mod llm;
 pub mod memory;
 mod mounted;
 pub mod null;
@@ -26,3 +27,7 @@ pub use mounted::READY;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/ADDING-A-BACKEND.md")]
 struct AddingABackend;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/LLM.md")]
+struct FilesOfAModel;

@@ -423,6 +423,8 @@ pub enum Slow {
     Fsync,
     /// [`Store::getxattr`] or [`Store::setxattr`] of a name that is no attribute, but an order.
     Xattr,
+    /// [`Store::size_for_read`].
+    SizeForRead,
 }
 
 /// What the kernel keeps of a mount, and how a store that changes by itself makes it forget.
@@ -432,6 +434,10 @@ pub trait KernelCache: Send + Sync {
 
     /// What a name named, or that it named nothing, is no longer valid.
     fn forget_name(&self, parent: Ino, name: &[u8]);
+
+    /// These bytes are in a file at `offset`, which makes it at least that long, whatever attributes were told before
+    /// and are still on their way.
+    fn learn(&self, ino: Ino, offset: u64, bytes: &[u8]);
 }
 
 /// Inodes, names and bytes. What a store does not implement is answered as a read-only file system does.
@@ -602,6 +608,18 @@ pub trait Store: Send + Sync {
     /// of its own, so that nobody else waits.
     fn is_slow(&self, _ino: Ino, _call: Slow) -> bool {
         false
+    }
+
+    /// Whether the kernel may keep the attributes of an inode, as [`Store::coherence`] has it. Where it may
+    /// not, it asks again each time, and before each read past the size that it was told.
+    fn is_settled(&self, _ino: Ino) -> bool {
+        true
+    }
+
+    /// The attributes of an inode that somebody is about to read, or seeks the end of: for a store that does
+    /// not know its size before. `stat` never calls this.
+    fn size_for_read(&self, ino: Ino) -> Result<Attr> {
+        self.getattr(ino)
     }
 
     /// Hands over what the kernel keeps, for a store that changes by itself. Called once, before the first request.

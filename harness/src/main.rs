@@ -8,6 +8,7 @@ mod fusectl;
 mod host;
 mod interrupt;
 mod lab;
+mod model_files;
 mod plan;
 mod probe;
 mod progress;

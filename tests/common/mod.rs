@@ -163,6 +163,11 @@ impl Mount {
         assert!(mounts_under(&self.dir).is_empty());
     }
 
+    /// Waits for an end that was asked for.
+    pub fn wait(mut self) -> std::process::ExitStatus {
+        self.process.wait().unwrap()
+    }
+
     /// Ends it as a crash does: the mount stays, dead.
     pub fn crash(mut self) {
         self.process.kill().unwrap();

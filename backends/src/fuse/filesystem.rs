@@ -21,6 +21,7 @@ use super::convert::{
 };
 use super::counters::{Opcode, Recorder, Span};
 use super::inodes::Inodes;
+use super::interrupt;
 use super::policy::CachePolicy;
 use super::slow::SlowThreads;
 use crate::store::{
@@ -98,6 +99,15 @@ impl FrontEnd {
         name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
     }
 
+    /// How long the kernel may keep these attributes.
+    fn attr_ttl(&self, ino: Ino) -> Duration {
+        if self.store().is_settled(ino) {
+            self.policy.ttl
+        } else {
+            Duration::ZERO
+        }
+    }
+
     /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it.
     fn answer(&self, is_slow: bool, answer: impl FnOnce(&Mounted) + Send + 'static) {
         if !is_slow {
@@ -116,7 +126,7 @@ impl FrontEnd {
             Ok(attr) => {
                 self.mounted.inodes.looked_up(attr.ino);
                 let ttl = if attr.nlink > 0 {
-                    self.policy.ttl
+                    self.attr_ttl(attr.ino)
                 } else {
                     // What can be looked up but has no name is made anew each time: the kernel asks again,
                     // and what it has forgotten is reclaimed. It holds the inode, so not now.
@@ -134,7 +144,7 @@ impl FrontEnd {
         match result {
             Ok(attr) => {
                 span.handled();
-                reply.attr(&self.policy.ttl, &file_attr(&attr));
+                reply.attr(&self.attr_ttl(attr.ino), &file_attr(&attr));
             }
             Err(error) => reply.error(failed(span, error)),
         }
@@ -292,7 +302,33 @@ impl Filesystem for FrontEnd {
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        // The kernel names a file handle only on behalf of a read past the size it knows, or a seek to the
+        // end: `stat` and `fstat` come without one.
+        if fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead) {
+            let policy = self.policy;
+            let requester = req.pid();
+            self.answer(true, move |mounted| {
+                let mut span = mounted.recorder.start(Opcode::Getattr);
+                let asked = interrupt::on_behalf_of(requester, || {
+                    span.store(|| mounted.store.size_for_read(ino.0))
+                });
+                match asked {
+                    Ok(attr) => {
+                        span.handled();
+                        let is_settled = mounted.store.is_settled(ino.0);
+                        let ttl = if is_settled {
+                            policy.ttl
+                        } else {
+                            Duration::ZERO
+                        };
+                        reply.attr(&ttl, &file_attr(&attr));
+                    }
+                    Err(error) => reply.error(failed(&mut span, error)),
+                }
+            });
+            return;
+        }
         let mut span = self.start(Opcode::Getattr);
         let result = span.store(|| self.store().getattr(ino.0));
         self.reply_attr(&mut span, result, reply);
@@ -340,6 +376,8 @@ impl Filesystem for FrontEnd {
             match span.store(|| mounted.store.setattr(&caller, ino.0, &change)) {
                 Ok(attr) => {
                     span.handled();
+                    let is_settled = mounted.store.is_settled(ino.0);
+                    let ttl = if is_settled { ttl } else { Duration::ZERO };
                     reply.attr(&ttl, &file_attr(&attr));
                 }
                 Err(error) => reply.error(failed(&mut span, error)),
@@ -486,7 +524,7 @@ impl Filesystem for FrontEnd {
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -501,11 +539,18 @@ impl Filesystem for FrontEnd {
         }
         let size = size as usize;
         let is_slow = self.store().is_slow(ino.0, Slow::Read { offset, size });
+        let requester = req.pid();
         self.answer(is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Read);
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.clear();
-                match span.store(|| mounted.store.read(ino.0, offset, size, buffer)) {
+                let mut read = || span.store(|| mounted.store.read(ino.0, offset, size, buffer));
+                let done = if is_slow {
+                    interrupt::on_behalf_of(requester, read)
+                } else {
+                    read()
+                };
+                match done {
                     Ok(()) => {
                         span.handled();
                         reply.data(buffer);
@@ -657,9 +702,9 @@ impl Filesystem for FrontEnd {
                 return false;
             };
             let name = OsStr::from_bytes(entry.name);
-            let ttl = &self.policy.ttl;
+            let ttl = self.attr_ttl(attr.ino);
             let attr = file_attr(&attr);
-            let full = reply.add(attr.ino, entry.cookie, name, ttl, &attr, GENERATION);
+            let full = reply.add(attr.ino, entry.cookie, name, &ttl, &attr, GENERATION);
             // The kernel takes no reference on `.` and `..`.
             if !full && entry.cookie > DOT_DOT {
                 listed.push(entry.ino);

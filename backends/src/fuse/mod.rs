@@ -9,6 +9,7 @@ mod convert;
 mod counters;
 mod filesystem;
 mod inodes;
+pub mod interrupt;
 mod policy;
 mod serve;
 mod slow;

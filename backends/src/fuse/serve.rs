@@ -221,6 +221,12 @@ impl KernelCache for Cached {
         }
     }
 
+    fn learn(&self, ino: Ino, offset: u64, bytes: &[u8]) {
+        if let Err(error) = self.0.store(INodeNo(ino), offset, bytes) {
+            tracing::debug!(ino, %error, "the kernel did not learn of a file's content");
+        }
+    }
+
     fn forget_name(&self, parent: Ino, name: &[u8]) {
         let forgotten = self.0.inval_entry(INodeNo(parent), OsStr::from_bytes(name));
         if let Err(error) = forgotten {

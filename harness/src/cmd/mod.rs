@@ -10,8 +10,10 @@ mod decide;
 mod doctor;
 mod hosts;
 mod list;
+pub mod llm;
 mod load;
 mod load_worker;
+mod model_files;
 mod mount;
 mod recall;
 mod report;
@@ -47,7 +49,7 @@ enum Verb {
     List(list::List),
     Doctor(doctor::Doctor),
     Calibrate(calibrate::Calibrate),
-    Mount(mount::Mount),
+    Mount(Box<mount::Mount>),
     #[command(name = "serve-s3")]
     ServeS3(serve::ServeS3),
     #[command(hide = true)]
@@ -63,6 +65,7 @@ enum Verb {
     Unmount(unmount::Unmount),
     Versions(versions::Versions),
     CheckStore(check_store::CheckStore),
+    ModelFiles(model_files::ModelFiles),
     Trace(trace::TraceVerb),
     Tokens(tokens::Tokens),
 }
@@ -91,6 +94,7 @@ impl Arguments {
             Verb::Unmount(unmount) => unmount.run(),
             Verb::Versions(versions) => versions.run(),
             Verb::CheckStore(check) => check.run(),
+            Verb::ModelFiles(files) => files.run(),
             Verb::Trace(trace) => trace.run(),
             Verb::Tokens(tokens) => tokens.run(),
         }

@@ -18,7 +18,9 @@ use backends::sqlite::SqliteStore;
 use backends::store::{Caller, Store, Timestamp};
 use clap::{Args, ValueEnum};
 
+use super::llm::{GenerateArgs, HistoryArgs, ModelArgs};
 use super::s3::{Behaviour, Bucket};
+use models::LlamaServer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -32,7 +34,9 @@ use signal_hook::iterator::Signals;
   ctxbench mount sqlite --db notes.db ~/notes
   ctxbench mount memory /tmp/scratch              # gone when it ends
   ctxbench mount agent-memory --agent-id akashi --db avm.db /tmp/avm    # then: cat '/tmp/avm/:search?RSI'
-  ctxbench mount s3 --endpoint http://127.0.0.1:9000 --agent-id alice ~/memory")]
+  ctxbench mount s3 --endpoint http://127.0.0.1:9000 --agent-id alice ~/memory
+  ctxbench mount llm-generate --prompt 'A small Python project' project    # after `make model`
+  ctxbench mount llm-history --base-url http://127.0.0.1:11434/v1 --model qwen3 guess")]
 pub struct Mount {
     /// What holds the files.
     #[arg(value_enum)]
@@ -46,6 +50,12 @@ pub struct Mount {
     bucket: Bucket,
     #[command(flatten)]
     behaviour: Behaviour,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    history: HistoryArgs,
+    #[command(flatten)]
+    generate: GenerateArgs,
     /// Let other users in, as far as file permissions let them. Needs root, or `user_allow_other`
     /// in /etc/fuse.conf.
     #[arg(long)]
@@ -53,7 +63,7 @@ pub struct Mount {
     /// Honour set-user-ID programs and device nodes on the mount. Needs root.
     #[arg(long)]
     allow_privileges: bool,
-    /// Threads that answer requests.
+    /// Threads that answer requests; a policy of llm-history keeps one busy for each operation it judges.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
     /// Answer requests on this processor, whatever processors the caller may use.
@@ -75,6 +85,10 @@ enum Mountable {
     AgentMemory,
     /// A bucket on an S3 server, with a local cache.
     S3,
+    /// A log of operations, from which a language model says what files hold.
+    LlmHistory,
+    /// Files that a language model makes up when they are first read.
+    LlmGenerate,
     /// The memory of this process.
     Memory,
     /// Nothing: fixed names and bytes, to see what FUSE itself costs.
@@ -101,7 +115,7 @@ impl Mount {
             // The harness keeps itself on that processor; background threads need not stay there.
             cpu::go_anywhere().context("leaving the caller's processor")?;
         }
-        let (store, source) = self.open_store()?;
+        let (store, source, _server) = self.open_store()?;
         let options = MountOptions {
             source: format!("ctxbench-{source}"),
             allow_other: self.allow_other,
@@ -133,21 +147,38 @@ impl Mount {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn open_store(&self) -> anyhow::Result<(Arc<dyn Store>, String)> {
+    /// The store, what the mount table shows as its source, and what has to live as long as the mount.
+    fn open_store(&self) -> anyhow::Result<(Arc<dyn Store>, String, Option<LlamaServer>)> {
         let owner = Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             now: Timestamp::now(),
         };
         Ok(match self.backend {
-            Mountable::Null => (Arc::new(NullStore::new(&owner)), "null".to_owned()),
-            Mountable::Memory => (Arc::new(MemoryStore::new(&owner)), "memory".to_owned()),
+            Mountable::Null => (Arc::new(NullStore::new(&owner)), "null".to_owned(), None),
+            Mountable::Memory => (
+                Arc::new(MemoryStore::new(&owner)),
+                "memory".to_owned(),
+                None,
+            ),
+            Mountable::LlmHistory => {
+                let (store, server) = self.history.open(&self.model, &self.dir, &owner)?;
+                (store, "llm-history".to_owned(), server)
+            }
+            Mountable::LlmGenerate => {
+                let (store, server) = self.generate.open(&self.model, &self.dir, &owner)?;
+                (store, "llm-generate".to_owned(), server)
+            }
             Mountable::S3 => {
                 let config = self.bucket.config(Some(&self.behaviour))?;
                 let cache = self.behaviour.cache.clone();
                 let cache = cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"));
                 let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
-                (Arc::new(S3Store::open(config, &cache, &owner)?), source)
+                (
+                    Arc::new(S3Store::open(config, &cache, &owner)?),
+                    source,
+                    None,
+                )
             }
             Mountable::AgentMemory => {
                 let agent = self.bucket.agent_id.as_deref();
@@ -156,12 +187,16 @@ impl Mount {
                 }
                 let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
                 let source = db.display().to_string();
-                (Arc::new(AgentMemory::open(&db, &owner, agent)?), source)
+                (
+                    Arc::new(AgentMemory::open(&db, &owner, agent)?),
+                    source,
+                    None,
+                )
             }
             Mountable::Sqlite => {
                 let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
                 let source = db.display().to_string();
-                (Arc::new(SqliteStore::open(&db, &owner)?), source)
+                (Arc::new(SqliteStore::open(&db, &owner)?), source, None)
             }
         })
     }

@@ -1,0 +1,292 @@
+//! Asking a model on behalf of a file system: counted by purpose, logged, and failing with an error number.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use models::{Cancel, Message, Meter, Model, ModelError, Origin, Reply, Request, Role, Schema};
+
+use super::LogFile;
+use super::flight::Failed;
+use crate::store::Errno;
+
+/// The longest question, in bytes: more is a mistake, and no model here could read it.
+pub(super) const QUESTION_MAX: usize = 256 * 1024;
+
+/// Why a model is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// What files there are.
+    Tree,
+    /// What a file holds, when it is first read.
+    Content,
+    /// What a file holds by the log.
+    Read,
+    /// Whether an operation is allowed.
+    Policy,
+    /// An answer that could not be used, asked for again.
+    Repair,
+}
+
+impl Purpose {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Tree,
+        Self::Content,
+        Self::Read,
+        Self::Policy,
+        Self::Repair,
+    ];
+
+    /// Its name in logs and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tree => "tree",
+            Self::Content => "content",
+            Self::Read => "read",
+            Self::Policy => "policy",
+            Self::Repair => "repair",
+        }
+    }
+
+    fn counters(self) -> [&'static str; 3] {
+        match self {
+            Self::Tree => ["calls-tree", "prompt-tokens-tree", "output-tokens-tree"],
+            Self::Content => [
+                "calls-content",
+                "prompt-tokens-content",
+                "output-tokens-content",
+            ],
+            Self::Read => ["calls-read", "prompt-tokens-read", "output-tokens-read"],
+            Self::Policy => [
+                "calls-policy",
+                "prompt-tokens-policy",
+                "output-tokens-policy",
+            ],
+            Self::Repair => [
+                "calls-repair",
+                "prompt-tokens-repair",
+                "output-tokens-repair",
+            ],
+        }
+    }
+}
+
+/// How a model is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AskerOptions {
+    /// 0 for the likeliest answer, up to 2.
+    pub temperature: f32,
+    /// The longest answer, in the model's tokens.
+    pub max_tokens: u32,
+    /// The seed of the sampling.
+    pub seed: u64,
+}
+
+impl Default for AskerOptions {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            max_tokens: 1024,
+            seed: 1,
+        }
+    }
+}
+
+/// What was asked for one purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Answers.
+    pub calls: u64,
+    /// Tokens of the questions.
+    pub prompt_tokens: u64,
+    /// Tokens of the answers.
+    pub output_tokens: u64,
+}
+
+/// Asks a model, counts, and logs.
+pub struct Asker {
+    meter: Meter,
+    options: AskerOptions,
+    log: Option<LogFile>,
+    tallies: Mutex<BTreeMap<Purpose, Tally>>,
+    origins: Mutex<BTreeMap<Origin, u64>>,
+}
+
+impl std::fmt::Debug for Asker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asker")
+            .field("model", &self.meter.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Asker {
+    /// Asks `meter`'s model, and writes down what happens.
+    pub fn new(meter: Meter, options: AskerOptions, log: Option<LogFile>) -> Self {
+        Self {
+            meter,
+            options,
+            log,
+            tallies: Mutex::default(),
+            origins: Mutex::default(),
+        }
+    }
+
+    /// The model that is asked unless another is named.
+    pub fn model(&self) -> &str {
+        self.meter.name()
+    }
+
+    /// What the model has used.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Where events are written down.
+    pub fn log_file(&self) -> Option<&LogFile> {
+        self.log.as_ref()
+    }
+
+    /// Writes an event down.
+    pub fn log(&self, line: &str) {
+        tracing::debug!("{line}");
+        if let Some(log) = &self.log {
+            log.line(line);
+        }
+    }
+
+    /// A request to `model`.
+    pub fn request(
+        &self,
+        model: &str,
+        system: &str,
+        question: String,
+        schema: Option<Schema>,
+    ) -> Request {
+        Request {
+            model: model.to_owned(),
+            messages: vec![
+                Message::new(Role::System, system),
+                Message::new(Role::User, question),
+            ],
+            temperature: self.options.temperature,
+            max_tokens: self.options.max_tokens,
+            seed: self.options.seed,
+            schema,
+        }
+    }
+
+    /// Has a request answered. `what` is what the answer is for, as in `/src/main.py`.
+    pub(super) fn ask(
+        &self,
+        purpose: Purpose,
+        what: &str,
+        request: &Request,
+        cancel: &Cancel,
+    ) -> Result<Reply, Failed> {
+        let length: usize = request
+            .messages
+            .iter()
+            .map(|message| message.content.len())
+            .sum();
+        if length > QUESTION_MAX {
+            let reason =
+                format!("the question has {length} bytes; at most {QUESTION_MAX} can be asked");
+            return Err(self.refuse(purpose, what, Errno::FBIG, reason));
+        }
+        match self.meter.complete(request, cancel) {
+            Ok(reply) => {
+                let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+                self.log(&format!(
+                    "{} {what}: {} answered, {} + {} tokens, {:.1} ms queued, {:.1} ms to the first byte, {:.1} ms in all ({})",
+                    purpose.name(),
+                    request.model,
+                    reply.usage.prompt,
+                    reply.usage.output,
+                    millis(reply.timing.queue),
+                    millis(reply.timing.first_byte),
+                    millis(reply.timing.total),
+                    reply.origin.name(),
+                ));
+                self.count(purpose, &reply);
+                Ok(reply)
+            }
+            Err(error) => {
+                let errno = match &error {
+                    ModelError::TimedOut { .. } => Errno::TIMEDOUT,
+                    ModelError::BudgetSpent { .. } => Errno::DQUOT,
+                    ModelError::Cancelled => Errno::INTR,
+                    _ => Errno::IO,
+                };
+                Err(self.refuse(purpose, what, errno, error.to_string()))
+            }
+        }
+    }
+
+    /// Writes a failure down.
+    pub(super) fn refuse(
+        &self,
+        purpose: Purpose,
+        what: &str,
+        errno: Errno,
+        reason: String,
+    ) -> Failed {
+        self.log(&format!("{} {what} FAILED: {reason}", purpose.name()));
+        tracing::warn!("{} {what}: {reason}", purpose.name());
+        Failed { errno, reason }
+    }
+
+    fn count(&self, purpose: Purpose, reply: &Reply) {
+        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        let tally = tallies.entry(purpose).or_default();
+        tally.calls += 1;
+        tally.prompt_tokens += reply.usage.prompt;
+        tally.output_tokens += reply.usage.output;
+        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        *origins.entry(reply.origin).or_default() += 1;
+    }
+
+    /// What was asked, by purpose.
+    pub fn tallies(&self) -> BTreeMap<Purpose, Tally> {
+        self.tallies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// What a store shows as its counters.
+    pub(super) fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let totals = self.meter.totals();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let mut counters = BTreeMap::from([
+            ("model-calls", totals.calls),
+            ("model-failures", totals.failures),
+            ("model-retries", totals.retries),
+            ("prompt-tokens", totals.prompt_tokens),
+            ("output-tokens", totals.output_tokens),
+            ("queue-us", micros(totals.queue)),
+            ("first-byte-us", micros(totals.first_byte)),
+            ("answer-us", micros(totals.total)),
+        ]);
+        for (purpose, tally) in self.tallies() {
+            let [calls, prompt, output] = purpose.counters();
+            counters.insert(calls, tally.calls);
+            counters.insert(prompt, tally.prompt_tokens);
+            counters.insert(output, tally.output_tokens);
+        }
+        let origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        for (origin, count) in &*origins {
+            let name = match origin {
+                Origin::Live => "answers-live",
+                Origin::Recorded => "answers-recorded",
+                Origin::Simulated => "answers-simulated",
+            };
+            counters.insert(name, *count);
+        }
+        if let Some(dollars) = self.meter.dollars() {
+            counters.insert("cost-nanodollars", (dollars * 1e9).round() as u64);
+        }
+        counters
+    }
+}

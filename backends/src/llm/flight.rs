@@ -1,0 +1,255 @@
+//! One piece of work for all who wait for the same thing.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use models::Cancel;
+
+use crate::fuse::interrupt::requester_gave_up;
+use crate::store::{Errno, Result, StoreError};
+
+/// How often who waits looks whether anybody still wants the answer.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A failure that can be told to several.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) errno: Errno,
+    pub(super) reason: String,
+}
+
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        StoreError::storage(failed.errno, failed.reason)
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self {
+            errno: error.errno,
+            reason: error.to_string(),
+        }
+    }
+}
+
+type Outcome<T> = std::result::Result<T, Failed>;
+
+/// The work that is going on, by what it is for.
+#[derive(Debug)]
+pub(super) struct Flights<K, T> {
+    running: Mutex<HashMap<K, Arc<Flight<T>>>>,
+}
+
+#[derive(Debug)]
+struct Flight<T> {
+    state: Mutex<State<T>>,
+    landed: Condvar,
+    cancel: Cancel,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    outcome: Option<Outcome<T>>,
+    waiting: usize,
+}
+
+impl<K, T> Default for Flights<K, T> {
+    fn default() -> Self {
+        Self {
+            running: Mutex::default(),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K, T> {
+    /// Has `work` done on a thread of its own, unless it is being done for somebody already, and waits for what comes
+    /// of it. Who is interrupted waits no longer; when nobody waits any more, the work is cancelled.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        key: K,
+        work: impl FnOnce(&Cancel) -> Outcome<T> + Send + 'static,
+    ) -> Result<T> {
+        let (flight, is_new) = {
+            let mut running = self.running();
+            if let Some(flight) = running.get(&key) {
+                lock(&flight.state).waiting += 1;
+                (Arc::clone(flight), false)
+            } else {
+                let flight = Arc::new(Flight {
+                    state: Mutex::new(State {
+                        outcome: None,
+                        waiting: 1,
+                    }),
+                    landed: Condvar::new(),
+                    cancel: Cancel::default(),
+                });
+                running.insert(key.clone(), Arc::clone(&flight));
+                (flight, true)
+            }
+        };
+        if is_new {
+            self.start(&key, &flight, work);
+        }
+        self.wait(&key, &flight)
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        key: &K,
+        flight: &Arc<Flight<T>>,
+        work: impl FnOnce(&Cancel) -> Outcome<T> + Send + 'static,
+    ) {
+        let landing = Landing {
+            flights: Arc::clone(self),
+            key: key.clone(),
+            flight: Arc::clone(flight),
+            outcome: None,
+        };
+        let spawned = std::thread::Builder::new()
+            .name("ask".to_owned())
+            .spawn(move || {
+                let mut landing = landing;
+                landing.outcome = Some(work(&landing.flight.cancel));
+            });
+        if let Err(error) = spawned {
+            // The landing went with the closure, and has told everybody.
+            tracing::error!(%error, "no thread to ask a model");
+        }
+    }
+
+    fn wait(&self, key: &K, flight: &Arc<Flight<T>>) -> Result<T> {
+        let mut state = lock(&flight.state);
+        loop {
+            if let Some(outcome) = &state.outcome {
+                return Ok(outcome.clone()?);
+            }
+            if requester_gave_up() {
+                state.waiting -= 1;
+                let is_last = state.waiting == 0;
+                drop(state);
+                if is_last {
+                    self.abandon(key, flight);
+                }
+                return Err(Errno::INTR.into());
+            }
+            let waited = flight.landed.wait_timeout(state, LOOK_EVERY);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Cancels what nobody waits for, unless somebody has come in this moment.
+    fn abandon(&self, key: &K, flight: &Arc<Flight<T>>) {
+        let mut running = self.running();
+        if lock(&flight.state).waiting > 0 {
+            return;
+        }
+        flight.cancel.cancel();
+        self.remove(&mut running, key, flight);
+    }
+
+    fn remove(&self, running: &mut HashMap<K, Arc<Flight<T>>>, key: &K, flight: &Arc<Flight<T>>) {
+        if running
+            .get(key)
+            .is_some_and(|there| Arc::ptr_eq(there, flight))
+        {
+            running.remove(key);
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<K, Arc<Flight<T>>>> {
+        lock(&self.running)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells everybody what came of it, also if the work panics.
+struct Landing<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> {
+    flights: Arc<Flights<K, T>>,
+    key: K,
+    flight: Arc<Flight<T>>,
+    outcome: Option<Outcome<T>>,
+}
+
+impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Drop for Landing<K, T> {
+    fn drop(&mut self) {
+        let outcome = self.outcome.take().unwrap_or_else(|| {
+            Err(Failed {
+                errno: Errno::IO,
+                reason: "what asks the model has failed".to_owned(),
+            })
+        });
+        {
+            let mut running = self.flights.running();
+            self.flights.remove(&mut running, &self.key, &self.flight);
+        }
+        lock(&self.flight.state).outcome = Some(outcome);
+        self.flight.landed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn many_who_want_the_same_cause_one_piece_of_work() {
+        let flights: Arc<Flights<u64, u64>> = Arc::default();
+        let works = AtomicUsize::new(0);
+        let works: &'static AtomicUsize = Box::leak(Box::new(works));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let got = flights.join(7, |_| {
+                        works.fetch_add(1, Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_millis(200));
+                        Ok(42)
+                    });
+                    assert_eq!(got.unwrap(), 42);
+                });
+            }
+        });
+        assert_eq!(works.load(Ordering::Relaxed), 1);
+        assert!(flights.running().is_empty());
+    }
+
+    #[test]
+    fn a_failure_and_a_panic_reach_who_waits() {
+        let flights: Arc<Flights<u64, u64>> = Arc::default();
+        let failed = flights.join(1, |_| {
+            Err(Failed {
+                errno: Errno::TIMEDOUT,
+                reason: "late".to_owned(),
+            })
+        });
+        assert_eq!(failed.unwrap_err().errno, Errno::TIMEDOUT);
+        let failed = flights.join(1, |_| panic!("on purpose"));
+        assert_eq!(failed.unwrap_err().errno, Errno::IO);
+        assert_eq!(flights.join(1, |_| Ok(1)).unwrap(), 1);
+    }
+
+    #[test]
+    fn work_that_nobody_waits_for_is_cancelled() {
+        let flights: Arc<Flights<u64, bool>> = Arc::default();
+        let (sender, cancelled) = std::sync::mpsc::channel();
+        // A thread that is not there has given up.
+        let interrupted = crate::fuse::interrupt::on_behalf_of(u32::MAX, || {
+            flights.join(1, move |cancel| {
+                while !cancel.is_cancelled() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                sender.send(()).unwrap();
+                Ok(true)
+            })
+        });
+        assert_eq!(interrupted.unwrap_err().errno, Errno::INTR);
+        cancelled.recv_timeout(Duration::from_secs(5)).unwrap();
+    }
+}

@@ -1,0 +1,205 @@
+//! Answers that need not be asked for again: JSON files, each named by the hash of its request.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use models::{Finish, Reply, Request, Usage};
+use serde::{Deserialize, Serialize};
+
+/// An answer that is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Kept {
+    /// The model that answered.
+    pub(super) model: String,
+    pub(super) text: String,
+    pub(super) finish: Finish,
+    /// What it used then.
+    pub(super) usage: Usage,
+}
+
+/// A folder of answers. Several mounts may share it; the counts are this mount's.
+#[derive(Debug)]
+pub struct AnswerCache {
+    folder: PathBuf,
+    is_enabled: AtomicBool,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    saved_tokens: AtomicU64,
+}
+
+impl AnswerCache {
+    /// A cache in `folder`, which is made when the first answer is kept.
+    pub fn new(folder: PathBuf, is_enabled: bool) -> Self {
+        Self {
+            folder,
+            is_enabled: AtomicBool::new(is_enabled),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            saved_tokens: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether answers are looked for and kept.
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled.load(Ordering::Relaxed)
+    }
+
+    /// Switches it on or off for everything that is asked from now on.
+    pub fn enable(&self, is_enabled: bool) {
+        self.is_enabled.store(is_enabled, Ordering::Relaxed);
+    }
+
+    /// How often an answer was there, and how often not.
+    pub fn hits_and_misses(&self) -> (u64, u64) {
+        (
+            self.hits.load(Ordering::Relaxed),
+            self.misses.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Tokens that were not used because an answer was there.
+    pub fn saved_tokens(&self) -> u64 {
+        self.saved_tokens.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn get(&self, request: &Request) -> Option<Kept> {
+        if !self.is_enabled() {
+            return None;
+        }
+        let path = self.path(&request.hash());
+        let found = std::fs::read(&path).ok().and_then(|bytes| {
+            let kept = serde_json::from_slice::<Kept>(&bytes);
+            kept.map_err(|error| {
+                tracing::warn!(
+                    "{} is no answer and is asked for anew: {error}",
+                    path.display()
+                )
+            })
+            .ok()
+        });
+        match &found {
+            Some(kept) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                let tokens = kept.usage.prompt + kept.usage.output;
+                self.saved_tokens.fetch_add(tokens, Ordering::Relaxed);
+            }
+            None => {
+                self.misses.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        found
+    }
+
+    /// Keeps an answer; what cannot be kept is only warned of.
+    pub(super) fn put(&self, request: &Request, reply: &Reply) {
+        if !self.is_enabled() {
+            return;
+        }
+        let kept = Kept {
+            model: request.model.clone(),
+            text: reply.text.clone(),
+            finish: reply.finish,
+            usage: reply.usage,
+        };
+        if let Err(error) = self.write(&self.path(&request.hash()), &kept) {
+            tracing::warn!("the cache {}: {error}", self.folder.display());
+        }
+    }
+
+    fn write(&self, path: &Path, kept: &Kept) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        file.write_all(&serde_json::to_vec(kept)?)?;
+        file.persist(path)?;
+        Ok(())
+    }
+
+    fn path(&self, hash: &str) -> PathBuf {
+        self.folder.join(format!("{hash}.json"))
+    }
+
+    /// Hashes and bytes of all answers, by hash.
+    pub fn list(&self) -> Vec<(String, u64)> {
+        let entries = std::fs::read_dir(&self.folder)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut list: Vec<(String, u64)> = entries
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let hash = name.strip_suffix(".json").filter(|hash| hash.len() == 64)?;
+                Some((hash.to_owned(), entry.metadata().ok()?.len()))
+            })
+            .collect();
+        list.sort();
+        list
+    }
+
+    /// Removes all answers.
+    ///
+    /// # Errors
+    /// If one cannot be removed.
+    pub fn clear(&self) -> std::io::Result<()> {
+        for (hash, _) in self.list() {
+            std::fs::remove_file(self.path(&hash))?;
+        }
+        Ok(())
+    }
+
+    /// As the second seed shows it.
+    pub(super) fn stats(&self) -> String {
+        let (hits, misses) = self.hits_and_misses();
+        let size: u64 = self.list().iter().map(|(_, bytes)| bytes).sum();
+        let enabled = if self.is_enabled() { "True" } else { "False" };
+        format!("Hits: {hits}\nMisses: {misses}\nSize: {size} bytes\nEnabled: {enabled}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use models::{Message, Origin, Role, Timing};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_kept_by_all_that_decides_it_and_only_while_enabled() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = AnswerCache::new(dir.path().join("cache"), true);
+        let request = |text: &str| Request {
+            model: "m".to_owned(),
+            messages: vec![Message::new(Role::User, text)],
+            temperature: 0.0,
+            max_tokens: 10,
+            seed: 1,
+            schema: None,
+        };
+        let reply = Reply {
+            text: "answer".to_owned(),
+            finish: Finish::Stop,
+            usage: Usage {
+                prompt: 4,
+                output: 2,
+                is_estimated: false,
+            },
+            timing: Timing::default(),
+            origin: Origin::Simulated,
+        };
+        assert!(cache.get(&request("a")).is_none());
+        cache.put(&request("a"), &reply);
+        assert_eq!(cache.get(&request("a")).unwrap().text, "answer");
+        assert!(cache.get(&request("b")).is_none());
+        assert_eq!((cache.hits_and_misses(), cache.saved_tokens()), ((1, 2), 6));
+        cache.enable(false);
+        assert!(cache.get(&request("a")).is_none());
+        cache.enable(true);
+        assert!(cache.stats().starts_with("Hits: 1\nMisses: 2\nSize: "));
+
+        // A damaged answer is asked for anew.
+        std::fs::write(cache.path(&cache.list()[0].0), "{").unwrap();
+        assert!(cache.get(&request("a")).is_none());
+        cache.clear().unwrap();
+        assert!(cache.list().is_empty());
+    }
+}

@@ -1,0 +1,321 @@
+//! A tree of names as a model proposes it: its form, and what in it is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::store::{NAME_MAX, TARGET_MAX};
+
+/// The most entries a tree may have.
+pub const ENTRIES_MAX: usize = 10_000;
+
+/// The most entries a model is asked for.
+const ASKED_MAX: usize = 40;
+
+/// The longest path in bytes.
+const PATH_MAX: usize = 4096;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EntryKind {
+    /// A file that is generated when it is first read.
+    File,
+    /// A directory; those above an entry are there without being named.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// An entry of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TreeEntry {
+    /// Where it is, relative to the root, as in `src/main.py`.
+    pub path: String,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Where a symbolic link points.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// What a file is to hold, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+}
+
+/// Why a tree is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TreeError {
+    /// It is not JSON.
+    #[error("the tree is not JSON: {0}")]
+    NotJson(String),
+    /// It does not have the form it must have.
+    #[error("the tree does not fit its schema: at {at}: {why}")]
+    Schema {
+        /// Where, as a JSON pointer.
+        at: String,
+        /// What is wrong there.
+        why: String,
+    },
+    /// An entry cannot be.
+    #[error("the tree's entry {path:?} {why}")]
+    Entry {
+        /// Its path.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It has more entries than may be.
+    #[error("the tree has {0} entries; at most {ENTRIES_MAX} may be")]
+    TooMany(usize),
+    /// It has none.
+    #[error("the tree has no entries")]
+    Empty,
+}
+
+/// The JSON Schema of a tree with at most `most` entries.
+pub fn schema(most: usize) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "entries": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": most,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": {"type": "string", "minLength": 1, "maxLength": 200},
+                        "kind": {"type": "string", "enum": ["file", "directory", "symlink"]},
+                        "target": {"type": "string", "maxLength": 200},
+                        "about": {"type": "string", "maxLength": 200},
+                    },
+                    "required": ["path", "kind"],
+                    "additionalProperties": false,
+                },
+            },
+        },
+        "required": ["entries"],
+        "additionalProperties": false,
+    })
+}
+
+/// The schema that a model is asked by. Every field is there, as strict structured output wants it: an empty
+/// `target` or `about` says nothing.
+pub(super) fn asked_schema() -> Value {
+    let mut schema = schema(ASKED_MAX);
+    let item = "/properties/entries/items";
+    if let Some(item) = schema.pointer_mut(item) {
+        item["required"] = json!(["path", "kind", "target", "about"]);
+    }
+    schema
+}
+
+/// Reads a tree and checks everything: the schema first, then what a schema cannot say. Nothing of a tree that has
+/// one bad entry is used.
+///
+/// # Errors
+/// [`TreeError`], which names the entry.
+pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| TreeError::NotJson(error.to_string()))?;
+    let count = value
+        .get("entries")
+        .and_then(Value::as_array)
+        .map_or(0, Vec::len);
+    if count > ENTRIES_MAX {
+        return Err(TreeError::TooMany(count));
+    }
+    let wrong = |at: String, why: String| TreeError::Schema { at, why };
+    let validator = jsonschema::validator_for(&schema(ENTRIES_MAX))
+        .map_err(|error| wrong(String::new(), error.to_string()))?;
+    if let Err(error) = validator.validate(&value) {
+        let why: String = error.to_string().chars().take(300).collect();
+        let at = error.instance_path.to_string();
+        return Err(wrong(at, why));
+    }
+    #[derive(Deserialize)]
+    struct Tree {
+        entries: Vec<TreeEntry>,
+    }
+    let tree: Tree =
+        serde_json::from_value(value).map_err(|error| wrong(String::new(), error.to_string()))?;
+    check(tree.entries)
+}
+
+fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
+    if entries.is_empty() {
+        return Err(TreeError::Empty);
+    }
+    let mut kinds: BTreeMap<String, EntryKind> = BTreeMap::new();
+    let mut checked = Vec::with_capacity(entries.len());
+    for mut entry in entries {
+        let refuse = |why: &str| TreeError::Entry {
+            path: entry.path.clone(),
+            why: why.to_owned(),
+        };
+        let path = normal(&entry.path).map_err(|why| refuse(&why))?;
+        let target = entry.target.take().filter(|target| !target.is_empty());
+        entry.target = match (entry.kind, target) {
+            (EntryKind::Symlink, None) => return Err(refuse("is a symbolic link to nowhere")),
+            (EntryKind::Symlink, Some(target))
+                if target.len() > TARGET_MAX || target.contains('\0') =>
+            {
+                return Err(refuse("has a target that no link can have"));
+            }
+            (EntryKind::Symlink, target) => target,
+            // A model that fills in every field means nothing by it.
+            (_, _) => None,
+        };
+        if kinds.insert(path.clone(), entry.kind).is_some() {
+            return Err(refuse("is there twice"));
+        }
+        entry.about = entry.about.filter(|about| !about.trim().is_empty());
+        entry.path = path;
+        checked.push(entry);
+    }
+    for path in kinds.keys() {
+        for above in ancestors(path) {
+            if kinds
+                .get(above)
+                .is_some_and(|kind| *kind != EntryKind::Directory)
+            {
+                return Err(TreeError::Entry {
+                    path: path.clone(),
+                    why: format!("lies below {above:?}, which is no directory"),
+                });
+            }
+        }
+    }
+    Ok(checked)
+}
+
+/// A path without `./` at its start and `/` at its end, if it can be one.
+fn normal(path: &str) -> Result<String, String> {
+    if path.starts_with('/') {
+        return Err("has an absolute path".to_owned());
+    }
+    if path.contains('\0') {
+        return Err("has a NUL in its path".to_owned());
+    }
+    if path.len() > PATH_MAX {
+        return Err(format!("has a path of more than {PATH_MAX} bytes"));
+    }
+    let mut parts = Vec::new();
+    for part in path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+    {
+        if part == ".." {
+            return Err("leads out of the tree by `..`".to_owned());
+        }
+        if part.len() > NAME_MAX {
+            return Err(format!("has a name of more than {NAME_MAX} bytes"));
+        }
+        parts.push(part);
+    }
+    match parts.first() {
+        None => Err("names nothing".to_owned()),
+        Some(&".llmfs") => Err("is in `.llmfs`, which is the control directory".to_owned()),
+        Some(_) => Ok(parts.join("/")),
+    }
+}
+
+/// The directories above a path, nearest first.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').rev().map(|(at, _)| &path[..at])
+}
+
+/// Every directory that must be there, those above first.
+pub(super) fn directories(entries: &[TreeEntry]) -> BTreeSet<String> {
+    let mut directories = BTreeSet::new();
+    for entry in entries {
+        directories.extend(ancestors(&entry.path).map(str::to_owned));
+        if entry.kind == EntryKind::Directory {
+            directories.insert(entry.path.clone());
+        }
+    }
+    directories
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tree(entries: &str) -> String {
+        format!("{{\"entries\":[{entries}]}}")
+    }
+
+    fn file(path: &str) -> String {
+        json!({"path": path, "kind": "file"}).to_string()
+    }
+
+    #[test]
+    fn a_good_tree_is_read_and_paths_are_made_normal() {
+        let text = tree(
+            r#"{"path":"./src/","kind":"directory","target":"","about":""},
+               {"path":"src//main.py","kind":"file","about":"prints hello"},
+               {"path":"latest","kind":"symlink","target":"src/main.py"}"#,
+        );
+        let entries = parse(&text).unwrap();
+        let paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
+        assert_eq!(paths, ["src", "src/main.py", "latest"]);
+        assert_eq!(entries[1].about.as_deref(), Some("prints hello"));
+        let dirs = directories(&entries);
+        assert_eq!(dirs.into_iter().collect::<Vec<_>>(), ["src"]);
+    }
+
+    #[test]
+    fn each_bad_tree_is_refused_and_the_entry_is_named() {
+        let bad = [
+            (file("../../etc/passwd"), "`..`"),
+            (file("a/../b"), "`..`"),
+            (file("/etc/passwd"), "absolute"),
+            (file("a\0b"), "NUL"),
+            (format!("{},{}", file("a"), file("./a")), "twice"),
+            (format!("{},{}", file("a"), file("a/b")), "no directory"),
+            (file(&"n".repeat(256)), "does not fit"),
+            (file("."), "names nothing"),
+            (file(".llmfs/model"), "control directory"),
+            (r#"{"path":"l","kind":"symlink"}"#.to_owned(), "nowhere"),
+            (
+                r#"{"path":"l","kind":"device"}"#.to_owned(),
+                "/entries/0/kind",
+            ),
+            (r#"{"path":"l","kind":"file","mode":7}"#.to_owned(), "mode"),
+            (r#"{"kind":"file"}"#.to_owned(), "path"),
+            (String::new(), "/entries"),
+        ];
+        for (entries, expected) in bad {
+            let error = parse(&tree(&entries)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{entries}: {error}");
+        }
+        assert!(matches!(parse("[1,"), Err(TreeError::NotJson(_))));
+        let many: Vec<String> = (0..100_000).map(|at| file(&format!("f{at}"))).collect();
+        assert_eq!(
+            parse(&tree(&many.join(","))),
+            Err(TreeError::TooMany(100_000))
+        );
+    }
+
+    #[test]
+    fn what_a_model_is_asked_for_is_what_is_accepted() {
+        let answer = json!({"entries": [{"path": "a", "kind": "file", "target": "", "about": ""}]});
+        let asked = jsonschema::validator_for(&asked_schema()).unwrap();
+        assert!(asked.validate(&answer).is_ok());
+        assert!(parse(&answer.to_string()).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic_and_no_accepted_path_leaves_the_tree(path in ".{0,40}") {
+            if let Ok(entries) = parse(&tree(&file(&path))) {
+                let path = &entries[0].path;
+                prop_assert!(!path.starts_with('/') && !path.split('/').any(|part| part == ".." || part.is_empty()));
+            }
+        }
+    }
+}

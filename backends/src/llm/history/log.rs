@@ -1,0 +1,244 @@
+//! Where operations are kept: nowhere but in the store's memory, or in an SQLite file.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, params};
+
+use super::operation::Owned;
+use crate::store::{Caller, Errno, Result, StoreError, Timestamp};
+
+/// Marks a database as one of ours: "ctxH".
+const APPLICATION_ID: i32 = 0x6374_7848;
+
+/// The version of the schema.
+const VERSION: i32 = 1;
+
+/// Why a log file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// SQLite cannot open or read it.
+    #[error("the log {}: {error}", .path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        error: rusqlite::Error,
+    },
+    /// It holds something else.
+    #[error("{} is no operation log of ctxbench\n  fix: name another file by --log-db", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An operation in it cannot be read.
+    #[error("the log {}: operation {number}: {why}", .path.display())]
+    Operation {
+        /// The file.
+        path: PathBuf,
+        /// Which one, from 1.
+        number: i64,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// An operation and on whose behalf it was done.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) caller: Caller,
+    pub(super) operation: Owned,
+}
+
+/// An operation that is neither done nor given up.
+#[derive(Debug)]
+pub(super) struct Pending(());
+
+/// A log.
+#[derive(Debug)]
+pub(super) struct Log {
+    db: Option<Connection>,
+    owner: Option<Caller>,
+    /// The interpreter has done what the log does not hold.
+    is_broken: bool,
+}
+
+impl Log {
+    pub(super) fn in_memory() -> Self {
+        Self {
+            db: None,
+            owner: None,
+            is_broken: false,
+        }
+    }
+
+    /// Opens a log file or starts one, and reads what is in it.
+    pub(super) fn open(
+        path: &Path,
+        owner: &Caller,
+    ) -> std::result::Result<(Self, Vec<Entry>), LogError> {
+        let failed = |error| LogError::Sqlite {
+            path: path.to_owned(),
+            error,
+        };
+        let db = Connection::open(path).map_err(failed)?;
+        let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+        let (id, version) = (
+            number("application_id").map_err(failed)?,
+            number("user_version").map_err(failed)?,
+        );
+        let tables: i64 = db
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .map_err(failed)?;
+        if (tables > 0 || id != 0) && (id, version) != (APPLICATION_ID, VERSION) {
+            return Err(LogError::Foreign {
+                path: path.to_owned(),
+            });
+        }
+        db.execute_batch(&format!(
+            "PRAGMA journal_mode = WAL;
+             PRAGMA synchronous = NORMAL;
+             PRAGMA locking_mode = EXCLUSIVE;
+             BEGIN IMMEDIATE;
+             PRAGMA application_id = {APPLICATION_ID};
+             PRAGMA user_version = {VERSION};
+             CREATE TABLE IF NOT EXISTS owner (uid INTEGER NOT NULL, gid INTEGER NOT NULL, at INTEGER NOT NULL);
+             CREATE TABLE IF NOT EXISTS operation (
+                 number INTEGER PRIMARY KEY,
+                 at INTEGER NOT NULL,
+                 uid INTEGER NOT NULL,
+                 gid INTEGER NOT NULL,
+                 what TEXT NOT NULL,
+                 data BLOB
+             );
+             COMMIT;"
+        ))
+        .map_err(failed)?;
+        let first = params![owner.uid, owner.gid, owner.now.0];
+        db.execute(
+            "INSERT INTO owner SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM owner)",
+            first,
+        )
+        .map_err(failed)?;
+        let owner = db
+            .query_row("SELECT uid, gid, at FROM owner", [], |row| {
+                Ok(Caller {
+                    uid: row.get(0)?,
+                    gid: row.get(1)?,
+                    now: Timestamp(row.get(2)?),
+                })
+            })
+            .map_err(failed)?;
+        let entries = read_entries(&db, path)?;
+        let log = Self {
+            db: Some(db),
+            owner: Some(owner),
+            is_broken: false,
+        };
+        Ok((log, entries))
+    }
+
+    /// Whose file system it is, where the log knows.
+    pub(super) fn owner(&self) -> Option<Caller> {
+        self.owner
+    }
+
+    /// Appends an operation that is about to be done. Ends in [`Log::commit`] or [`Log::roll_back`].
+    pub(super) fn begin(&mut self, caller: &Caller, operation: &Owned) -> Result<Pending> {
+        if self.is_broken {
+            return Err(StoreError::storage(
+                Errno::ROFS,
+                "the log could not be written",
+            ));
+        }
+        if let Some(db) = &self.db {
+            let what = serde_json::to_string(operation)
+                .map_err(|error| StoreError::storage(Errno::IO, error))?;
+            let data = match operation {
+                Owned::Write { data, .. } => Some(data),
+                _ => None,
+            };
+            let begun = db.execute_batch("BEGIN IMMEDIATE").and_then(|()| {
+                let mut insert = db.prepare_cached(
+                    "INSERT INTO operation (at, uid, gid, what, data) VALUES (?1, ?2, ?3, ?4, ?5)",
+                )?;
+                insert.execute(params![caller.now.0, caller.uid, caller.gid, what, data])
+            });
+            if let Err(error) = begun {
+                self.roll_back(Pending(()));
+                return Err(storage(&error));
+            }
+        }
+        Ok(Pending(()))
+    }
+
+    /// It was done.
+    pub(super) fn commit(&mut self, _pending: Pending) -> Result<()> {
+        let Some(db) = &self.db else {
+            return Ok(());
+        };
+        let done = db.execute_batch("COMMIT");
+        done.map_err(|error| {
+            // The interpreter has done it, and cannot undo it: from here on the log would lie.
+            tracing::error!(%error, "the log cannot be written; this mount takes no more changes");
+            self.is_broken = true;
+            storage(&error)
+        })
+    }
+
+    /// It was not done.
+    pub(super) fn roll_back(&self, _pending: Pending) {
+        if let Some(db) = &self.db
+            && !db.is_autocommit()
+            && let Err(error) = db.execute_batch("ROLLBACK")
+        {
+            tracing::error!(%error, "the log cannot be rolled back");
+        }
+    }
+
+    /// Makes everything survive power loss.
+    pub(super) fn sync(&self) -> Result<()> {
+        let Some(db) = &self.db else {
+            return Ok(());
+        };
+        // A checkpoint syncs the log's own journal first, then the file.
+        db.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()))
+            .map_err(|error| storage(&error))
+    }
+}
+
+fn storage(error: &rusqlite::Error) -> StoreError {
+    let is_full = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+    StoreError::storage(if is_full { Errno::NOSPC } else { Errno::IO }, error)
+}
+
+fn read_entries(db: &Connection, path: &Path) -> std::result::Result<Vec<Entry>, LogError> {
+    let failed = |error| LogError::Sqlite {
+        path: path.to_owned(),
+        error,
+    };
+    let mut query = db
+        .prepare("SELECT number, at, uid, gid, what, data FROM operation ORDER BY number")
+        .map_err(failed)?;
+    let mut rows = query.query([]).map_err(failed)?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let number: i64 = row.get(0).map_err(failed)?;
+        let caller = Caller {
+            now: Timestamp(row.get(1).map_err(failed)?),
+            uid: row.get(2).map_err(failed)?,
+            gid: row.get(3).map_err(failed)?,
+        };
+        let what: String = row.get(4).map_err(failed)?;
+        let mut operation: Owned =
+            serde_json::from_str(&what).map_err(|error| LogError::Operation {
+                path: path.to_owned(),
+                number,
+                why: error.to_string(),
+            })?;
+        if let Owned::Write { data, .. } = &mut operation {
+            *data = row.get(5).map_err(failed)?;
+        }
+        entries.push(Entry { caller, operation });
+    }
+    Ok(entries)
+}

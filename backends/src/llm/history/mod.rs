@@ -1,0 +1,523 @@
+//! A [`Store`] that keeps a log of operations and asks a model what a file holds now (the second pattern of the
+//! first seed).
+//!
+//! The log is also applied to a [`MemoryStore`], a plain interpreter: names and attributes come from it, and it is what
+//! a model's answers are held against. Content comes from the model alone: a read from the start of a file asks it, and
+//! what follows of the same reading is served from that answer, until the log grows.
+//!
+//! Durability: in memory, none; with a log file, every call that returned survives a killed daemon, and `fsync` makes
+//! everything before it survive power loss.
+
+mod answer;
+mod log;
+mod operation;
+mod policy;
+mod prompt;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use models::Cancel;
+
+pub use answer::Answer;
+pub use log::LogError;
+
+use self::log::{Entry, Log};
+use self::operation::Operation;
+use super::asker::{Asker, Purpose};
+use super::flight::{Failed, Flights};
+use super::names::Names;
+use crate::memory::MemoryStore;
+use crate::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result,
+    Slow, StatFs, Store, StoreError, XattrMode,
+};
+
+/// What a model has answered.
+type Content = Arc<Vec<u8>>;
+
+/// A file, and the length of the log when it was asked for.
+type Asked = (Ino, u64);
+
+/// How a history behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryOptions {
+    /// What the model is to allow and to refuse, in words; `None` to allow everything without asking.
+    pub policy: Option<String>,
+    /// Bytes of the log that a question holds at most; the oldest operations are left out.
+    pub log_bytes: usize,
+}
+
+impl Default for HistoryOptions {
+    fn default() -> Self {
+        Self {
+            policy: None,
+            log_bytes: 8 * 1024,
+        }
+    }
+}
+
+/// A file system whose content a model reconstructs from a log.
+#[derive(Debug)]
+pub struct HistoryStore {
+    shared: Arc<Shared>,
+    flights: Arc<Flights<Asked, Content>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    asker: Asker,
+    options: HistoryOptions,
+    reference: MemoryStore,
+    history: Mutex<History>,
+    /// What was last answered for each file, and at what length of the log.
+    answers: Mutex<HashMap<Ino, (u64, Content)>>,
+    refused: AtomicU64,
+    log_cut: AtomicU64,
+}
+
+#[derive(Debug)]
+struct History {
+    log: Log,
+    names: Names,
+    /// The operations as a question shows them, oldest first.
+    lines: Vec<String>,
+    /// Grows with every operation.
+    length: u64,
+}
+
+impl HistoryStore {
+    /// An empty history, or the one in the log file `log`.
+    ///
+    /// # Errors
+    /// [`LogError`] if the file cannot be used.
+    pub fn open(
+        asker: Asker,
+        options: HistoryOptions,
+        log: Option<&Path>,
+        owner: &Caller,
+    ) -> std::result::Result<Self, LogError> {
+        let (log, entries) = match log {
+            Some(path) => Log::open(path, owner)?,
+            None => (Log::in_memory(), Vec::new()),
+        };
+        let owner = log.owner().unwrap_or(*owner);
+        let shared = Shared {
+            asker,
+            options,
+            reference: MemoryStore::new(&owner),
+            history: Mutex::new(History {
+                log,
+                names: Names::default(),
+                lines: Vec::new(),
+                length: 0,
+            }),
+            answers: Mutex::default(),
+            refused: AtomicU64::new(0),
+            log_cut: AtomicU64::new(0),
+        };
+        for Entry { caller, operation } in entries {
+            let mut history = shared.history();
+            match shared.apply(&mut history, &caller, &operation) {
+                // Nobody has it open any more.
+                Ok(applied) => {
+                    if let Some(orphan) = applied.orphan {
+                        let _ = shared.reference.reclaim(orphan);
+                    }
+                }
+                // It was done to a file without a name, which is gone.
+                Err(error) => {
+                    tracing::debug!(%error, ?operation, "an operation has nothing to act on any more")
+                }
+            }
+        }
+        Ok(Self {
+            shared: Arc::new(shared),
+            flights: Arc::default(),
+        })
+    }
+
+    /// The plain interpreter of the same log: what files really hold.
+    pub fn reference(&self) -> &dyn Store {
+        &self.shared.reference
+    }
+
+    /// What asks.
+    pub fn asker(&self) -> &Asker {
+        &self.shared.asker
+    }
+
+    /// Operations so far.
+    pub fn length(&self) -> u64 {
+        self.shared.history().length
+    }
+
+    /// Asks the model what the file at `path` holds, whether there is one or not.
+    ///
+    /// # Errors
+    /// If it gives no usable answer.
+    pub fn ask_file(&self, path: &str) -> Result<Answer> {
+        Ok(self.shared.ask_file(path, &Cancel::default())?)
+    }
+
+    /// Asks the model what names there are in the root directory. No mount does: names come from the interpreter.
+    ///
+    /// # Errors
+    /// If it gives no usable answer.
+    pub fn ask_listing(&self) -> Result<Vec<String>> {
+        let shared = &self.shared;
+        let log = shared.log_text();
+        let (system, question, schema) = prompt::listing(&log);
+        let request = shared
+            .asker
+            .request(shared.asker.model(), system, question, Some(schema));
+        let reply = shared
+            .asker
+            .ask(Purpose::Read, "/", &request, &Cancel::default())?;
+        answer::names(&reply).map_err(|why| {
+            shared
+                .asker
+                .refuse(Purpose::Read, "/", Errno::IO, why)
+                .into()
+        })
+    }
+
+    fn change(&self, caller: &Caller, operation: Operation<'_>) -> Result<Applied> {
+        self.shared.judge(&operation.owned())?;
+        self.shared.record(caller, &operation.owned())
+    }
+}
+
+/// What an operation has given.
+#[derive(Debug, Default)]
+struct Applied {
+    attr: Option<Attr>,
+    orphan: Option<Ino>,
+}
+
+impl Applied {
+    fn attr(self) -> Result<Attr> {
+        self.attr.ok_or_else(|| Errno::IO.into())
+    }
+}
+
+impl Shared {
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the policy, if there is one.
+    fn judge(&self, operation: &operation::Owned) -> Result<()> {
+        let Some(policy) = &self.options.policy else {
+            return Ok(());
+        };
+        let line = operation.describe(&self.history().names);
+        self.judge_line(policy, &line)
+    }
+
+    fn judge_line(&self, policy: &str, line: &str) -> Result<()> {
+        let (system, question, schema) = prompt::policy(policy, line);
+        let request = self
+            .asker
+            .request(self.asker.model(), system, question, Some(schema));
+        let reply = self
+            .asker
+            .ask(Purpose::Policy, line, &request, &Cancel::default())?;
+        let verdict = policy::verdict(&reply)
+            .map_err(|why| self.asker.refuse(Purpose::Policy, line, Errno::IO, why))?;
+        if verdict.allow {
+            return Ok(());
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.asker
+            .log(&format!("REFUSED {line}: {}", verdict.reason));
+        Err(StoreError::storage(
+            Errno::ACCESS,
+            format!("the policy refuses it: {}", verdict.reason),
+        ))
+    }
+
+    /// Does an operation and appends it to the log: both, or neither.
+    fn record(&self, caller: &Caller, operation: &operation::Owned) -> Result<Applied> {
+        let mut history = self.history();
+        let pending = history.log.begin(caller, operation)?;
+        match self.apply(&mut history, caller, operation) {
+            Ok(applied) => {
+                history.log.commit(pending)?;
+                Ok(applied)
+            }
+            Err(error) => {
+                history.log.roll_back(pending);
+                Err(error)
+            }
+        }
+    }
+
+    fn apply(
+        &self,
+        history: &mut History,
+        caller: &Caller,
+        operation: &operation::Owned,
+    ) -> Result<Applied> {
+        let line = operation.describe(&history.names);
+        let applied = operation.apply(&self.reference, caller, &mut history.names)?;
+        if operation.is_told() {
+            history.lines.push(line);
+        }
+        history.length += 1;
+        Ok(applied)
+    }
+
+    /// The newest part of the log that fits into a question.
+    fn log_text(&self) -> String {
+        let history = self.history();
+        let (text, left_out) = prompt::log(&history.lines, self.options.log_bytes);
+        if left_out > 0 {
+            self.log_cut.fetch_add(1, Ordering::Relaxed);
+        }
+        text
+    }
+
+    fn ask_file(&self, path: &str, cancel: &Cancel) -> std::result::Result<Answer, Failed> {
+        let log = self.log_text();
+        let (system, question, schema) = prompt::file(&log, path);
+        let request = self
+            .asker
+            .request(self.asker.model(), system, question, Some(schema));
+        let reply = self.asker.ask(Purpose::Read, path, &request, cancel)?;
+        answer::file(&reply).map_err(|why| self.asker.refuse(Purpose::Read, path, Errno::IO, why))
+    }
+
+    /// What a file holds, by the model.
+    fn content(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<Content, Failed> {
+        let (path, length) = {
+            let history = self.history();
+            let path = history.names.path(ino);
+            (
+                path.unwrap_or_else(|| "(a file without a name)".to_owned()),
+                history.length,
+            )
+        };
+        if let Some(policy) = &self.options.policy {
+            self.judge_line(policy, &format!("read {path}"))?;
+        }
+        let answer = self.ask_file(&path, cancel)?;
+        let Some(content) = answer.content else {
+            let why = "the model says that there is no such file".to_owned();
+            return Err(self.asker.refuse(Purpose::Read, &path, Errno::NOENT, why));
+        };
+        let content = Arc::new(content);
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.insert(ino, (length, Arc::clone(&content)));
+        Ok(content)
+    }
+}
+
+impl Store for HistoryStore {
+    fn kind(&self) -> &'static str {
+        "llm-history"
+    }
+
+    fn coherence(&self) -> Coherence {
+        // The kernel must not answer reads from what was written: it is the model that is asked.
+        Coherence::Uncached
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.shared.reference.lookup(parent, name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.shared.reference.getattr(ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        self.change(caller, Operation::SetAttr { ino, change })?
+            .attr()
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        self.shared.reference.parent(dir)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.shared.reference.readlink(ino)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        self.change(caller, Operation::Create { parent, name, node })?
+            .attr()
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.change(caller, Operation::Link { ino, parent, name })?
+            .attr()
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        Ok(self
+            .change(caller, Operation::Unlink { parent, name })?
+            .orphan)
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        Ok(self
+            .change(caller, Operation::Rmdir { parent, name })?
+            .orphan)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        Ok(self
+            .change(caller, Operation::Rename { from, to, mode })?
+            .orphan)
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        self.shared
+            .answers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&ino);
+        self.shared.reference.reclaim(ino)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        let length = self.length();
+        let known = {
+            let answers = self
+                .shared
+                .answers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            answers
+                .get(&ino)
+                .filter(|(at, _)| offset > 0 && *at == length)
+                .cloned()
+        };
+        let content = match known {
+            Some((_, content)) => content,
+            None => {
+                let shared = Arc::clone(&self.shared);
+                self.flights
+                    .join((ino, length), move |cancel| shared.content(ino, cancel))?
+            }
+        };
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(content.len());
+        let end = start.saturating_add(size).min(content.len());
+        out.extend_from_slice(&content[start..end]);
+        Ok(())
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        self.change(caller, Operation::Write { ino, offset, data })?;
+        Ok(())
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.change(
+            caller,
+            Operation::Allocate {
+                ino,
+                how,
+                offset,
+                length,
+            },
+        )?;
+        Ok(())
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.shared.reference.readdir(dir, after, with_attr, emit)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.shared.reference.getxattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.shared.reference.listxattr(ino)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.change(
+            caller,
+            Operation::SetXattr {
+                ino,
+                name,
+                value,
+                mode,
+            },
+        )?;
+        Ok(())
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.change(caller, Operation::RemoveXattr { ino, name })?;
+        Ok(())
+    }
+
+    fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.history().log.sync()
+    }
+
+    fn is_slow(&self, _ino: Ino, call: Slow) -> bool {
+        match call {
+            Slow::Read { .. } => true,
+            Slow::Change => self.shared.options.policy.is_some(),
+            _ => false,
+        }
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.shared.reference.statfs()
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let mut counters = self.shared.asker.counters();
+        counters.insert("log-operations", self.length());
+        counters.insert("log-cut", self.shared.log_cut.load(Ordering::Relaxed));
+        counters.insert("refused", self.shared.refused.load(Ordering::Relaxed));
+        counters
+    }
+}

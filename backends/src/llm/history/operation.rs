@@ -1,0 +1,462 @@
+//! One operation of a log: stored, applied, and put into words.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::Applied;
+use crate::llm::names::Names;
+use crate::memory::MemoryStore;
+use crate::store::{
+    Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, Timestamp,
+    XattrMode,
+};
+
+/// An operation as it comes in.
+pub(super) enum Operation<'a> {
+    SetAttr {
+        ino: Ino,
+        change: &'a Change,
+    },
+    Create {
+        parent: Ino,
+        name: &'a [u8],
+        node: &'a NewNode<'a>,
+    },
+    Link {
+        ino: Ino,
+        parent: Ino,
+        name: &'a [u8],
+    },
+    Unlink {
+        parent: Ino,
+        name: &'a [u8],
+    },
+    Rmdir {
+        parent: Ino,
+        name: &'a [u8],
+    },
+    Rename {
+        from: (Ino, &'a [u8]),
+        to: (Ino, &'a [u8]),
+        mode: RenameMode,
+    },
+    Write {
+        ino: Ino,
+        offset: u64,
+        data: &'a [u8],
+    },
+    Allocate {
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    },
+    SetXattr {
+        ino: Ino,
+        name: &'a [u8],
+        value: &'a [u8],
+        mode: XattrMode,
+    },
+    RemoveXattr {
+        ino: Ino,
+        name: &'a [u8],
+    },
+}
+
+/// An operation as a log keeps it. Bytes of a write are kept beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) enum Owned {
+    SetAttr {
+        ino: Ino,
+        permissions: Option<u16>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<i64>,
+        mtime: Option<i64>,
+        drop_privileges: bool,
+    },
+    Create {
+        parent: Ino,
+        name: Vec<u8>,
+        kind: u32,
+        permissions: u16,
+        rdev: u32,
+        target: Vec<u8>,
+    },
+    Link {
+        ino: Ino,
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    Unlink {
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    Rmdir {
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    Rename {
+        from: Ino,
+        from_name: Vec<u8>,
+        to: Ino,
+        to_name: Vec<u8>,
+        mode: u8,
+    },
+    Write {
+        ino: Ino,
+        offset: u64,
+        #[serde(skip)]
+        data: Vec<u8>,
+    },
+    Allocate {
+        ino: Ino,
+        how: u8,
+        keep_size: bool,
+        offset: u64,
+        length: u64,
+    },
+    SetXattr {
+        ino: Ino,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        mode: u8,
+    },
+    RemoveXattr {
+        ino: Ino,
+        name: Vec<u8>,
+    },
+}
+
+const RENAMES: [RenameMode; 3] = [
+    RenameMode::Replace,
+    RenameMode::NoReplace,
+    RenameMode::Exchange,
+];
+const XATTRS: [XattrMode; 3] = [XattrMode::Set, XattrMode::Create, XattrMode::Replace];
+
+fn index<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|other| other == one).unwrap_or(0) as u8
+}
+
+fn at<T: Copy>(all: &[T], index: u8) -> T {
+    all[usize::from(index).min(all.len() - 1)]
+}
+
+impl Operation<'_> {
+    pub(super) fn owned(&self) -> Owned {
+        match *self {
+            Operation::SetAttr { ino, change } => Owned::SetAttr {
+                ino,
+                permissions: change.permissions,
+                uid: change.uid,
+                gid: change.gid,
+                size: change.size,
+                atime: change.atime.map(|time| time.0),
+                mtime: change.mtime.map(|time| time.0),
+                drop_privileges: change.drop_privileges,
+            },
+            Operation::Create { parent, name, node } => Owned::Create {
+                parent,
+                name: name.to_vec(),
+                kind: node.kind.mode_bits(),
+                permissions: node.permissions,
+                rdev: node.rdev,
+                target: node.target.to_vec(),
+            },
+            Operation::Link { ino, parent, name } => Owned::Link {
+                ino,
+                parent,
+                name: name.to_vec(),
+            },
+            Operation::Unlink { parent, name } => Owned::Unlink {
+                parent,
+                name: name.to_vec(),
+            },
+            Operation::Rmdir { parent, name } => Owned::Rmdir {
+                parent,
+                name: name.to_vec(),
+            },
+            Operation::Rename { from, to, mode } => Owned::Rename {
+                from: from.0,
+                from_name: from.1.to_vec(),
+                to: to.0,
+                to_name: to.1.to_vec(),
+                mode: index(&RENAMES, &mode),
+            },
+            Operation::Write { ino, offset, data } => Owned::Write {
+                ino,
+                offset,
+                data: data.to_vec(),
+            },
+            Operation::Allocate {
+                ino,
+                how,
+                offset,
+                length,
+            } => {
+                let (how, keep_size) = match how {
+                    Allocate::Reserve { keep_size } => (0, keep_size),
+                    Allocate::PunchHole => (1, true),
+                    Allocate::Zero { keep_size } => (2, keep_size),
+                };
+                Owned::Allocate {
+                    ino,
+                    how,
+                    keep_size,
+                    offset,
+                    length,
+                }
+            }
+            Operation::SetXattr {
+                ino,
+                name,
+                value,
+                mode,
+            } => Owned::SetXattr {
+                ino,
+                name: name.to_vec(),
+                value: value.to_vec(),
+                mode: index(&XATTRS, &mode),
+            },
+            Operation::RemoveXattr { ino, name } => Owned::RemoveXattr {
+                ino,
+                name: name.to_vec(),
+            },
+        }
+    }
+}
+
+impl Owned {
+    /// Does it to the interpreter.
+    pub(super) fn apply(
+        &self,
+        store: &MemoryStore,
+        caller: &Caller,
+        names: &mut Names,
+    ) -> Result<Applied> {
+        let of = |attr: Attr| Applied {
+            attr: Some(attr),
+            orphan: None,
+        };
+        let orphaned = |orphan: Option<Ino>| Applied { attr: None, orphan };
+        let nothing = |()| Applied::default();
+        match self {
+            Owned::SetAttr {
+                ino,
+                permissions,
+                uid,
+                gid,
+                size,
+                atime,
+                mtime,
+                drop_privileges,
+            } => {
+                let change = Change {
+                    permissions: *permissions,
+                    uid: *uid,
+                    gid: *gid,
+                    size: *size,
+                    atime: atime.map(Timestamp),
+                    mtime: mtime.map(Timestamp),
+                    drop_privileges: *drop_privileges,
+                };
+                store.setattr(caller, *ino, &change).map(of)
+            }
+            Owned::Create {
+                parent,
+                name,
+                kind,
+                permissions,
+                rdev,
+                target,
+            } => {
+                let node = NewNode {
+                    kind: Kind::from_mode(*kind).unwrap_or(Kind::File),
+                    permissions: *permissions,
+                    rdev: *rdev,
+                    target,
+                };
+                let attr = store.create(caller, *parent, name, &node)?;
+                names.add(attr.ino, *parent, name);
+                Ok(of(attr))
+            }
+            Owned::Link { ino, parent, name } => {
+                let attr = store.link(caller, *ino, *parent, name)?;
+                names.add(*ino, *parent, name);
+                Ok(of(attr))
+            }
+            Owned::Unlink { parent, name } => {
+                let ino = store.lookup(*parent, name)?.ino;
+                let orphan = store.unlink(caller, *parent, name)?;
+                names.remove(ino, *parent, name);
+                Ok(orphaned(orphan))
+            }
+            Owned::Rmdir { parent, name } => {
+                let ino = store.lookup(*parent, name)?.ino;
+                let orphan = store.rmdir(caller, *parent, name)?;
+                names.remove(ino, *parent, name);
+                Ok(orphaned(orphan))
+            }
+            Owned::Rename {
+                from,
+                from_name,
+                to,
+                to_name,
+                mode,
+            } => {
+                let mode = at(&RENAMES, *mode);
+                let source = store.lookup(*from, from_name)?.ino;
+                let target = store.lookup(*to, to_name).ok().map(|attr| attr.ino);
+                let (from, to) = ((*from, from_name.as_slice()), (*to, to_name.as_slice()));
+                let orphan = store.rename(caller, from, to, mode)?;
+                if target != Some(source) {
+                    names.rename(source, target, from, to, mode);
+                }
+                Ok(orphaned(orphan))
+            }
+            Owned::Write { ino, offset, data } => {
+                store.write(caller, *ino, *offset, data).map(nothing)
+            }
+            Owned::Allocate {
+                ino,
+                how,
+                keep_size,
+                offset,
+                length,
+            } => {
+                let keep_size = *keep_size;
+                let how = match how {
+                    0 => Allocate::Reserve { keep_size },
+                    1 => Allocate::PunchHole,
+                    _ => Allocate::Zero { keep_size },
+                };
+                store
+                    .fallocate(caller, *ino, how, *offset, *length)
+                    .map(nothing)
+            }
+            Owned::SetXattr {
+                ino,
+                name,
+                value,
+                mode,
+            } => store
+                .setxattr(caller, *ino, name, value, at(&XATTRS, *mode))
+                .map(nothing),
+            Owned::RemoveXattr { ino, name } => store.removexattr(caller, *ino, name).map(nothing),
+        }
+    }
+
+    /// Whether it says anything about what files hold or are called: the rest is not told to a model.
+    pub(super) fn is_told(&self) -> bool {
+        match self {
+            Owned::SetAttr { size, .. } => size.is_some(),
+            Owned::SetXattr { .. } | Owned::RemoveXattr { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// In words, with the names that hold before it.
+    pub(super) fn describe(&self, names: &Names) -> String {
+        let path = |ino: &Ino| {
+            names
+                .path(*ino)
+                .unwrap_or_else(|| "(a file without a name)".to_owned())
+        };
+        let within = |parent: &Ino, name: &[u8]| names.path_in(*parent, name);
+        match self {
+            Owned::SetAttr {
+                ino,
+                size: Some(size),
+                ..
+            } => format!("truncate {} to {size} bytes", path(ino)),
+            Owned::SetAttr {
+                ino,
+                permissions,
+                uid,
+                gid,
+                ..
+            } => {
+                let mode = permissions.map_or_else(String::new, |mode| format!(" mode {mode:o}"));
+                let owner = if uid.is_some() || gid.is_some() {
+                    " owner"
+                } else {
+                    ""
+                };
+                format!("set attributes of {}{mode}{owner}", path(ino))
+            }
+            Owned::Create {
+                parent,
+                name,
+                kind,
+                target,
+                ..
+            } => {
+                let path = within(parent, name);
+                match Kind::from_mode(*kind) {
+                    Some(Kind::Directory) => format!("mkdir {path}"),
+                    Some(Kind::Symlink) => {
+                        format!("symlink {path} -> {}", String::from_utf8_lossy(target))
+                    }
+                    _ => format!("create {path}"),
+                }
+            }
+            Owned::Link { ino, parent, name } => {
+                format!("link {} as {}", path(ino), within(parent, name))
+            }
+            Owned::Unlink { parent, name } => format!("delete {}", within(parent, name)),
+            Owned::Rmdir { parent, name } => format!("rmdir {}", within(parent, name)),
+            Owned::Rename {
+                from,
+                from_name,
+                to,
+                to_name,
+                mode,
+            } => {
+                let verb = match at(&RENAMES, *mode) {
+                    RenameMode::Exchange => "exchange",
+                    _ => "rename",
+                };
+                format!(
+                    "{verb} {} to {}",
+                    within(from, from_name),
+                    within(to, to_name)
+                )
+            }
+            Owned::Write { ino, offset, data } => {
+                let shown = match std::str::from_utf8(data) {
+                    Ok(text) => serde_json::Value::from(text).to_string(),
+                    Err(_) => format!("base64:{}", BASE64_STANDARD.encode(data)),
+                };
+                format!("write {} at {offset}: {shown}", path(ino))
+            }
+            Owned::Allocate {
+                ino,
+                how,
+                offset,
+                length,
+                ..
+            } => {
+                let verb = if *how == 0 { "reserve" } else { "zero" };
+                format!("{verb} {length} bytes of {} at {offset}", path(ino))
+            }
+            Owned::SetXattr { ino, name, .. } => {
+                format!(
+                    "set attribute {} of {}",
+                    String::from_utf8_lossy(name),
+                    path(ino)
+                )
+            }
+            Owned::RemoveXattr { ino, name } => {
+                format!(
+                    "remove attribute {} of {}",
+                    String::from_utf8_lossy(name),
+                    path(ino)
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The log of a mount: a file beside it, one line an event, rotated.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes after which a log is put aside.
+const ROTATE_AT: u64 = 1 << 20;
+
+/// How many logs that were put aside are kept: `LOG.1` is the newest.
+const KEPT: u32 = 3;
+
+/// A log of one line an event. Several processes may write it: each line is one `write` to a file that is only
+/// appended to.
+#[derive(Debug)]
+pub struct LogFile {
+    path: PathBuf,
+    file: Mutex<File>,
+}
+
+impl LogFile {
+    /// Opens a log, or starts it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: std::path::absolute(path)?,
+            file: Mutex::new(append(path)?),
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a line; what cannot be written is only warned of.
+    pub fn line(&self, text: &str) {
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ");
+        let line = format!("{now} {}\n", text.replace('\n', " | "));
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self
+            .rotate(&mut file)
+            .and_then(|()| file.write_all(line.as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!("the log {}: {error}", self.path.display());
+        }
+    }
+
+    fn rotate(&self, file: &mut File) -> io::Result<()> {
+        if file.metadata()?.len() < ROTATE_AT {
+            return Ok(());
+        }
+        let aside = |number: u32| PathBuf::from(format!("{}.{number}", self.path.display()));
+        for number in (1..KEPT).rev() {
+            // The first few do not exist in the beginning.
+            let _ = std::fs::rename(aside(number), aside(number + 1));
+        }
+        std::fs::rename(&self.path, aside(1))?;
+        *file = append(&self.path)?;
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_log_is_put_aside_and_few_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = LogFile::open(&dir.path().join("log")).unwrap();
+        let long = "x".repeat(300_000);
+        for _ in 0..40 {
+            log.line(&long);
+        }
+        let mut names: Vec<String> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["log", "log.1", "log.2", "log.3"]);
+        log.line("two\nlines");
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        assert!(text.ends_with("Z two | lines\n"), "one line an event");
+    }
+}

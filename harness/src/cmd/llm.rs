@@ -1,0 +1,412 @@
+//! The options that say which model, for every verb that asks one.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use backends::llm::generate::{AnswerCache, GenerateOptions, Generators, parse_tree};
+use backends::llm::history::HistoryOptions;
+use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
+use backends::store::{Caller, Store};
+use clap::{Args, ValueEnum};
+use models::{
+    Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder,
+    check_gguf, find_llama_server, find_model,
+};
+use serde_json::{Map, json};
+
+/// The variable with a prompt, as in the second seed.
+const PROMPT_VARIABLE: &str = "CTXBENCH_PROMPT";
+
+/// The variable with the folder of the cache, as in the second seed.
+const CACHE_VARIABLE: &str = "CTXBENCH_CACHE_FOLDER";
+
+/// What answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Provider {
+    /// A GGUF file, by a llama-server that this mount starts and stops.
+    Local,
+    /// A server that speaks OpenAI's chat completions: OpenAI, Ollama, vLLM, llama.cpp.
+    Openai,
+    /// A recording.
+    Cassette,
+}
+
+/// Which model answers, and what it may cost. A key comes from `CTXBENCH_API_KEY` or `OPENAI_API_KEY`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of models")]
+pub struct ModelArgs {
+    /// What answers [default: openai with --base-url, cassette with --cassette, else local].
+    #[arg(long, value_enum)]
+    pub provider: Option<Provider>,
+    /// The server of `openai`, as in `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`.
+    #[arg(long, value_name = "URL")]
+    pub base_url: Option<String>,
+    /// The model: a name for `openai`, a GGUF file for `local` [default: $CTXBENCH_MODEL, or that of `make model`].
+    #[arg(long, value_name = "NAME|FILE")]
+    pub model: Option<String>,
+    /// What the SHA-256 of the model file must be.
+    #[arg(long, value_name = "HEX")]
+    model_sha256: Option<String>,
+    /// The recording of `cassette`.
+    #[arg(long, value_name = "FILE")]
+    pub cassette: Option<PathBuf>,
+    /// Replay without the latency that was recorded.
+    #[arg(long)]
+    pub replay_instantly: bool,
+    /// Record the answers of a live model in this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "cassette")]
+    pub record: Option<PathBuf>,
+    /// How many seconds one answer may take, with all attempts.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
+    answer_timeout: f64,
+    /// The longest answer, in the model's tokens.
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub answer_tokens: u32,
+    /// 0 for the likeliest answer, up to 2.
+    #[arg(long, default_value_t = 0.0, value_parser = temperature)]
+    temperature: f32,
+    /// The seed of the sampling.
+    #[arg(long, default_value_t = 1)]
+    model_seed: u64,
+    /// Requests that run at once [default: 1 for local, else 4].
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
+    parallel: Option<u8>,
+    /// Stop asking after so many tokens; reads then fail with EDQUOT.
+    #[arg(long, value_name = "TOKENS")]
+    max_tokens: Option<u64>,
+    /// Stop asking after so many US dollars. Needs --price.
+    #[arg(long, value_name = "DOLLARS", requires = "price")]
+    max_cost: Option<f64>,
+    /// US dollars per million tokens of questions and of answers, as in 1.25,10.
+    #[arg(long, value_name = "IN,OUT", value_parser = price)]
+    price: Option<Price>,
+}
+
+/// How `llm-history` behaves.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of llm-history")]
+pub struct HistoryArgs {
+    /// Keep the log in this SQLite file; without it, it is gone with the mount.
+    #[arg(long, value_name = "FILE")]
+    log_db: Option<PathBuf>,
+    /// What the model shall allow and refuse, in words. Each operation is asked for, then.
+    #[arg(long, value_name = "TEXT")]
+    policy: Option<String>,
+    /// Bytes of the log that a question holds at most.
+    #[arg(long, value_name = "BYTES", default_value_t = 8192)]
+    log_bytes: usize,
+}
+
+/// How `llm-generate` behaves.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of llm-generate")]
+pub struct GenerateArgs {
+    /// What the file system is about [default: $CTXBENCH_PROMPT].
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// The names of the files as JSON, so that no model is asked for them.
+    #[arg(long, value_name = "FILE")]
+    tree: Option<PathBuf>,
+    /// Where everything is saved and loaded from [default: DIR.llmfs.json].
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Do not keep answers for requests that are made again.
+    #[arg(long)]
+    no_cache: bool,
+    /// Where those answers are kept [default: $CTXBENCH_CACHE_FOLDER, or ~/.ctxbench.cache].
+    #[arg(long, value_name = "FOLDER")]
+    cache_folder: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("it must be from 0.1 to 3600".to_owned())
+    }
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    let temperature: f32 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if (0.0..=2.0).contains(&temperature) {
+        Ok(temperature)
+    } else {
+        Err("it must be from 0 to 2".to_owned())
+    }
+}
+
+fn price(text: &str) -> Result<Price, String> {
+    let numbers = text.split_once(',').and_then(|(prompt, output)| {
+        let number = |text: &str| {
+            text.trim()
+                .parse::<f64>()
+                .ok()
+                .filter(|price| price.is_finite() && *price >= 0.0)
+        };
+        Some((number(prompt)?, number(output)?))
+    });
+    let (prompt, output) = numbers.ok_or("it must be two prices, as in 1.25,10")?;
+    Ok(Price { prompt, output })
+}
+
+/// A model that can be asked, and what has to live as long.
+pub struct Ready {
+    pub model: Box<dyn Model>,
+    /// What runs it, for a report.
+    pub engine: String,
+    /// `local`, `openai` or `cassette`.
+    pub provider: Provider,
+    pub server: Option<LlamaServer>,
+}
+
+impl ModelArgs {
+    /// The one that is meant.
+    pub fn provider(&self) -> Provider {
+        self.provider.unwrap_or(if self.cassette.is_some() {
+            Provider::Cassette
+        } else if self.base_url.is_some() {
+            Provider::Openai
+        } else {
+            Provider::Local
+        })
+    }
+
+    /// The options that make another `ctxbench` ask the same model in the same way.
+    pub fn again(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                words.push(name.into());
+                words.push(value);
+            }
+        };
+        let text = |value: &dyn std::fmt::Display| Some(OsString::from(value.to_string()));
+        let provider = self.provider().to_possible_value();
+        add("--provider", provider.map(|value| value.get_name().into()));
+        add("--base-url", self.base_url.as_ref().map(OsString::from));
+        add("--model", self.model.as_ref().map(OsString::from));
+        add(
+            "--model-sha256",
+            self.model_sha256.as_ref().map(OsString::from),
+        );
+        add("--cassette", self.cassette.as_ref().map(OsString::from));
+        add("--record", self.record.as_ref().map(OsString::from));
+        add("--answer-timeout", text(&self.answer_timeout));
+        add("--answer-tokens", text(&self.answer_tokens));
+        add("--temperature", text(&self.temperature));
+        add("--model-seed", text(&self.model_seed));
+        add(
+            "--parallel",
+            self.parallel.map(|value| value.to_string().into()),
+        );
+        add(
+            "--max-tokens",
+            self.max_tokens.map(|value| value.to_string().into()),
+        );
+        add(
+            "--max-cost",
+            self.max_cost.map(|value| value.to_string().into()),
+        );
+        add(
+            "--price",
+            self.price
+                .map(|price| format!("{},{}", price.prompt, price.output).into()),
+        );
+        words.extend(self.replay_instantly.then(|| "--replay-instantly".into()));
+        words
+    }
+
+    /// How it is asked.
+    pub fn options(&self) -> AskerOptions {
+        AskerOptions {
+            temperature: self.temperature,
+            max_tokens: self.answer_tokens,
+            seed: self.model_seed,
+        }
+    }
+
+    /// Brings the model up, and checks that it is there.
+    pub fn ready(&self) -> anyhow::Result<Ready> {
+        let timeout = Duration::from_secs_f64(self.answer_timeout);
+        let provider = self.provider();
+        let mut ready = match provider {
+            Provider::Cassette => {
+                let Some(path) = &self.cassette else {
+                    bail!(
+                        "--provider cassette needs a recording\n  fix: name one by --cassette FILE"
+                    );
+                };
+                let pace = if self.replay_instantly {
+                    Pace::Instant
+                } else {
+                    Pace::AsRecorded
+                };
+                let cassette = Cassette::open(path, pace)?;
+                Ready {
+                    engine: format!("recording {} of {}", path.display(), cassette.engine()),
+                    model: Box::new(cassette),
+                    provider,
+                    server: None,
+                }
+            }
+            Provider::Openai => {
+                let Some(base_url) = &self.base_url else {
+                    bail!(
+                        "--provider openai needs a server\n  fix: --base-url https://api.openai.com/v1, or another"
+                    );
+                };
+                let Some(model) = &self.model else {
+                    bail!("{base_url} has more than one model\n  fix: name one by --model");
+                };
+                let client = OpenAi::new(OpenAiConfig::new(base_url, model, timeout))?;
+                client.check()?;
+                Ready {
+                    engine: base_url.clone(),
+                    model: Box::new(client),
+                    provider,
+                    server: None,
+                }
+            }
+            Provider::Local => self.local(timeout)?,
+        };
+        if let Some(path) = &self.record {
+            if provider == Provider::Cassette {
+                bail!("a recording is not recorded again\n  fix: leave --record or --cassette out");
+            }
+            let recorder = Recorder::open(ready.model, path, &ready.engine)?;
+            ready.model = Box::new(recorder);
+        }
+        Ok(ready)
+    }
+
+    fn local(&self, timeout: Duration) -> anyhow::Result<Ready> {
+        let file = match &self.model {
+            Some(named) => PathBuf::from(named),
+            None => find_model()?,
+        };
+        check_gguf(&file, self.model_sha256.as_deref())?;
+        let program = find_llama_server()?;
+        let this = std::env::current_exe().context("finding this program")?;
+        // So that it ends with us, however we end.
+        let launcher = [
+            this.into_os_string(),
+            "with-parent".into(),
+            std::process::id().to_string().into(),
+        ];
+        let server = LlamaServer::start(&program, &file, &launcher)?;
+        let name = file
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let mut config = OpenAiConfig::new(&server.base_url(), &name, timeout);
+        config.key = None;
+        config.is_only_model = true;
+        // What an earlier request left in its cache would change how long the next one takes.
+        config.more = Map::from_iter([("cache_prompt".to_owned(), json!(false))]);
+        let version =
+            LlamaServer::version(&program).unwrap_or_else(|| "of unknown version".to_owned());
+        Ok(Ready {
+            model: Box::new(OpenAi::new(config)?),
+            engine: format!("llama-server {version}, one thread"),
+            provider: Provider::Local,
+            server: Some(server),
+        })
+    }
+
+    /// A model with its count and its limits.
+    pub fn meter(&self, model: Box<dyn Model>, provider: Provider) -> Meter {
+        let parallel = self
+            .parallel
+            .unwrap_or(if provider == Provider::Local { 1 } else { 4 });
+        let budget = Budget {
+            tokens: self.max_tokens,
+            dollars: self.max_cost,
+        };
+        Meter::new(model, self.price, budget, parallel.into())
+    }
+
+    /// What asks for a mount, with its log beside the directory, and the server that has to live as long.
+    fn asker(&self, dir: &Path) -> anyhow::Result<(Asker, Option<LlamaServer>)> {
+        let ready = self.ready()?;
+        let path = beside(dir, ".llmfs.log");
+        let log =
+            LogFile::open(&path).with_context(|| format!("opening the log {}", path.display()))?;
+        let meter = self.meter(ready.model, ready.provider);
+        let asker = Asker::new(meter, self.options(), Some(log));
+        asker.log(&format!(
+            "mounting {}: {} by {}",
+            dir.display(),
+            asker.model(),
+            ready.engine
+        ));
+        Ok((asker, ready.server))
+    }
+}
+
+/// A store, and the server that has to live as long.
+type Opened = (Arc<dyn Store>, Option<LlamaServer>);
+
+impl HistoryArgs {
+    /// Opens the store that is mounted on `dir`.
+    pub fn open(&self, model: &ModelArgs, dir: &Path, owner: &Caller) -> anyhow::Result<Opened> {
+        let options = HistoryOptions {
+            policy: self.policy.clone(),
+            log_bytes: self.log_bytes,
+        };
+        let (asker, server) = model.asker(dir)?;
+        let store = HistoryStore::open(asker, options, self.log_db.as_deref(), owner)?;
+        Ok((Arc::new(store), server))
+    }
+}
+
+impl GenerateArgs {
+    /// Opens the store that is mounted on `dir`.
+    pub fn open(&self, model: &ModelArgs, dir: &Path, owner: &Caller) -> anyhow::Result<Opened> {
+        let tree = match &self.tree {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("reading {}", path.display()))?;
+                Some(parse_tree(&text).with_context(|| path.display().to_string())?)
+            }
+            None => None,
+        };
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let prompt = self.prompt.clone().or_else(|| variable(PROMPT_VARIABLE));
+        let home = variable("HOME").unwrap_or_else(|| "/tmp".to_owned());
+        let folder = self
+            .cache_folder
+            .clone()
+            .or_else(|| variable(CACHE_VARIABLE).map(PathBuf::from));
+        let folder = folder.unwrap_or_else(|| Path::new(&home).join(".ctxbench.cache"));
+        let save = self
+            .save
+            .clone()
+            .unwrap_or_else(|| beside(dir, ".llmfs.json"));
+        let (asker, server) = model.asker(dir)?;
+        if prompt.is_some() && tree.is_none() && !save.exists() {
+            eprintln!("asking {} for the tree …", asker.model());
+        }
+        let options = GenerateOptions {
+            prompt,
+            tree,
+            save: Some(save),
+            generators: Generators::standard(),
+            cache: AnswerCache::new(folder, !self.no_cache),
+        };
+        let store = GenerateStore::open(asker, options, owner)?;
+        Ok((Arc::new(store), server))
+    }
+}
+
+/// `DIR.suffix` for `DIR`.
+fn beside(dir: &Path, suffix: &str) -> PathBuf {
+    let dir: PathBuf = dir.components().collect();
+    let mut beside = OsString::from(dir);
+    beside.push(suffix);
+    beside.into()
+}

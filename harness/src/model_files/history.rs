@@ -1,0 +1,114 @@
+//! Seeded histories: what small agents do to small files.
+
+use backends::llm::HistoryStore;
+use backends::store::{Caller, Kind, NewNode, ROOT, RenameMode, Result, Store, Timestamp};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// What files are called.
+const NAMES: [&str; 12] = [
+    "notes.md",
+    "tasks.json",
+    "state.json",
+    "log.txt",
+    "plan.md",
+    "main.py",
+    "util.py",
+    "config.toml",
+    "readme.md",
+    "inbox.txt",
+    "draft.md",
+    "report.txt",
+];
+
+/// What lines are made of.
+const WORDS: [&str; 16] = [
+    "fix", "the", "parser", "read", "file", "done", "next", "test", "cache", "ok", "user", "error",
+    "retry", "note", "one", "two",
+];
+
+/// What a history has left behind.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// Name and number of changes since the file was made, of every file that is there.
+    pub files: Vec<(String, u32)>,
+    /// Names that were removed and are not there.
+    pub removed: Vec<String>,
+}
+
+/// Does `length` operations. A file that is made is one operation, and so is each write, append, rename and removal.
+pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut left = Left::default();
+    let caller = Caller {
+        uid: 0,
+        gid: 0,
+        now: Timestamp(0),
+    };
+    for _ in 0..length {
+        let choice: u32 = rng.random_range(0..100);
+        let free: Vec<&str> = NAMES
+            .into_iter()
+            .filter(|name| !left.files.iter().any(|(file, _)| file == name))
+            .collect();
+        if left.files.is_empty() || (choice < 30 && !free.is_empty()) {
+            let name = free[rng.random_range(0..free.len())];
+            let node = NewNode {
+                kind: Kind::File,
+                permissions: 0o644,
+                rdev: 0,
+                target: &[],
+            };
+            let attr = store.create(&caller, ROOT, name.as_bytes(), &node)?;
+            store.write(&caller, attr.ino, 0, line(&mut rng).as_bytes())?;
+            left.removed.retain(|removed| removed != name);
+            left.files.push((name.to_owned(), 0));
+            continue;
+        }
+        let at = rng.random_range(0..left.files.len());
+        let name = left.files[at].0.clone();
+        let attr = store.lookup(ROOT, name.as_bytes())?;
+        match choice {
+            30..=59 => {
+                // Append a line.
+                store.write(&caller, attr.ino, attr.size, line(&mut rng).as_bytes())?;
+                left.files[at].1 += 1;
+            }
+            60..=79 => {
+                // Write it anew.
+                let cut = backends::store::Change {
+                    size: Some(0),
+                    ..backends::store::Change::default()
+                };
+                store.setattr(&caller, attr.ino, &cut)?;
+                store.write(&caller, attr.ino, 0, line(&mut rng).as_bytes())?;
+                left.files[at].1 += 1;
+            }
+            80..=89 if !free.is_empty() => {
+                let new = free[rng.random_range(0..free.len())];
+                let (from, to) = ((ROOT, name.as_bytes()), (ROOT, new.as_bytes()));
+                store.rename(&caller, from, to, RenameMode::Replace)?;
+                left.files[at] = (new.to_owned(), left.files[at].1 + 1);
+                left.removed.retain(|removed| removed != new);
+                left.removed.push(name);
+            }
+            _ if left.files.len() > 1 => {
+                store.unlink(&caller, ROOT, name.as_bytes())?;
+                left.files.remove(at);
+                left.removed.push(name);
+            }
+            _ => {
+                store.write(&caller, attr.ino, attr.size, line(&mut rng).as_bytes())?;
+                left.files[at].1 += 1;
+            }
+        }
+    }
+    Ok(left)
+}
+
+fn line(rng: &mut ChaCha8Rng) -> String {
+    let words: Vec<&str> = (0..rng.random_range(2..6))
+        .map(|_| WORDS[rng.random_range(0..WORDS.len())])
+        .collect();
+    format!("{}\n", words.join(" "))
+}

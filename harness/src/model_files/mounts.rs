@@ -1,0 +1,441 @@
+//! What tools ask of a model through real mounts: calls, time and outcome of each.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use backends::fuse::{Counters, ask};
+use reports::stats::interval_of_mean;
+use serde::Serialize;
+
+use crate::cmd::llm::ModelArgs;
+use crate::interrupt::Interrupt;
+
+/// How long a tool may take.
+const PATIENCE: &str = "300";
+
+/// Files of the tree that is generated.
+const TREE: &str = r#"{"entries":[
+{"path":"README.md","kind":"file","about":"what this project is"},
+{"path":"main.py","kind":"file","about":"the program: adds two numbers"},
+{"path":"util.py","kind":"file","about":"one helper function"},
+{"path":"test_main.py","kind":"file","about":"one test"},
+{"path":"config.toml","kind":"file","about":"two settings"}]}"#;
+
+/// Rereads of one file in a block.
+const REREADS: usize = 2000;
+
+/// Blocks of each mount.
+const BLOCKS: usize = 10;
+
+/// One thing that was done.
+#[derive(Debug, Serialize)]
+pub struct Step {
+    pub what: String,
+    /// Model calls that it caused.
+    pub calls: u64,
+    pub prompt_tokens: u64,
+    pub output_tokens: u64,
+    pub seconds: f64,
+    /// `ok`, or how it ended.
+    pub outcome: String,
+}
+
+/// What was done on one mount, and on a plain directory.
+#[derive(Debug, Default, Serialize)]
+pub struct Mounted {
+    pub steps: Vec<Step>,
+    /// Seconds of a short session: here, and in a plain directory.
+    pub session: Option<(f64, f64)>,
+    /// Reads of that session, and how many were byte-exact.
+    pub session_reads: Option<(u32, u32)>,
+    pub consistency: Vec<(String, String)>,
+}
+
+/// A mount of its own process.
+struct Mount {
+    process: Child,
+    dir: PathBuf,
+    control: PathBuf,
+}
+
+impl Mount {
+    fn new(
+        args: Option<&ModelArgs>,
+        backend: &str,
+        at: &Path,
+        more: &[&str],
+    ) -> anyhow::Result<Self> {
+        let dir = at.join("mnt");
+        std::fs::create_dir_all(&dir)?;
+        let control = at.join("control");
+        // One that an earlier mount left.
+        let _ = std::fs::remove_file(&control);
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["mount", backend])
+            .arg(&dir)
+            .arg("--control")
+            .arg(&control)
+            .arg("--until-stdin-ends");
+        if let Some(args) = args {
+            command.args(args.again());
+        }
+        command
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = command.spawn().context("starting a mount")?;
+        let mut line = String::new();
+        if let Some(stdout) = process.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let mount = Self {
+            process,
+            dir,
+            control,
+        };
+        if line.trim() != backends::READY {
+            bail!("{backend} could not be mounted; see above");
+        }
+        Ok(mount)
+    }
+
+    fn counters(&self) -> anyhow::Result<Counters> {
+        ask(&self.control, backends::fuse::Command::Counters).context("asking the mount")
+    }
+
+    /// Runs a shell command in the mount and says what it asked of the model.
+    fn step(&self, what: &str, command: &str) -> anyhow::Result<Step> {
+        eprintln!("  {what}");
+        let before = self.counters()?;
+        let started = Instant::now();
+        let status = Command::new("timeout")
+            .args(["-k", "5", PATIENCE, "bash", "-c", command])
+            .current_dir(&self.dir)
+            .env("GIT_DIR", self.dir.with_file_name("repository"))
+            .env("GIT_WORK_TREE", &self.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        let seconds = started.elapsed().as_secs_f64();
+        let after = self.counters()?;
+        let count = |name: &str| {
+            let of = |counters: &Counters| counters.store.get(name).copied().unwrap_or(0);
+            of(&after) - of(&before)
+        };
+        Ok(Step {
+            what: what.to_owned(),
+            calls: count("model-calls") + count("model-failures"),
+            prompt_tokens: count("prompt-tokens"),
+            output_tokens: count("output-tokens"),
+            seconds,
+            outcome: if status.success() {
+                "ok".to_owned()
+            } else {
+                status.to_string()
+            },
+        })
+    }
+
+    fn end(mut self) -> anyhow::Result<()> {
+        drop(self.process.stdin.take());
+        let status = self.process.wait()?;
+        if !status.success() {
+            bail!("a mount ended with {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while let Ok(None) = self.process.try_wait() {
+            if Instant::now() > deadline {
+                // What is still mounted then is detached with the scratch directory.
+                let _ = self.process.kill();
+                let _ = self.process.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// What an editor does to save: the new content beside it, synced, renamed over it.
+const EDITOR: &str = "printf 'edited\\n' > .FILE.swp && sync .FILE.swp && mv .FILE.swp FILE";
+
+fn steps(
+    mount: &Mount,
+    steps: &[(&str, String)],
+    interrupt: &Interrupt,
+) -> anyhow::Result<Vec<Step>> {
+    let mut done = Vec::new();
+    for (what, command) in steps {
+        if interrupt.is_set() {
+            bail!("interrupted");
+        }
+        done.push(mount.step(what, command)?);
+    }
+    Ok(done)
+}
+
+pub(super) fn history(
+    args: &ModelArgs,
+    at: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Mounted> {
+    eprintln!("llm-history, mounted:");
+    let mount = Mount::new(Some(args), "llm-history", at, &[])?;
+    std::fs::write(mount.dir.join("a.txt"), "one two\n")?;
+    std::fs::write(mount.dir.join("b.txt"), "three four\n")?;
+    std::fs::write(mount.dir.join("c.txt"), "five\n")?;
+    let all = [
+        ("stat FILE", "stat a.txt".to_owned()),
+        ("ls -l", "ls -l".to_owned()),
+        ("find", "find . -type f".to_owned()),
+        (
+            "git status, nothing added",
+            "git init -q; git status --short".to_owned(),
+        ),
+        ("cat FILE", "cat a.txt".to_owned()),
+        ("cat FILE again", "cat a.txt".to_owned()),
+        ("grep -r over 3 files", "grep -r three . || true".to_owned()),
+        ("editor save", EDITOR.replace("FILE", "c.txt")),
+    ];
+    let done = steps(&mount, &all, interrupt)?;
+    let (session, reads) = session(&mount.dir, at)?;
+    mount.end()?;
+    Ok(Mounted {
+        steps: done,
+        session: Some(session),
+        session_reads: Some(reads),
+        consistency: Vec::new(),
+    })
+}
+
+/// A short agent session, here and in a plain directory: notes are taken, read, changed, read again.
+fn session(dir: &Path, at: &Path) -> anyhow::Result<((f64, f64), (u32, u32))> {
+    eprintln!("  a session of 12 calls, and the same in a plain directory");
+    let plain = at.join("plain");
+    std::fs::create_dir_all(&plain)?;
+    let run = |dir: &Path| -> anyhow::Result<(f64, Vec<Option<Vec<u8>>>)> {
+        let started = Instant::now();
+        let mut reads = Vec::new();
+        std::fs::write(dir.join("state.json"), "{\"cycle\": 1}\n")?;
+        std::fs::write(dir.join("plan.md"), "read the log\n")?;
+        reads.push(std::fs::read(dir.join("state.json")).ok());
+        reads.push(std::fs::read(dir.join("plan.md")).ok());
+        std::fs::read_dir(dir)?.count();
+        std::fs::metadata(dir.join("plan.md"))?;
+        std::fs::write(dir.join("state.tmp"), "{\"cycle\": 2}\n")?;
+        std::fs::rename(dir.join("state.tmp"), dir.join("state.json"))?;
+        reads.push(std::fs::read(dir.join("state.json")).ok());
+        let mut plan = std::fs::File::options()
+            .append(true)
+            .open(dir.join("plan.md"))?;
+        std::io::Write::write_all(&mut plan, b"fix the parser\n")?;
+        drop(plan);
+        reads.push(std::fs::read(dir.join("plan.md")).ok());
+        std::fs::remove_file(dir.join("state.json"))?;
+        Ok((started.elapsed().as_secs_f64(), reads))
+    };
+    let (here, read) = run(dir)?;
+    let (there, right) = run(&plain)?;
+    let exact = read.iter().zip(&right).filter(|(a, b)| a == b).count() as u32;
+    Ok(((here, there), (right.len() as u32, exact)))
+}
+
+pub(super) fn generate(
+    args: &ModelArgs,
+    at: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Mounted> {
+    eprintln!("llm-generate, mounted:");
+    std::fs::create_dir_all(at)?;
+    let tree = at.join("tree.json");
+    std::fs::write(&tree, TREE)?;
+    let tree = tree.display().to_string();
+    let cache = at.join("cache").display().to_string();
+    let prompt = [
+        "--prompt",
+        "A very small Python program",
+        "--tree",
+        &tree,
+        "--cache-folder",
+        &cache,
+    ];
+    let mount = Mount::new(Some(args), "llm-generate", at, &prompt)?;
+    let all = [
+        ("stat FILE", "stat main.py".to_owned()),
+        ("ls -l", "ls -l".to_owned()),
+        ("find", "find . -type f -size -1".to_owned()),
+        (
+            "git status, nothing added",
+            "git init -q; git status --short".to_owned(),
+        ),
+        ("open and close FILE", "exec 3<main.py".to_owned()),
+        ("cat FILE, first time", "cat main.py".to_owned()),
+        ("cat FILE again", "cat main.py".to_owned()),
+        (
+            "grep -r over the other 4 files",
+            "grep -r import --exclude-dir=.llmfs . || true".to_owned(),
+        ),
+        ("editor save", EDITOR.replace("FILE", "config.toml")),
+        (
+            "git add and git status",
+            "git add --all . ':!.llmfs'; git status --short".to_owned(),
+        ),
+    ];
+    let done = steps(&mount, &all, interrupt)?;
+    let mut consistency = Vec::new();
+    let names = ["README.md", "main.py", "util.py", "test_main.py"];
+    let read_all = |dir: &Path| -> Vec<Option<Vec<u8>>> {
+        names
+            .iter()
+            .map(|name| std::fs::read(dir.join(name)).ok())
+            .collect()
+    };
+    let same = |a: &[Option<Vec<u8>>], b: &[Option<Vec<u8>>]| {
+        let equal = a
+            .iter()
+            .zip(b)
+            .filter(|(a, b)| a.is_some() && a == b)
+            .count();
+        format!("{equal} of {}", a.len())
+    };
+    let first = read_all(&mount.dir);
+    consistency.push((
+        "the same path read twice".to_owned(),
+        same(&first, &read_all(&mount.dir)),
+    ));
+    let dir = mount.dir.clone();
+    let other =
+        std::thread::scope(|scope| scope.spawn(|| read_all(&dir)).join().unwrap_or_default());
+    consistency.push(("read by two readers".to_owned(), same(&first, &other)));
+    consistency.extend(imports(&names, &first));
+    mount.end()?;
+
+    eprintln!("  after a remount, from the cache, and asked anew");
+    let mount = Mount::new(Some(args), "llm-generate", at, &prompt)?;
+    consistency.push((
+        "after a remount, from the save file".to_owned(),
+        same(&first, &read_all(&mount.dir)),
+    ));
+    mount.end()?;
+    for (what, more) in [
+        ("another mount, with the cache", None),
+        ("another mount, asked anew", Some("--no-cache")),
+    ] {
+        let _ = std::fs::remove_file(at.join("mnt.llmfs.json"));
+        let more: Vec<&str> = prompt.into_iter().chain(more).collect();
+        let mount = Mount::new(Some(args), "llm-generate", at, &more)?;
+        let started = Instant::now();
+        let read = read_all(&mount.dir);
+        let took = started.elapsed().as_secs_f64();
+        let counters = mount.counters()?;
+        let count = |name: &str| counters.store.get(name).copied().unwrap_or(0);
+        let told = format!(
+            "{}; {took:.3} s, {} model calls, {} cache hits, {} tokens saved",
+            same(&first, &read),
+            count("model-calls"),
+            count("cache-hits"),
+            count("cache-saved-tokens")
+        );
+        consistency.push((what.to_owned(), told));
+        mount.end()?;
+    }
+    Ok(Mounted {
+        steps: done,
+        consistency,
+        ..Mounted::default()
+    })
+}
+
+/// Imports in the Python files: how many name a file that is listed.
+fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> Vec<(String, String)> {
+    let (mut found, mut listed) = (0, 0);
+    for (name, content) in names.iter().zip(contents) {
+        let text = String::from_utf8_lossy(content.as_deref().unwrap_or_default()).into_owned();
+        for line in text.lines().filter(|_| name.ends_with(".py")) {
+            let mut words = line.split_whitespace();
+            if let (Some("import" | "from"), Some(module)) = (words.next(), words.next()) {
+                found += 1;
+                let module = module
+                    .trim_end_matches([',', ';'])
+                    .split('.')
+                    .next()
+                    .unwrap_or_default();
+                listed += u32::from(names.contains(&format!("{module}.py").as_str()));
+            }
+        }
+    }
+    let told =
+        format!("{found} imports in the Python files, {listed} of them of a file that is listed");
+    vec![("listing against content".to_owned(), told)]
+}
+
+/// How much longer a generated file takes to read again than a file of the `memory` backend: open, read, close.
+/// Geometric mean of the ratios of blocks in turn, and its 99 % interval.
+pub(super) fn rereads(
+    args: &ModelArgs,
+    at: &Path,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<(f64, f64, f64)>> {
+    eprintln!("a generated file read again, against memory:");
+    let (ours, theirs) = (at.join("generate"), at.join("memory"));
+    std::fs::create_dir_all(&ours)?;
+    let tree = ours.join("tree.json");
+    std::fs::write(&tree, TREE)?;
+    let tree = tree.display().to_string();
+    let prompt = [
+        "--prompt",
+        "A very small Python program",
+        "--tree",
+        &tree,
+        "--no-cache",
+    ];
+    let generate = Mount::new(Some(args), "llm-generate", &ours, &prompt)?;
+    let memory = Mount::new(None, "memory", &theirs, &[])?;
+    let Ok(content) = std::fs::read(generate.dir.join("main.py")) else {
+        eprintln!("  the model gave no file to read again");
+        return Ok(None);
+    };
+    std::fs::write(memory.dir.join("main.py"), &content)?;
+    let block = |mount: &Mount| -> anyhow::Result<f64> {
+        let path = mount.dir.join("main.py");
+        let started = Instant::now();
+        for _ in 0..REREADS {
+            if std::fs::read(&path)? != content {
+                bail!("{} does not hold what it held", path.display());
+            }
+        }
+        Ok(started.elapsed().as_secs_f64())
+    };
+    let mut ratios = Vec::new();
+    for at in 0..BLOCKS {
+        if interrupt.is_set() {
+            bail!("interrupted");
+        }
+        // In turn, each first as often as the other.
+        let (ours, theirs) = if at % 2 == 0 {
+            let ours = block(&generate)?;
+            (ours, block(&memory)?)
+        } else {
+            let theirs = block(&memory)?;
+            (block(&generate)?, theirs)
+        };
+        ratios.push((ours / theirs).ln());
+    }
+    generate.end()?;
+    memory.end()?;
+    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+    let interval = interval_of_mean(&ratios, seed).map(|interval| interval.map(f64::exp));
+    Ok(interval.map(|interval| (mean.exp(), interval.low, interval.high)))
+}

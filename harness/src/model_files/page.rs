@@ -1,0 +1,251 @@
+//! What was measured, as a page.
+
+use std::fmt::Write;
+
+use reports::render::markdown_table as table;
+
+use super::{Fidelity, Mounted, Results};
+
+/// Two hosted models: US dollars per million tokens of questions and answers, from the data file of `genai-prices`
+/// 0.2.3, read 2026-11-21.
+const PRICES: [(&str, f64, f64); 2] = [("GPT-5", 1.25, 10.0), ("Claude Haiku 5.5", 0.10, 0.50)];
+
+/// The page: Markdown.
+pub fn page(results: &Results) -> String {
+    let mut page = String::new();
+    let _ = writeln!(
+        page,
+        "# Files that a language model makes up\n\n{} by {}; answers: **{}**.\n",
+        results.model, results.engine, results.origin
+    );
+    fidelity(&mut page, results);
+    latency(&mut page, results);
+    mounted(&mut page, "llm-history", &results.history, &results.origin);
+    mounted(
+        &mut page,
+        "llm-generate",
+        &results.generate,
+        &results.origin,
+    );
+    if let Some((ratio, low, high)) = results.memory_ratio {
+        let _ = writeln!(
+            page,
+            "A generated file read again (open, read, close) takes ×{ratio:.2} [{low:.2}, {high:.2}] of what `memory` takes \
+             (99 % interval; no model is asked).\n"
+        );
+    }
+    answer(&mut page, results);
+    page
+}
+
+fn share(part: usize, all: usize) -> String {
+    if all == 0 {
+        "–".to_owned()
+    } else {
+        format!("{part} of {all}")
+    }
+}
+
+fn fidelity(page: &mut String, results: &Results) {
+    let head = [
+        "operations",
+        "byte-exact reads",
+        "of files changed since",
+        "median edit distance of the rest",
+        "removed files said to be there",
+        "names right / missing / invented",
+        "no usable answer",
+        "tokens in + out a question",
+        "time an answer",
+        "US$ per 1,000 reads, computed",
+    ];
+    let rows: Vec<Vec<String>> = results
+        .fidelity
+        .iter()
+        .map(|found| row(found, results))
+        .collect();
+    let _ = writeln!(
+        page,
+        "## Fidelity of llm-history\n\n{}",
+        table(&head, &rows)
+    );
+    let _ = writeln!(
+        page,
+        "Seeded histories of small files ({} of each length, seed {}); a read is compared with a plain interpreter of the same \
+         log. 0 wrong of n is not perfect: it is at most 3/n. Costs are computed from the counted tokens at {}; they are not \
+         those of a run on these models.\n",
+        results.plan.histories,
+        results.plan.seed,
+        PRICES
+            .map(|(name, prompt, output)| format!(
+                "{name} (${prompt} in, ${output} out per million, 2026-11-21)"
+            ))
+            .join(" and ")
+    );
+    let reads = results.fidelity.iter().flat_map(|found| &found.reads);
+    let mut by_size = Vec::new();
+    for (label, from, to) in [
+        ("up to 16 B", 0, 16),
+        ("17 to 64 B", 17, 64),
+        ("more", 65, usize::MAX),
+    ] {
+        let of: Vec<_> = reads
+            .clone()
+            .filter(|read| (from..=to).contains(&read.bytes))
+            .collect();
+        let exact = of.iter().filter(|read| read.is_exact).count();
+        by_size.push(vec![label.to_owned(), share(exact, of.len())]);
+    }
+    let _ = writeln!(
+        page,
+        "{}",
+        table(&["file size", "byte-exact reads"], &by_size)
+    );
+}
+
+fn row(found: &Fidelity, results: &Results) -> Vec<String> {
+    let exact = found.reads.iter().filter(|read| read.is_exact).count();
+    let changed: Vec<_> = found.reads.iter().filter(|read| read.changes > 0).collect();
+    let changed_exact = changed.iter().filter(|read| read.is_exact).count();
+    let mut distances: Vec<usize> = found
+        .reads
+        .iter()
+        .filter(|read| !read.is_exact)
+        .filter_map(|read| read.distance)
+        .collect();
+    distances.sort_unstable();
+    let calls = found.calls.max(1);
+    let cost = PRICES.map(|(_, prompt, output)| {
+        let dollars =
+            (found.prompt_tokens as f64 * prompt + found.output_tokens as f64 * output) / 1e6;
+        format!("{:.2}", dollars / calls as f64 * 1000.0)
+    });
+    vec![
+        found.operations.to_string(),
+        share(exact, found.reads.len()),
+        share(changed_exact, changed.len()),
+        distances
+            .get(distances.len() / 2)
+            .map_or("–".to_owned(), |distance| format!("{distance} B")),
+        share(
+            found.removed_invented as usize,
+            found.removed_asked as usize,
+        ),
+        format!(
+            "{} / {} / {}",
+            found.names_right, found.names_missing, found.names_invented
+        ),
+        share(found.unusable as usize, (found.calls) as usize),
+        format!(
+            "{} + {}",
+            found.prompt_tokens / calls,
+            found.output_tokens / calls
+        ),
+        format!("{:.2} s ({})", found.answer_ms / 1000.0, results.origin),
+        cost.join(" · "),
+    ]
+}
+
+fn latency(page: &mut String, results: &Results) {
+    let latency = &results.latency;
+    let head = ["part of an answer", "mean"];
+    let ms = |value: f64| format!("{value:.2} ms");
+    let rows = vec![
+        vec!["waiting for the model".to_owned(), ms(latency.queue_ms)],
+        vec![
+            "reading the question, to the first byte".to_owned(),
+            ms(latency.first_byte_ms),
+        ],
+        vec!["writing the answer".to_owned(), ms(latency.generation_ms)],
+        vec![
+            "putting the question together, checking the answer".to_owned(),
+            ms(latency.validation_ms),
+        ],
+    ];
+    let _ = writeln!(
+        page,
+        "## Where the time goes\n\n{}\n{} answers ({}); {:.0} tokens/s read, {:.0} tokens/s written. The same question asked \
+         twice gave the same answer {} of {} times.\n",
+        table(&head, &rows),
+        latency.answers,
+        results.origin,
+        latency.prompt_tokens_per_second,
+        latency.output_tokens_per_second,
+        results.repeats.equal,
+        results.repeats.asked_twice,
+    );
+}
+
+fn mounted(page: &mut String, name: &str, mounted: &Mounted, origin: &str) {
+    let head = ["done", "model calls", "tokens in + out", "time", "ended"];
+    let rows: Vec<Vec<String>> = mounted
+        .steps
+        .iter()
+        .map(|step| {
+            vec![
+                step.what.clone(),
+                step.calls.to_string(),
+                format!("{} + {}", step.prompt_tokens, step.output_tokens),
+                format!("{:.3} s", step.seconds),
+                step.outcome.clone(),
+            ]
+        })
+        .collect();
+    let _ = writeln!(
+        page,
+        "## What asks the model: {name}\n\n{}",
+        table(&head, &rows)
+    );
+    let _ = writeln!(page, "Times hold {origin} answers.\n");
+    if let (Some((here, there)), Some((reads, exact))) = (mounted.session, mounted.session_reads) {
+        let _ = writeln!(
+            page,
+            "A session of 12 calls with 4 reads, shortened for the model's speed: {here:.2} s here ({origin}), {:.2} ms in a plain \
+             directory, ×{:.0}; {exact} of {reads} reads were byte-exact.\n",
+            there * 1000.0,
+            here / there
+        );
+    }
+    if !mounted.consistency.is_empty() {
+        let rows: Vec<Vec<String>> = mounted
+            .consistency
+            .iter()
+            .map(|(what, found)| vec![what.clone(), found.clone()])
+            .collect();
+        let _ = writeln!(page, "{}", table(&["consistency", "found"], &rows));
+    }
+}
+
+fn answer(page: &mut String, results: &Results) {
+    let reads: Vec<_> = results
+        .fidelity
+        .iter()
+        .flat_map(|found| &found.reads)
+        .collect();
+    let exact = reads.iter().filter(|read| read.is_exact).count();
+    let calls: f64 = results
+        .fidelity
+        .iter()
+        .map(|found| found.answer_ms * found.calls as f64)
+        .sum();
+    let count: f64 = results
+        .fidelity
+        .iter()
+        .map(|found| found.calls as f64)
+        .sum();
+    let mean = calls / count.max(1.0) / 1000.0;
+    let belongs = if exact == reads.len() && !reads.is_empty() && mean < 0.1 {
+        "these figures do not speak against it"
+    } else {
+        "not behind the read of a file that is to hold what was written to it"
+    };
+    let _ = writeln!(
+        page,
+        "## Does a language model belong behind read?\n\nWith {}: {belongs}. {exact} of {} reads gave what had been written, at {mean:.2} s \
+         ({}) a question. Where a file is made up once and then kept, as in `llm-generate`, a later read costs what memory costs, and \
+         the question is only whether the content is wanted.",
+        results.model,
+        reads.len(),
+        results.origin,
+    );
+}

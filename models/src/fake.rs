@@ -1,0 +1,298 @@
+//! A small deterministic OpenAI-compatible server without a model, for tests; its answers are labelled `simulated`.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// The `system_fingerprint` of a server that has no model.
+pub const SIMULATED: &str = "ctxbench-simulated";
+
+/// The one model it knows.
+const MODEL: &str = "simulated";
+
+/// What the server does with the next request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Behaviour {
+    /// Answers by its own rule: see [`FakeServer`].
+    Answer,
+    /// Answers this text.
+    Say(String),
+    /// Answers this text after a pause.
+    SayAfter(Duration, String),
+    /// Takes the request and never answers.
+    Hang,
+    /// Answers with a status and a message, and maybe `Retry-After`.
+    Status(u16, String, Option<String>),
+    /// Breaks the connection in the middle of the answer.
+    BreakOff,
+    /// Answers with what is not JSON.
+    Garbage,
+    /// Answers with bytes that are not UTF-8.
+    NotUtf8,
+}
+
+/// A server on a loopback port, ended when dropped.
+///
+/// By its own rule it answers a question by its last line; with a schema, by the least value that the schema allows,
+/// in which a field `content` is that line. Its tokens are words.
+#[derive(Debug)]
+pub struct FakeServer {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The first is for the next request; the last one stays.
+    script: Mutex<Vec<Behaviour>>,
+    requests: Mutex<Vec<Value>>,
+    headers: Mutex<Vec<String>>,
+    is_stopped: AtomicBool,
+}
+
+impl FakeServer {
+    /// Starts one that does `script`, one behaviour a request, the last one for ever.
+    ///
+    /// # Errors
+    /// If there is no port.
+    pub fn start(script: Vec<Behaviour>) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let shared = Arc::new(Shared {
+            script: Mutex::new(script),
+            requests: Mutex::default(),
+            headers: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
+        });
+        let serving = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if serving.is_stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+                let serving = Arc::clone(&serving);
+                std::thread::spawn(move || {
+                    // A client that has gone away is what some tests are about.
+                    let _ = serving.serve(stream);
+                });
+            }
+        });
+        Ok(Self { port, shared })
+    }
+
+    /// What a client of it needs.
+    pub fn base_url(&self) -> String {
+        format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
+    /// Does this from now on.
+    pub fn behave(&self, script: Vec<Behaviour>) {
+        *self
+            .shared
+            .script
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = script;
+    }
+
+    /// The bodies of all requests for an answer so far.
+    pub fn requests(&self) -> Vec<Value> {
+        let requests = self.shared.requests.lock();
+        requests.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The heads of all requests so far.
+    pub fn headers(&self) -> Vec<String> {
+        let headers = self.shared.headers.lock();
+        headers.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many requests for an answer there were.
+    pub fn calls(&self) -> usize {
+        self.requests().len()
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        self.shared.is_stopped.store(true, Ordering::Relaxed);
+        // Wakes the listener up, so that it sees that.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+    }
+}
+
+impl Shared {
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut head = String::new();
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 || line == "\r\n" {
+                break;
+            }
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap_or(0);
+            }
+            head.push_str(&line);
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        let is_list = head.starts_with("GET");
+        self.headers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(head);
+        if is_list {
+            let list = json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]});
+            return respond(
+                &mut stream,
+                "200 OK",
+                "application/json",
+                "",
+                list.to_string().as_bytes(),
+            );
+        }
+        let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let behaviour = {
+            let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+            if script.len() > 1 {
+                script.remove(0)
+            } else {
+                script.first().cloned().unwrap_or(Behaviour::Answer)
+            }
+        };
+        self.requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(request.clone());
+        match behaviour {
+            Behaviour::Answer => stream_answer(&mut stream, &request, &own_answer(&request)),
+            Behaviour::Say(text) => stream_answer(&mut stream, &request, &text),
+            Behaviour::SayAfter(pause, text) => {
+                std::thread::sleep(pause);
+                stream_answer(&mut stream, &request, &text)
+            }
+            Behaviour::Hang => {
+                while !self.is_stopped.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Ok(())
+            }
+            Behaviour::Status(status, message, retry_after) => {
+                let more = retry_after
+                    .map_or_else(String::new, |after| format!("Retry-After: {after}\r\n"));
+                let body = json!({"error": {"message": message}}).to_string();
+                respond(
+                    &mut stream,
+                    &format!("{status} X"),
+                    "application/json",
+                    &more,
+                    body.as_bytes(),
+                )
+            }
+            Behaviour::BreakOff => {
+                let event = format!("data: {}\n\n", piece("The beginning", None));
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n";
+                stream.write_all(head.as_bytes())?;
+                stream.write_all(event.as_bytes())
+            }
+            Behaviour::Garbage => respond(
+                &mut stream,
+                "200 OK",
+                "text/event-stream",
+                "",
+                b"data: {nonsense\n\n",
+            ),
+            Behaviour::NotUtf8 => respond(
+                &mut stream,
+                "200 OK",
+                "application/json",
+                "",
+                b"{\"choices\":\"\xff\xfe\"}",
+            ),
+        }
+    }
+}
+
+fn piece(text: &str, finish: Option<&str>) -> Value {
+    json!({
+        "object": "chat.completion.chunk",
+        "system_fingerprint": SIMULATED,
+        "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}],
+    })
+}
+
+fn stream_answer(stream: &mut TcpStream, request: &Value, text: &str) -> io::Result<()> {
+    let words = |text: &str| text.split_whitespace().count();
+    let prompt: usize = messages(request).map(words).sum();
+    let mut body = String::new();
+    // In two pieces, cut between characters: a client has to put them together.
+    let middle = (text.len() / 2..=text.len()).find(|at| text.is_char_boundary(*at));
+    let (first, second) = text.split_at(middle.unwrap_or(0));
+    for (text, finish) in [(first, None), (second, Some("stop"))] {
+        body.push_str(&format!("data: {}\n\n", piece(text, finish)));
+    }
+    let usage = json!({"prompt_tokens": prompt, "completion_tokens": words(text)});
+    body.push_str(&format!(
+        "data: {}\n\ndata: [DONE]\n\n",
+        json!({"choices": [], "usage": usage})
+    ));
+    respond(stream, "200 OK", "text/event-stream", "", body.as_bytes())
+}
+
+fn respond(
+    stream: &mut TcpStream,
+    status: &str,
+    kind: &str,
+    more: &str,
+    body: &[u8],
+) -> io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n{more}\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)
+}
+
+fn messages(request: &Value) -> impl Iterator<Item = &str> {
+    let messages = request.get("messages").and_then(Value::as_array);
+    let messages = messages.into_iter().flatten();
+    messages.filter_map(|message| message.get("content").and_then(Value::as_str))
+}
+
+fn own_answer(request: &Value) -> String {
+    let line = messages(request)
+        .last()
+        .and_then(|text| text.trim().lines().last());
+    let line = line.unwrap_or_default();
+    match request.pointer("/response_format/json_schema/schema") {
+        Some(schema) => least(schema, "", line).to_string(),
+        None => format!("{line}\n"),
+    }
+}
+
+/// The least value that a schema allows.
+fn least(schema: &Value, name: &str, line: &str) -> Value {
+    if let Some(first) = schema.get("enum").and_then(|values| values.get(0)) {
+        return first.clone();
+    }
+    match schema.get("type").and_then(Value::as_str) {
+        Some("object") => {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            let properties = properties.into_iter().flatten();
+            properties
+                .map(|(name, schema)| (name.clone(), least(schema, name, line)))
+                .collect()
+        }
+        Some("array") => json!([]),
+        Some("boolean") => json!(true),
+        Some("integer" | "number") => json!(0),
+        _ if name == "content" => json!(format!("{line}\n")),
+        _ => json!(name),
+    }
+}

@@ -1,0 +1,126 @@
+//! Model files: whether one is a GGUF file, and the one that was asked for.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+/// File name, bytes and SHA-256 of the model that `make model` installs.
+pub const SMOLLM2: (&str, u64, &str) = (
+    "SmolLM2-135M-Instruct.Q4_1.gguf",
+    98_362_432,
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+);
+
+/// Why a file cannot be used as a model.
+#[derive(Debug, thiserror::Error)]
+pub enum GgufError {
+    /// It cannot be read.
+    #[error("the model {}: {error}\n  fix: `make model` installs one", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It is something else.
+    #[error("{} is no GGUF file: it begins with {begins:?}, not with \"GGUF\"", .path.display())]
+    NotGguf {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes, as far as they are text.
+        begins: String,
+    },
+    /// It is another model, or a damaged one.
+    #[error(
+        "{} is not the model it should be: its SHA-256 is {is}, expected {expected}\n  fix: remove it, then `make model`; or name the right --model-sha256",
+        .path.display()
+    )]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// Its SHA-256.
+        is: String,
+        /// What was expected.
+        expected: String,
+    },
+}
+
+/// Checks that a file is GGUF and, where a SHA-256 is `expected` or the file has the name of [`SMOLLM2`], that it is
+/// that file.
+///
+/// # Errors
+/// [`GgufError`], which names the file.
+pub fn check_gguf(path: &Path, expected: Option<&str>) -> Result<(), GgufError> {
+    let failed = |error| GgufError::File {
+        path: path.to_owned(),
+        error,
+    };
+    let mut file = File::open(path).map_err(failed)?;
+    let mut magic = Vec::new();
+    Read::by_ref(&mut file)
+        .take(4)
+        .read_to_end(&mut magic)
+        .map_err(failed)?;
+    if magic != b"GGUF" {
+        return Err(GgufError::NotGguf {
+            path: path.to_owned(),
+            begins: String::from_utf8_lossy(&magic).into_owned(),
+        });
+    }
+    let is_known = path.file_name().is_some_and(|name| name == SMOLLM2.0);
+    let Some(expected) = expected.or(is_known.then_some(SMOLLM2.2)) else {
+        return Ok(());
+    };
+    let mut hash = Sha256::new();
+    hash.update(&magic);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = file.read(&mut buffer).map_err(failed)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+    }
+    let is: String = hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    if is.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
+    Err(GgufError::Checksum {
+        path: path.to_owned(),
+        is,
+        expected: expected.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_file_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.gguf");
+        let error = |expected| check_gguf(&path, expected).unwrap_err().to_string();
+        assert!(error(None).contains("m.gguf") && error(None).contains("make model"));
+        std::fs::write(&path, "PK\x03\x04").unwrap();
+        assert!(error(None).contains("no GGUF file"));
+        std::fs::write(&path, "GGUFabc").unwrap();
+        check_gguf(&path, None).unwrap();
+        assert!(error(Some("00")).contains("SHA-256"));
+        let right = "A1B3".to_owned();
+        let is = error(Some(&right));
+        let is = is.split("SHA-256 is ").nth(1).unwrap();
+        check_gguf(&path, Some(&is[..64])).unwrap();
+
+        let known = dir.path().join(SMOLLM2.0);
+        std::fs::write(&known, "GGUF but damaged").unwrap();
+        let damaged = check_gguf(&known, None).unwrap_err().to_string();
+        assert!(damaged.contains(SMOLLM2.2), "{damaged}");
+    }
+}

@@ -1,0 +1,489 @@
+//! Any server that speaks OpenAI's chat completions: OpenAI, Ollama, vLLM, llama.cpp.
+
+use std::time::{Duration, Instant};
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode};
+use serde_json::{Map, Value, json};
+use tokio::runtime::Runtime;
+use url::Url;
+
+use crate::sse::{ANSWER_MAX, Answer};
+use crate::{ApiKey, Cancel, Finish, Model, ModelError, Origin, Reply, Request, Timing, Usage};
+
+/// How often it is looked whether anybody still waits.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long the list of models may take.
+const LIST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest pause between two attempts, unless the server names one.
+const PAUSE_MAX: Duration = Duration::from_secs(8);
+
+/// Bytes of an error's text that are shown.
+const SAID_MAX: usize = 300;
+
+/// The variables that may hold a key, in this order.
+const KEY_VARIABLES: [&str; 2] = ["CTXBENCH_API_KEY", "OPENAI_API_KEY"];
+
+/// Where a server is and how it is asked.
+#[derive(Clone, Debug)]
+pub struct OpenAiConfig {
+    /// As in `https://api.openai.com/v1`: what comes before `/chat/completions`.
+    pub base_url: String,
+    /// The model, unless a request names another.
+    pub model: String,
+    /// What it is asked with; `None` where a server wants none.
+    pub key: Option<ApiKey>,
+    /// How long one answer may take, with all attempts and pauses.
+    pub timeout: Duration,
+    /// How often a request is sent again after a failure that may pass.
+    pub retries: u32,
+    /// The server has one model, whatever a request names: others are refused here.
+    pub is_only_model: bool,
+    /// More parameters of every request, such as `cache_prompt` of llama.cpp.
+    pub more: Map<String, Value>,
+}
+
+impl OpenAiConfig {
+    /// A server at `base_url` with two retries and no more parameters; the key comes from `CTXBENCH_API_KEY`
+    /// or `OPENAI_API_KEY`.
+    pub fn new(base_url: &str, model: &str, timeout: Duration) -> Self {
+        Self {
+            base_url: base_url.trim_end_matches('/').to_owned(),
+            model: model.to_owned(),
+            key: ApiKey::from_environment(&KEY_VARIABLES),
+            timeout,
+            retries: 2,
+            is_only_model: false,
+            more: Map::new(),
+        }
+    }
+}
+
+/// A model behind an OpenAI-compatible server.
+#[derive(Debug)]
+pub struct OpenAi {
+    config: OpenAiConfig,
+    client: Client,
+    runtime: Runtime,
+}
+
+/// A failed attempt, and when to try again, if at all.
+struct Failure {
+    error: ModelError,
+    retry: Option<Option<Duration>>,
+}
+
+impl OpenAi {
+    /// Makes a client; asks nothing yet.
+    ///
+    /// # Errors
+    /// If the address is none, or a public server has no key.
+    pub fn new(config: OpenAiConfig) -> Result<Self, ModelError> {
+        let unreachable = |why: String| ModelError::Unreachable {
+            url: config.base_url.clone(),
+            why,
+        };
+        let url = Url::parse(&config.base_url).map_err(|error| unreachable(error.to_string()))?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(ModelError::Unreachable {
+                url: url.host_str().unwrap_or_default().to_owned(),
+                why: "an address must not hold a name or a password".to_owned(),
+            });
+        }
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(unreachable("it is neither http nor https".to_owned()));
+        }
+        if config.key.is_none() && url.host_str() == Some("api.openai.com") {
+            return Err(ModelError::NoKey {
+                url: config.base_url,
+            });
+        }
+        let client = Client::builder()
+            .connect_timeout(CONNECT.min(config.timeout))
+            .build()
+            .map_err(|error| unreachable(error.without_url().to_string()))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("model")
+            .enable_all()
+            .build()
+            .map_err(|error| unreachable(error.to_string()))?;
+        Ok(Self {
+            config,
+            client,
+            runtime,
+        })
+    }
+
+    /// Asks for the list of models: whether somebody answers, takes the key, and has the model.
+    ///
+    /// # Errors
+    /// If not. A server that has no such list is taken at its word.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let url = format!("{}/models", self.config.base_url);
+        let asked = async {
+            let response = self.authorised(self.client.get(&url)).send().await;
+            let response = response.map_err(|error| self.unsent(&error))?;
+            let status = response.status();
+            if status == StatusCode::NOT_FOUND {
+                return Ok(None);
+            }
+            if !status.is_success() {
+                return Err(self.status_error(status, &self.said(response).await).error);
+            }
+            let text = response.text().await.map_err(|error| self.unsent(&error))?;
+            Ok(Some(text))
+        };
+        let patience = LIST_PATIENCE.min(self.config.timeout);
+        let timed = self
+            .runtime
+            .block_on(async { tokio::time::timeout(patience, asked).await });
+        let text = match timed {
+            Ok(answered) => answered?,
+            Err(_) => {
+                return Err(ModelError::TimedOut {
+                    url: self.config.base_url.clone(),
+                    after: patience,
+                });
+            }
+        };
+        let Some(text) = text else {
+            tracing::info!("{} lists no models; going on without", self.config.base_url);
+            return Ok(());
+        };
+        let list: Value = serde_json::from_str(&text)
+            .map_err(|error| self.malformed(&format!("its list of models is not JSON: {error}")))?;
+        let names = list.get("data").and_then(Value::as_array);
+        let names = names.into_iter().flatten();
+        let mut known: Vec<String> = names
+            .filter_map(|model| model.get("id").and_then(Value::as_str))
+            .map(str::to_owned)
+            .collect();
+        if known.is_empty() || self.config.is_only_model || known.contains(&self.config.model) {
+            return Ok(());
+        }
+        known.truncate(20);
+        Err(self.no_such_model(&self.config.model, known))
+    }
+
+    fn authorised(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match &self.config.key {
+            Some(key) => request.bearer_auth(key.reveal()),
+            None => request,
+        }
+    }
+
+    fn no_such_model(&self, model: &str, known: Vec<String>) -> ModelError {
+        ModelError::NoSuchModel {
+            model: model.to_owned(),
+            url: self.config.base_url.clone(),
+            known,
+        }
+    }
+
+    fn malformed(&self, why: &str) -> ModelError {
+        ModelError::Malformed {
+            url: self.config.base_url.clone(),
+            why: self.scrub(why),
+        }
+    }
+
+    fn scrub(&self, text: &str) -> String {
+        match &self.config.key {
+            Some(key) => key.scrub(text),
+            None => text.to_owned(),
+        }
+    }
+
+    /// What a transport error means, without the address it holds.
+    fn unsent(&self, error: &reqwest::Error) -> ModelError {
+        let url = self.config.base_url.clone();
+        if error.is_timeout() && !error.is_connect() {
+            let after = self.config.timeout;
+            return ModelError::TimedOut { url, after };
+        }
+        let mut why = Vec::new();
+        let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(error);
+        while let Some(error) = cause {
+            why.push(error.to_string());
+            cause = error.source();
+        }
+        let why = why
+            .pop()
+            .unwrap_or_else(|| "the request could not be sent".to_owned());
+        ModelError::Unreachable {
+            url,
+            why: self.scrub(&why),
+        }
+    }
+
+    /// What an error response says.
+    async fn said(&self, response: Response) -> String {
+        let text = response.text().await.unwrap_or_default();
+        let message = serde_json::from_str::<Value>(&text).ok().and_then(|body| {
+            let error = body.get("error")?;
+            let message = error.get("message").unwrap_or(error);
+            message.as_str().map(str::to_owned)
+        });
+        let text = message.unwrap_or(text);
+        let text = self.scrub(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+        text.chars().take(SAID_MAX).collect()
+    }
+
+    fn status_error(&self, status: StatusCode, said: &str) -> Failure {
+        let url = self.config.base_url.clone();
+        let said = said.to_owned();
+        let code = status.as_u16();
+        let (error, retry) = match code {
+            401 | 403 => (
+                ModelError::Key {
+                    url,
+                    status: code,
+                    said,
+                },
+                None,
+            ),
+            404 => (self.no_such_model(&self.config.model, Vec::new()), None),
+            429 => (
+                ModelError::RateLimited {
+                    url,
+                    retry_after: None,
+                },
+                Some(None),
+            ),
+            408 | 500..=599 => (
+                ModelError::Failed {
+                    url,
+                    status: code,
+                    said,
+                },
+                Some(None),
+            ),
+            _ => (
+                ModelError::Refused {
+                    url,
+                    status: code,
+                    said,
+                },
+                None,
+            ),
+        };
+        Failure { error, retry }
+    }
+
+    fn body(&self, request: &Request) -> Vec<u8> {
+        let mut body = json!({
+            "model": request.model,
+            "messages": request.messages,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "seed": request.seed,
+            "stream": true,
+            "stream_options": {"include_usage": true},
+        });
+        if let Value::Object(body) = &mut body {
+            if let Some(schema) = &request.schema {
+                let form = json!({
+                    "type": "json_schema",
+                    "json_schema": {"name": schema.name, "strict": true, "schema": schema.schema},
+                });
+                body.insert("response_format".to_owned(), form);
+            }
+            body.extend(self.config.more.clone());
+        }
+        body.to_string().into_bytes()
+    }
+
+    async fn attempt(&self, request: &Request) -> Result<(Answer, Timing), Failure> {
+        let passing = |error| Failure {
+            error,
+            retry: Some(None),
+        };
+        let lasting = |error| Failure { error, retry: None };
+        let started = Instant::now();
+        let url = format!("{}/chat/completions", self.config.base_url);
+        let sent = self
+            .authorised(self.client.post(url))
+            .header(CONTENT_TYPE, "application/json")
+            .body(self.body(request))
+            .send()
+            .await;
+        let mut response = sent.map_err(|error| passing(self.unsent(&error)))?;
+        let status = response.status();
+        if !status.is_success() {
+            let retry_after = retry_after(response.headers());
+            let mut failure = self.status_error(status, &self.said(response).await);
+            if let Some(retry) = &mut failure.retry {
+                *retry = retry_after;
+            }
+            return Err(failure);
+        }
+        let kind = response.headers().get(CONTENT_TYPE);
+        let is_whole = kind
+            .and_then(|kind| kind.to_str().ok())
+            .is_some_and(|kind| kind.starts_with("application/json"));
+        let mut answer = Answer::default();
+        let mut whole = Vec::new();
+        let mut first_byte = None;
+        loop {
+            let broke_off = |why: String, bytes| ModelError::BrokeOff {
+                url: self.config.base_url.clone(),
+                bytes,
+                why: self.scrub(&why),
+            };
+            match response.chunk().await {
+                Ok(Some(chunk)) => {
+                    if is_whole {
+                        whole.extend_from_slice(&chunk);
+                        if whole.len() > ANSWER_MAX {
+                            return Err(lasting(self.malformed("it is too long")));
+                        }
+                    } else {
+                        answer
+                            .push(&chunk)
+                            .map_err(|why| lasting(self.malformed(&why)))?;
+                    }
+                    if is_whole || !answer.text.is_empty() {
+                        first_byte.get_or_insert_with(|| started.elapsed());
+                    }
+                    if answer.is_done {
+                        break;
+                    }
+                }
+                Ok(None) if is_whole => {
+                    let text = std::str::from_utf8(&whole)
+                        .map_err(|_| lasting(self.malformed("it is not UTF-8")))?;
+                    let event: Value = serde_json::from_str(text).map_err(|error| {
+                        lasting(self.malformed(&format!("it is not JSON: {error}")))
+                    })?;
+                    answer
+                        .event(&event)
+                        .map_err(|why| lasting(self.malformed(&why)))?;
+                    break;
+                }
+                // Some servers end the stream without saying so; then the model's end must have been there.
+                Ok(None) if answer.finish.is_some() => break,
+                Ok(None) => {
+                    let why = "the stream ended before the answer did".to_owned();
+                    return Err(passing(broke_off(why, answer.text.len())));
+                }
+                Err(error) => {
+                    let error = error.without_url().to_string();
+                    return Err(passing(broke_off(error, answer.text.len())));
+                }
+            }
+        }
+        let total = started.elapsed();
+        let timing = Timing {
+            first_byte: first_byte.unwrap_or(total),
+            total,
+            ..Timing::default()
+        };
+        Ok((answer, timing))
+    }
+
+    /// Waits for `work`, for the deadline, or until nobody waits any more.
+    async fn within<T>(
+        &self,
+        work: impl Future<Output = T>,
+        deadline: Instant,
+        cancel: &Cancel,
+    ) -> Result<T, ModelError> {
+        let cancelled = async {
+            while !cancel.is_cancelled() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            done = work => Ok(done),
+            () = cancelled => Err(ModelError::Cancelled),
+            () = tokio::time::sleep_until(deadline.into()) => Err(ModelError::TimedOut {
+                url: self.config.base_url.clone(),
+                after: self.config.timeout,
+            }),
+        }
+    }
+}
+
+impl Model for OpenAi {
+    fn name(&self) -> &str {
+        &self.config.model
+    }
+
+    fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
+        if self.config.is_only_model && request.model != self.config.model {
+            let known = vec![self.config.model.clone()];
+            return Err(self.no_such_model(&request.model, known));
+        }
+        let deadline = Instant::now() + self.config.timeout;
+        self.runtime.block_on(async {
+            let mut attempts = 0;
+            loop {
+                attempts += 1;
+                let attempt = self.attempt(request);
+                let failure = match self.within(attempt, deadline, cancel).await? {
+                    Ok((answer, timing)) => {
+                        return Ok(reply(request, answer, Timing { attempts, ..timing }));
+                    }
+                    Err(failure) => failure,
+                };
+                let Some(named) = failure.retry.filter(|_| attempts <= self.config.retries) else {
+                    return Err(failure.error);
+                };
+                let backoff = Duration::from_millis(250) * 2_u32.pow(attempts.min(6) - 1);
+                let pause = named.unwrap_or_else(|| backoff.min(PAUSE_MAX));
+                if Instant::now() + pause > deadline {
+                    return Err(match failure.error {
+                        ModelError::RateLimited { url, .. } => ModelError::RateLimited {
+                            url,
+                            retry_after: named,
+                        },
+                        error => error,
+                    });
+                }
+                tracing::info!(error = %failure.error, "asking again in {} ms", pause.as_millis());
+                self.within(tokio::time::sleep(pause), deadline, cancel)
+                    .await?;
+            }
+        })
+    }
+}
+
+fn reply(request: &Request, answer: Answer, timing: Timing) -> Reply {
+    let usage = answer.usage.unwrap_or_else(|| Usage {
+        prompt: request
+            .messages
+            .iter()
+            .map(|message| tokens::count(&message.content))
+            .sum(),
+        output: tokens::count(&answer.text),
+        is_estimated: true,
+    });
+    Reply {
+        finish: answer.finish.unwrap_or(Finish::Other),
+        usage,
+        timing,
+        origin: if answer.is_simulated {
+            Origin::Simulated
+        } else {
+            Origin::Live
+        },
+        text: answer.text,
+    }
+}
+
+/// Seconds, or a date, as HTTP has it.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = value.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let at = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+    let wait = at.duration_since(jiff::Timestamp::now());
+    Some(Duration::try_from(wait).unwrap_or_default())
+}

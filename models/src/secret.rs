@@ -1,0 +1,62 @@
+//! An API key, which no log, error or debug output shows.
+
+/// A key for a model server.
+#[derive(Clone)]
+pub struct ApiKey(String);
+
+impl std::fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl ApiKey {
+    /// The key in the first of `variables` that is set and not empty.
+    pub fn from_environment(variables: &[&str]) -> Option<Self> {
+        let mut values = variables
+            .iter()
+            .filter_map(|name| std::env::var(name).ok())
+            .map(|value| value.trim().to_owned());
+        values.find(|value| !value.is_empty()).map(Self)
+    }
+
+    /// A key that is known otherwise.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self(key.into())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// `text` without the key, and without what begins as the key does: servers echo both.
+    pub(crate) fn scrub(&self, text: &str) -> String {
+        let text = text.replace(&self.0, "***");
+        // "Incorrect API key provided: sk-abcd****wxyz" shows the ends of it.
+        let word = |word: &str| {
+            let head = self.0.get(..6).unwrap_or(&self.0);
+            if !head.is_empty() && word.contains(head) {
+                "***".to_owned()
+            } else {
+                word.to_owned()
+            }
+        };
+        text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_never_shown_not_even_in_part() {
+        let key = ApiKey::new("sk-abcdefghijklmnop");
+        assert_eq!(format!("{key:?}"), "***");
+        let echoed = key.scrub("wrong key sk-abcdefghijklmnop, given sk-abcde***mnop.");
+        assert_eq!(
+            echoed,
+            "wrong key *** given ***".replace("*** given", "***, given")
+        );
+    }
+}

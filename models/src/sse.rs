@@ -1,0 +1,129 @@
+//! The stream of a chat completion: server-sent events, each a piece of the answer.
+
+use serde_json::Value;
+
+use crate::{Finish, Usage};
+
+/// The longest answer, in bytes; more is no answer.
+pub(crate) const ANSWER_MAX: usize = 16 << 20;
+
+/// What has come of an answer so far.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) finish: Option<Finish>,
+    pub(crate) usage: Option<Usage>,
+    /// The server says that there is no model behind it.
+    pub(crate) is_simulated: bool,
+    /// The server has said that this is all.
+    pub(crate) is_done: bool,
+    /// Bytes that are no whole line yet.
+    rest: Vec<u8>,
+}
+
+impl Answer {
+    /// Takes the next bytes of a stream.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.rest.extend_from_slice(bytes);
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = std::str::from_utf8(&line)
+                .map_err(|_| "a line of the stream is not UTF-8".to_owned())?;
+            self.line(line.trim())?;
+        }
+        if self.rest.len() + self.text.len() > ANSWER_MAX {
+            return Err(format!("it is longer than {ANSWER_MAX} bytes"));
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        // Comments keep a connection alive; other fields say nothing that we need.
+        let Some(data) = line.strip_prefix("data:").map(str::trim) else {
+            return Ok(());
+        };
+        if data == "[DONE]" {
+            self.is_done = true;
+            return Ok(());
+        }
+        let event: Value =
+            serde_json::from_str(data).map_err(|error| format!("an event is not JSON: {error}"))?;
+        self.event(&event)
+    }
+
+    /// Takes one event, or a whole answer that was not streamed.
+    pub(crate) fn event(&mut self, event: &Value) -> Result<(), String> {
+        if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
+            let said = error.get("message").and_then(Value::as_str);
+            return Err(format!("an error: {}", said.unwrap_or("without a message")));
+        }
+        let choice = event.get("choices").and_then(|choices| choices.get(0));
+        if choice.is_none() && event.get("usage").is_none() && event.get("choices").is_none() {
+            return Err("it has neither `choices` nor `usage`".to_owned());
+        }
+        if let Some(choice) = choice {
+            let message = choice.get("delta").or_else(|| choice.get("message"));
+            let piece = message.and_then(|message| message.get("content"));
+            self.text
+                .push_str(piece.and_then(Value::as_str).unwrap_or_default());
+            if let Some(finish) = choice.get("finish_reason").and_then(Value::as_str) {
+                self.finish = Some(match finish {
+                    "stop" => Finish::Stop,
+                    "length" => Finish::Length,
+                    _ => Finish::Other,
+                });
+            }
+        }
+        if let Some(usage) = event.get("usage").filter(|usage| !usage.is_null()) {
+            let count = |name: &str| usage.get(name).and_then(Value::as_u64);
+            if let (Some(prompt), Some(output)) =
+                (count("prompt_tokens"), count("completion_tokens"))
+            {
+                self.usage = Some(Usage {
+                    prompt,
+                    output,
+                    is_estimated: false,
+                });
+            }
+        }
+        let fingerprint = event.get("system_fingerprint").and_then(Value::as_str);
+        self.is_simulated |= fingerprint == Some(crate::SIMULATED);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: &str = ": hello\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"Grü\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"ße\"},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
+
+    #[test]
+    fn a_stream_may_be_cut_anywhere() {
+        for size in 1..STREAM.len() {
+            let mut answer = Answer::default();
+            for piece in STREAM.as_bytes().chunks(size) {
+                answer.push(piece).unwrap();
+            }
+            assert_eq!(answer.text, "Grüße");
+            assert_eq!(answer.finish, Some(Finish::Stop));
+            assert_eq!(
+                answer.usage.map(|usage| (usage.prompt, usage.output)),
+                Some((7, 2))
+            );
+            assert!(answer.is_done && !answer.is_simulated);
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_is_refused() {
+        for bad in [
+            &b"data: {\"choices\": [\n"[..],
+            b"data: {\"error\":{\"message\":\"context too long\"}}\n",
+            b"data: {}\n",
+            b"data: \xff\n",
+        ] {
+            assert!(Answer::default().push(bad).is_err(), "{bad:?}");
+        }
+    }
+}

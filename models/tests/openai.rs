@@ -1,0 +1,176 @@
+//! The OpenAI client against a server that behaves, misbehaves, and does nothing at all.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::time::{Duration, Instant};
+
+use models::{
+    ApiKey, Behaviour, Cancel, FakeServer, Message, Model, ModelError, OpenAi, OpenAiConfig,
+    Origin, Reply, Request, Role, Schema,
+};
+
+const KEY: &str = "sk-this-must-never-be-seen";
+
+fn client(server: &FakeServer, timeout: Duration) -> OpenAi {
+    let mut config = OpenAiConfig::new(&server.base_url(), "simulated", timeout);
+    config.key = Some(ApiKey::new(KEY));
+    OpenAi::new(config).unwrap()
+}
+
+fn request() -> Request {
+    Request {
+        model: "simulated".to_owned(),
+        messages: vec![Message::new(Role::User, "What is in\na file?")],
+        temperature: 0.0,
+        max_tokens: 100,
+        seed: 1,
+        schema: None,
+    }
+}
+
+fn ask(script: Vec<Behaviour>) -> (Result<Reply, ModelError>, usize) {
+    let server = FakeServer::start(script).unwrap();
+    let client = client(&server, Duration::from_secs(20));
+    let answered = client.complete(&request(), &Cancel::default());
+    (answered, server.calls())
+}
+
+#[test]
+fn answers_come_with_usage_and_are_labelled_simulated() {
+    let server = FakeServer::start(vec![Behaviour::Answer]).unwrap();
+    let client = client(&server, Duration::from_secs(20));
+    client.check().unwrap();
+    let reply = client.complete(&request(), &Cancel::default()).unwrap();
+    assert_eq!(reply.text, "a file?\n");
+    assert_eq!(reply.origin, Origin::Simulated);
+    assert_eq!((reply.usage.prompt, reply.usage.output), (5, 2));
+    assert!(!reply.usage.is_estimated && reply.timing.first_byte <= reply.timing.total);
+    let schema =
+        serde_json::json!({"type": "object", "properties": {"content": {"type": "string"}}});
+    let mut structured = request();
+    structured.schema = Some(Schema {
+        name: "file",
+        schema,
+    });
+    let reply = client.complete(&structured, &Cancel::default()).unwrap();
+    assert_eq!(reply.text, "{\"content\":\"a file?\\n\"}");
+    let sent = &server.requests()[1];
+    assert_eq!(sent["response_format"]["json_schema"]["strict"], true);
+    assert!(
+        server.headers().iter().all(|head| head.contains(KEY)),
+        "the server gets the key"
+    );
+}
+
+#[test]
+fn what_may_pass_is_tried_again_and_retry_after_is_kept_to() {
+    let (reply, calls) = ask(vec![
+        Behaviour::Status(500, "oops".to_owned(), None),
+        Behaviour::BreakOff,
+        Behaviour::Answer,
+    ]);
+    assert_eq!((reply.unwrap().timing.attempts, calls), (3, 3));
+
+    let started = Instant::now();
+    let (reply, calls) = ask(vec![
+        Behaviour::Status(429, "slow down".to_owned(), Some("1".to_owned())),
+        Behaviour::Answer,
+    ]);
+    assert!(reply.is_ok() && calls == 2);
+    assert!(started.elapsed() >= Duration::from_secs(1));
+
+    let (reply, calls) = ask(vec![Behaviour::Status(
+        429,
+        "slow down".to_owned(),
+        Some("3600".to_owned()),
+    )]);
+    let error = reply.unwrap_err().to_string();
+    assert!(calls == 1 && error.contains("3600 s"), "{error}");
+}
+
+#[test]
+fn what_cannot_pass_is_not_tried_again() {
+    let (reply, calls) = ask(vec![Behaviour::Garbage]);
+    assert!(matches!(reply.unwrap_err(), ModelError::Malformed { .. }) && calls == 1);
+    let (reply, calls) = ask(vec![Behaviour::NotUtf8]);
+    assert!(matches!(reply.unwrap_err(), ModelError::Malformed { .. }) && calls == 1);
+    let (reply, calls) = ask(vec![Behaviour::Status(
+        400,
+        "the context is too long".to_owned(),
+        None,
+    )]);
+    assert!(
+        reply
+            .unwrap_err()
+            .to_string()
+            .contains("context is too long")
+            && calls == 1
+    );
+    let (reply, calls) = ask(vec![Behaviour::Status(404, "no".to_owned(), None)]);
+    assert!(matches!(reply.unwrap_err(), ModelError::NoSuchModel { .. }) && calls == 1);
+    let (reply, calls) = ask(vec![Behaviour::BreakOff]);
+    assert!(matches!(reply.unwrap_err(), ModelError::BrokeOff { .. }) && calls == 3);
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up_and_a_cancelled_request_at_once() {
+    let server = FakeServer::start(vec![Behaviour::Hang]).unwrap();
+    let stuck = client(&server, Duration::from_millis(500));
+    let started = Instant::now();
+    let error = stuck.complete(&request(), &Cancel::default()).unwrap_err();
+    assert!(matches!(error, ModelError::TimedOut { .. }), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(3));
+
+    let patient = client(&server, Duration::from_secs(60));
+    let cancel = Cancel::default();
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            cancel.cancel();
+        });
+        assert_eq!(
+            patient.complete(&request(), &cancel).unwrap_err(),
+            ModelError::Cancelled
+        );
+    });
+    assert!(started.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn a_key_is_in_no_error_even_if_the_server_echoes_it() {
+    let echo = format!("Incorrect API key provided: {KEY}, or sk-thi***een");
+    for status in [401, 403, 400, 500] {
+        let (reply, _) = ask(vec![Behaviour::Status(status, echo.clone(), None)]);
+        let error = reply.unwrap_err();
+        let shown = format!("{error} {error:?}");
+        assert!(
+            shown.contains("***") && !shown.contains("sk-thi"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn a_server_or_model_that_is_not_there_is_named() {
+    let error = |url: &str| {
+        let mut config = OpenAiConfig::new(url, "gpt-9", Duration::from_secs(5));
+        config.key = None;
+        match OpenAi::new(config) {
+            Ok(client) => client.check().unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
+    };
+    assert!(error("http://127.0.0.1:1/v1").contains("127.0.0.1:1"));
+    assert!(error("nonsense").contains("nonsense"));
+    assert!(error("ftp://x/v1").contains("neither http nor https"));
+    assert!(error("https://api.openai.com/v1").contains("OPENAI_API_KEY"));
+    let with_password = error("http://user:hidden@127.0.0.1:1/v1");
+    assert!(!with_password.contains("hidden"), "{with_password}");
+    let server = FakeServer::start(vec![Behaviour::Answer]).unwrap();
+    let unknown = error(&server.base_url());
+    assert!(
+        unknown.contains("gpt-9") && unknown.contains("simulated"),
+        "{unknown}"
+    );
+}

@@ -1,0 +1,741 @@
+//! Files that a model makes up, over real mounts: what asks a model and what does not, tools, failures, Ctrl-C.
+//!
+//! The model is a simulated one, but for one test that runs the local one where `make model` has installed it.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Mount, Scratch, can_mount, ctxbench, stderr, stdout};
+use models::{Behaviour, FakeServer};
+use rustix::fs::getxattr;
+
+const KEY: &str = "sk-this-must-never-be-seen";
+
+const TREE: &str = r#"{"entries":[
+    {"path":"src/main.py","kind":"file","about":"prints hello"},
+    {"path":"src/util.py","kind":"file"},
+    {"path":"a.txt","kind":"file"},{"path":"b.txt","kind":"file"},{"path":"c.txt","kind":"file"},
+    {"path":"d.txt","kind":"file"},{"path":"e.txt","kind":"file"},{"path":"f.txt","kind":"file"},
+    {"path":"latest","kind":"symlink","target":"src/main.py"}
+]}"#;
+
+struct Lab {
+    scratch: Scratch,
+    server: FakeServer,
+}
+
+impl Lab {
+    fn new(script: Vec<Behaviour>) -> Self {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.path().join("tree.json"), TREE).unwrap();
+        let server = FakeServer::start(script).unwrap();
+        Self { scratch, server }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn command(&self, backend: &str, more: &[&str]) -> Command {
+        let dir = self.path("mnt");
+        // A dead mount is there and cannot be looked at.
+        let _ = std::fs::create_dir(&dir);
+        let mut command = ctxbench(["mount", backend]);
+        command
+            .arg(&dir)
+            .args([
+                "--base-url",
+                &self.server.base_url(),
+                "--model",
+                "simulated",
+            ])
+            .env("CTXBENCH_API_KEY", KEY)
+            .args(more);
+        if backend == "llm-generate" {
+            command.arg("--cache-folder").arg(self.path("cache"));
+        }
+        command
+    }
+
+    fn mount(&self, backend: &str, more: &[&str]) -> Mount {
+        Mount::of(self.command(backend, more), &self.path("mnt"))
+    }
+
+    fn generate(&self, more: &[&str]) -> Mount {
+        let tree = self.path("tree.json").display().to_string();
+        let mut all = vec!["--tree", &tree];
+        all.extend(more);
+        self.mount("llm-generate", &all)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.path("mnt.llmfs.log")).unwrap()
+    }
+}
+
+/// Runs a shell command in `dir`, for a minute at most.
+fn sh(dir: &Path, command: &str) -> Output {
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "bash", "-c", command]).current_dir(dir);
+    shell.stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(dir: &Path, command: &str) -> String {
+    let output = sh(dir, command);
+    assert!(output.status.success(), "{command}: {}", stderr(&output));
+    stdout(&output)
+}
+
+fn set_xattr(path: &Path, name: &str, value: &str) -> rustix::io::Result<()> {
+    rustix::fs::setxattr(
+        path,
+        name,
+        value.as_bytes(),
+        rustix::fs::XattrFlags::empty(),
+    )
+}
+
+fn xattr(path: &Path, name: &str) -> String {
+    let mut value = [0; 4096];
+    let length = getxattr(path, name, &mut value).unwrap();
+    String::from_utf8_lossy(&value[..length]).into_owned()
+}
+
+#[test]
+fn only_a_read_asks_the_model() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let mount = lab.generate(&[]);
+    let dir = &mount.dir;
+    let looks = [
+        "stat src/main.py a.txt latest",
+        "ls -lR",
+        "find . -type f -size -1 -name '*.py'",
+        "test -e a.txt && test -f src/util.py && test ! -s b.txt",
+        "exec 3<a.txt",
+        "python3 -c \"import os; f=os.open('b.txt', os.O_RDONLY); os.fstat(f); os.close(f)\"",
+        "du -a . >/dev/null",
+        "truncate -s 0 c.txt",
+        "echo mine > d.txt",
+        "cat .llmfs/tree .llmfs/README .llmfs/cache_stats >/dev/null",
+        "mkdir new && touch new/file && mv new other && rm -r other",
+    ];
+    for look in looks {
+        said(dir, look);
+        assert_eq!(lab.server.calls(), 0, "{look} asked the model");
+    }
+    assert_eq!(
+        std::fs::read_to_string(dir.join("d.txt")).unwrap(),
+        "mine\n"
+    );
+    assert_eq!(
+        std::fs::read(dir.join("c.txt")).unwrap(),
+        b"",
+        "cut off, it is theirs"
+    );
+    assert_eq!(lab.server.calls(), 0);
+    assert_eq!(xattr(&dir.join("a.txt"), "user.llmfs.state"), "waiting");
+
+    assert_eq!(
+        said(dir, "cat src/main.py"),
+        "Write the file /src/main.py.\n"
+    );
+    assert_eq!(said(dir, "cat latest src/main.py").lines().count(), 2);
+    assert_eq!(lab.server.calls(), 1, "it is kept");
+    let main = dir.join("src/main.py");
+    assert_eq!(main.metadata().unwrap().len(), 29);
+    assert_eq!(xattr(&main, "user.llmfs.state"), "generated");
+    assert_eq!(xattr(&main, "user.llmfs.generator"), "default");
+    assert_eq!(xattr(&main, "user.llmfs.model"), "simulated");
+    assert_eq!(xattr(&main, "user.llmfs.prompt"), "prints hello");
+    assert!(xattr(&main, "user.llmfs.tokens").parse::<u64>().unwrap() > 0);
+    assert!(xattr(&main, "user.llmfs.generated-at").ends_with('Z'));
+    mount.end();
+}
+
+#[test]
+fn tools_read_files_that_nobody_has_read() {
+    if !can_mount() {
+        return;
+    }
+    let long = "0123456789abcdef\n".repeat(20_000);
+    let lab = Lab::new(vec![Behaviour::Say(long.clone())]);
+    let tools: [(&str, &str, String); 8] = [
+        ("a.txt", "cat a.txt | md5sum", String::new()),
+        (
+            "b.txt",
+            "cp b.txt ../copy && md5sum < ../copy",
+            String::new(),
+        ),
+        ("c.txt", "grep -c abcdef c.txt", "20000\n".to_owned()),
+        ("d.txt", "wc -c < d.txt", "340000\n".to_owned()),
+        ("e.txt", "head -n 1 e.txt", "0123456789abcdef\n".to_owned()),
+        ("f.txt", "tail -n 1 f.txt", "0123456789abcdef\n".to_owned()),
+        (
+            "src/main.py",
+            "cp src/main.py inside && md5sum < inside",
+            String::new(),
+        ),
+        (
+            "src/util.py",
+            "python3 -c \"print(len(open('src/util.py').read()))\"",
+            "340000\n".to_owned(),
+        ),
+    ];
+    std::fs::write(lab.path("expected"), &long).unwrap();
+    let sum = said(lab.scratch.path(), "md5sum < expected");
+    let mount = lab.generate(&["--no-cache"]);
+    for (at, (file, tool, expected)) in tools.iter().enumerate() {
+        let expected = if expected.is_empty() { &sum } else { expected };
+        assert_eq!(said(&mount.dir, tool), *expected, "{tool} of {file}");
+        assert_eq!(lab.server.calls(), at + 1, "{tool}");
+    }
+    mount.end();
+}
+
+#[test]
+fn readers_at_once_cause_one_call() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::SayAfter(
+        Duration::from_millis(700),
+        "once\n".to_owned(),
+    )]);
+    let mount = lab.generate(&["--parallel", "8"]);
+    let path = mount.dir.join("a.txt");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(std::fs::read_to_string(&path).unwrap(), "once\n"));
+        }
+        // Nobody else waits meanwhile.
+        std::thread::sleep(Duration::from_millis(200));
+        let started = Instant::now();
+        said(&mount.dir, "ls -l");
+        assert!(
+            started.elapsed() < Duration::from_millis(450),
+            "{:?}",
+            started.elapsed()
+        );
+    });
+    assert_eq!(lab.server.calls(), 1);
+    mount.end();
+}
+
+#[test]
+fn a_failure_is_an_error_number_a_log_line_and_an_attribute_and_never_an_empty_file() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Status(400, format!("wrong, {KEY}"), None)]);
+    let mount = lab.generate(&["--answer-timeout", "1", "--max-tokens", "200", "--no-cache"]);
+    let path = mount.dir.join("a.txt");
+    let errno = |path: &Path| std::fs::read(path).unwrap_err().raw_os_error();
+    assert_eq!(errno(&path), Some(5), "EIO");
+    assert!(xattr(&path, "user.llmfs.error").contains("refuses the request (400)"));
+    assert!(stderr(&sh(&mount.dir, "cat a.txt")).contains("Input/output error"));
+
+    lab.server.behave(vec![Behaviour::Hang]);
+    let started = Instant::now();
+    assert_eq!(errno(&path), Some(110), "ETIMEDOUT");
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(xattr(&path, "user.llmfs.error").contains("no answer within 1.0 s"));
+
+    lab.server.behave(vec![Behaviour::Say(String::new())]);
+    assert_eq!(errno(&path), Some(5), "what is empty is no answer");
+
+    lab.server.behave(vec![Behaviour::Say("word ".repeat(200))]);
+    assert_eq!(std::fs::read(&path).unwrap().len(), 1001);
+    assert!(
+        getxattr(&path, "user.llmfs.error", &mut [0; 100]).is_err(),
+        "it is well now"
+    );
+    let other = mount.dir.join("b.txt");
+    assert_eq!(errno(&other), Some(122), "EDQUOT: the budget is spent");
+    assert!(xattr(&other, "user.llmfs.error").contains("--max-tokens"));
+    mount.end();
+
+    let log = lab.log();
+    assert!(
+        log.contains("/a.txt FAILED") && log.contains("no answer within"),
+        "{log}"
+    );
+    for name in ["mnt.llmfs.log", "mnt.llmfs.json"] {
+        let text = std::fs::read_to_string(lab.path(name)).unwrap();
+        assert!(
+            !text.contains(KEY) && !text.contains("sk-this"),
+            "the key is in {name}"
+        );
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_slow_read_and_a_mount_whose_model_is_stuck() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Hang]);
+    let mount = lab.generate(&["--answer-timeout", "300"]);
+    let mut cat = Command::new("cat");
+    let mut cat = cat
+        .arg(mount.dir.join("a.txt"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    common::wait_for("the model being asked", || lab.server.calls() == 1);
+    let pid = rustix::process::Pid::from_raw(cat.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let started = Instant::now();
+    assert!(!cat.wait().unwrap().success());
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        started.elapsed()
+    );
+
+    // One that waits still, when the mount is taken down.
+    let mut waiting = Command::new("cat");
+    let mut waiting = waiting
+        .arg(mount.dir.join("b.txt"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    common::wait_for("the model being asked again", || lab.server.calls() == 2);
+    let started = Instant::now();
+    mount.signal(rustix::process::Signal::INT);
+    let status = mount.wait();
+    assert!(status.success(), "{status}");
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
+    let _ = waiting.kill();
+    waiting.wait().unwrap();
+    assert!(common::mounts_under(lab.scratch.path()).is_empty());
+}
+
+#[test]
+fn what_was_generated_is_there_after_a_remount_and_after_a_crash() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let mount = lab.generate(&["--prompt", "A project"]);
+    let first = said(
+        &mount.dir,
+        "cat src/main.py; ln a.txt hard; echo note > note",
+    );
+    set_xattr(&mount.dir.join("note"), "user.x", "1").unwrap();
+    std::fs::File::open(mount.dir.join("note"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    mount.crash();
+    let calls = lab.server.calls();
+    let mount = lab.mount("llm-generate", &[]);
+    assert_eq!(said(&mount.dir, "cat src/main.py"), first);
+    assert_eq!(said(&mount.dir, "cat note"), "note\n");
+    assert_eq!(xattr(&mount.dir.join("note"), "user.x"), "1");
+    assert_eq!(said(&mount.dir, "cat .llmfs/prompt.default"), "A project\n");
+    assert_eq!(lab.server.calls(), calls);
+    assert_eq!(
+        xattr(&mount.dir.join("b.txt"), "user.llmfs.state"),
+        "waiting"
+    );
+    assert_eq!(
+        said(&mount.dir, "cat hard; stat -c %h a.txt"),
+        "Write the file /a.txt.\n2\n"
+    );
+    mount.end();
+
+    std::fs::write(
+        lab.path("mnt.llmfs.json"),
+        "{\"v\":1,\"nodes\":[{\"node\":\"x\"}]}",
+    )
+    .unwrap();
+    let refused = lab.command("llm-generate", &[]).output().unwrap();
+    assert!(
+        stderr(&refused).contains("nodes[0].node"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
+fn settings_of_a_directory_and_the_cache_have_effect_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let mount = lab.generate(&["--prompt", "The whole"]);
+    let dir = &mount.dir;
+    said(
+        dir,
+        "mkdir src/.llmfs && echo 'The sources' > src/.llmfs/prompt && : > src/.llmfs/model",
+    );
+    said(dir, "cat src/main.py a.txt");
+    let asked: Vec<String> = lab
+        .server
+        .requests()
+        .iter()
+        .map(|request| {
+            request["messages"][1]["content"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    assert!(
+        asked[0].contains("The sources") && asked[0].contains("prints hello"),
+        "{}",
+        asked[0]
+    );
+    assert!(asked[1].contains("The whole"), "{}", asked[1]);
+
+    assert_eq!(
+        said(dir, "cat .llmfs/cache_enabled .llmfs/cache_stats")
+            .lines()
+            .take(3)
+            .collect::<Vec<_>>(),
+        ["1", "Hits: 0", "Misses: 2"]
+    );
+    assert_eq!(said(dir, "cat .llmfs/cache_list").lines().count(), 2);
+    // The same request again, as of a file that is made anew.
+    let anew = || {
+        said(dir, "truncate -s 0 a.txt");
+        set_xattr(&dir.join("a.txt"), "user.llmfs.generator", "default").unwrap();
+        assert_eq!(said(dir, "cat a.txt"), "Write the file /a.txt.\n");
+    };
+    anew();
+    assert_eq!(lab.server.calls(), 2, "it was in the cache");
+    assert!(said(dir, "cat .llmfs/cache_stats").starts_with("Hits: 1\nMisses: 2\n"));
+    said(dir, "echo 0 > .llmfs/cache_enabled");
+    assert!(said(dir, "cat .llmfs/cache_stats").ends_with("Enabled: False\n"));
+    anew();
+    assert_eq!(lab.server.calls(), 3, "it was not looked for");
+    said(dir, "echo 1 > .llmfs/cache_clear");
+    assert_eq!(said(dir, "cat .llmfs/cache_list"), "");
+    for refused in ["echo maybe > .llmfs/cache_enabled", "rm .llmfs/tree"] {
+        assert!(!sh(dir, refused).status.success(), "{refused}");
+    }
+    for (file, generator) in [("a.txt", "nonsense"), ("src/main.py", "default")] {
+        set_xattr(&dir.join(file), "user.llmfs.generator", generator).unwrap_err();
+    }
+    assert!(said(dir, "grep main.py .llmfs/tree").contains("[default]"));
+    assert!(
+        said(dir, "grep -c . .llmfs/README")
+            .trim()
+            .parse::<u32>()
+            .unwrap()
+            > 5
+    );
+    assert!(
+        said(dir, "tail -n 50 .llmfs/log").contains("content /src/main.py: simulated answered")
+    );
+    mount.end();
+}
+
+#[test]
+fn a_history_is_answered_by_the_model_and_looked_at_without_it() {
+    if !can_mount() {
+        return;
+    }
+    let answer = |text: &str| {
+        Behaviour::Say(serde_json::json!({"exists": true, "content": text}).to_string())
+    };
+    let lab = Lab::new(vec![answer("guessed\n")]);
+    let log = lab.path("log.db").display().to_string();
+    let mount = lab.mount("llm-history", &["--log-db", &log]);
+    let dir = &mount.dir;
+    said(
+        dir,
+        "echo hello > a; mkdir d; echo more >> a; mv a d/b; stat d/b; ls -lR; find . >/dev/null; truncate -s 8 d/b",
+    );
+    assert_eq!(lab.server.calls(), 0);
+    assert_eq!(said(dir, "cat d/b"), "guessed\n");
+    assert_eq!(lab.server.calls(), 1);
+    let question = lab.server.requests()[0]["messages"][1]["content"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for line in [
+        "create /a",
+        "write /a at 0: \"hello\\n\"",
+        "write /a at 6: \"more\\n\"",
+        "rename /a to /d/b",
+        "truncate /d/b to 8 bytes",
+    ] {
+        assert!(question.contains(line), "{line}: {question}");
+    }
+    assert_eq!(
+        dir.join("d/b").metadata().unwrap().len(),
+        8,
+        "attributes come from the interpreter"
+    );
+    lab.server
+        .behave(vec![Behaviour::Say("no JSON".to_owned())]);
+    assert_eq!(
+        std::fs::read(dir.join("d/b")).unwrap_err().raw_os_error(),
+        Some(5)
+    );
+    mount.crash();
+
+    lab.server.behave(vec![answer("again\n")]);
+    let mount = lab.mount("llm-history", &["--log-db", &log]);
+    assert_eq!(said(&mount.dir, "ls d; cat d/b"), "b\nagain\n");
+    let question = lab.server.requests().last().unwrap()["messages"][1]["content"].to_string();
+    assert!(
+        question.contains("rename /a to /d/b"),
+        "the log was kept: {question}"
+    );
+    mount.end();
+
+    std::fs::write(
+        lab.path("other.db"),
+        "this is not a database, but long enough to be looked at",
+    )
+    .unwrap();
+    let other = lab.path("other.db").display().to_string();
+    let refused = lab
+        .command("llm-history", &["--log-db", &other])
+        .output()
+        .unwrap();
+    assert!(
+        stderr(&refused).contains("other.db"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
+fn a_policy_refuses_with_a_reason_in_the_log() {
+    if !can_mount() {
+        return;
+    }
+    let verdict = |allow: bool| {
+        Behaviour::Say(serde_json::json!({"allow": allow, "reason": "secrets stay"}).to_string())
+    };
+    let lab = Lab::new(vec![verdict(false)]);
+    let mount = lab.mount("llm-history", &["--policy", "Nobody makes secrets."]);
+    let refused = std::fs::write(mount.dir.join("secret"), "x").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(13), "EACCES");
+    assert!(said(&mount.dir, "ls").is_empty(), "nothing of it was done");
+    lab.server.behave(vec![verdict(true)]);
+    std::fs::write(mount.dir.join("open"), "x").unwrap();
+    lab.server.behave(vec![Behaviour::Garbage]);
+    assert_eq!(
+        std::fs::write(mount.dir.join("open"), "y")
+            .unwrap_err()
+            .raw_os_error(),
+        Some(5),
+        "not asked is not allowed"
+    );
+    mount.end();
+    let log = lab.log();
+    assert!(
+        log.contains("REFUSED create /secret: secrets stay"),
+        "{log}"
+    );
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say(
+        "{\"entries\":[{\"path\":\"../x\",\"kind\":\"file\"}]}".to_owned(),
+    )]);
+    let fails = |command: &mut Command, expected: &str| {
+        let started = Instant::now();
+        let output = command.output().unwrap();
+        let error = stderr(&output);
+        assert!(
+            !output.status.success() && error.contains(expected),
+            "{expected}: {error}"
+        );
+        assert!(!error.contains("sk-this"), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(30));
+        assert!(common::mounts_under(lab.scratch.path()).is_empty());
+        assert!(!lab.path("mnt.llmfs.json").exists());
+    };
+    let refused = "leads out of the tree by `..`";
+    fails(
+        &mut lab.command("llm-generate", &["--prompt", "x"]),
+        refused,
+    );
+    assert_eq!(lab.server.calls(), 3, "asked again twice");
+    let long = "x".repeat(100_000);
+    fails(
+        &mut lab.command("llm-generate", &["--prompt", &long]),
+        "at most 65536",
+    );
+    let mut megabyte = lab.command("llm-generate", &[]);
+    std::fs::write(
+        lab.path("tree.json"),
+        "{\"entries\":[{\"path\":\"/a\",\"kind\":\"file\"}]}",
+    )
+    .unwrap();
+    fails(
+        megabyte.arg("--tree").arg(lab.path("tree.json")),
+        "absolute",
+    );
+    std::fs::write(
+        lab.path("tree.json"),
+        b"{\"entries\":[{\"path\":\"\xff\",\"kind\":\"file\"}]}",
+    )
+    .unwrap();
+    fails(
+        lab.command("llm-generate", &[])
+            .arg("--tree")
+            .arg(lab.path("tree.json")),
+        "UTF-8",
+    );
+
+    let dir = lab.path("mnt");
+    let mount = |arguments: &[&str]| {
+        let mut command = ctxbench(["mount", "llm-history"]);
+        command
+            .arg(&dir)
+            .args(arguments)
+            .env("CTXBENCH_API_KEY", KEY);
+        command
+    };
+    fails(
+        &mut mount(&["--base-url", "http://127.0.0.1:1/v1", "--model", "m"]),
+        "127.0.0.1:1",
+    );
+    fails(
+        &mut mount(&["--base-url", &lab.server.base_url(), "--model", "gpt-9"]),
+        "gpt-9",
+    );
+    fails(
+        &mut mount(&["--base-url", &lab.server.base_url()]),
+        "--model",
+    );
+    fails(
+        mount(&["--base-url", "https://api.openai.com/v1", "--model", "m"])
+            .env_remove("CTXBENCH_API_KEY")
+            .env_remove("OPENAI_API_KEY"),
+        "OPENAI_API_KEY",
+    );
+    std::fs::write(lab.path("not.gguf"), "PK").unwrap();
+    let not_gguf = lab.path("not.gguf").display().to_string();
+    fails(
+        &mut mount(&["--provider", "local", "--model", &not_gguf]),
+        "no GGUF file",
+    );
+    std::fs::write(lab.path("other.gguf"), "GGUF").unwrap();
+    let other = lab.path("other.gguf").display().to_string();
+    fails(
+        &mut mount(&[
+            "--provider",
+            "local",
+            "--model",
+            &other,
+            "--model-sha256",
+            "00",
+        ]),
+        "SHA-256",
+    );
+    fails(&mut mount(&["--cassette", &not_gguf]), "not.gguf:1:");
+    fails(
+        &mut mount(&["--provider", "local", "--answer-timeout", "0"]),
+        "from 0.1 to 3600",
+    );
+}
+
+#[test]
+fn a_recording_answers_as_the_model_did_and_names_what_it_does_not_hold() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let cassette = lab.path("cassette.jsonl").display().to_string();
+    let mount = lab.generate(&["--record", &cassette, "--no-cache"]);
+    let live = said(&mount.dir, "cat a.txt");
+    mount.end();
+    let recording = std::fs::read_to_string(&cassette).unwrap();
+    assert!(
+        recording.lines().count() == 2 && !recording.contains("sk-this"),
+        "{recording}"
+    );
+
+    std::fs::remove_file(lab.path("mnt.llmfs.json")).unwrap();
+    let tree = lab.path("tree.json").display().to_string();
+    let mut command = ctxbench(["mount", "llm-generate"]);
+    command
+        .arg(lab.path("mnt"))
+        .args(["--tree", &tree, "--cassette", &cassette, "--no-cache"]);
+    let mount = Mount::of(command, &lab.path("mnt"));
+    assert_eq!(said(&mount.dir, "cat a.txt"), live);
+    assert_eq!(
+        std::fs::read(mount.dir.join("b.txt"))
+            .unwrap_err()
+            .raw_os_error(),
+        Some(5)
+    );
+    assert!(
+        xattr(&mount.dir.join("b.txt"), "user.llmfs.error").contains("holds no answer to request")
+    );
+    mount.end();
+    assert!(lab.log().contains("(recorded)"));
+}
+
+#[test]
+fn the_local_model_answers_and_its_server_ends_with_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    if models::find_model().is_err() || models::find_llama_server().is_err() {
+        assert!(
+            std::env::var_os("CTXBENCH_REQUIRE_MODEL").is_none(),
+            "make model has not been run"
+        );
+        eprintln!("SKIPPED: no local model; `make model` installs one");
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let tree = lab.path("tree.json").display().to_string();
+    let mut command = ctxbench(["mount", "llm-generate"]);
+    let dir = lab.scratch.dir("mnt");
+    command.arg(&dir).args([
+        "--tree",
+        &tree,
+        "--no-cache",
+        "--answer-tokens",
+        "16",
+        "--prompt",
+        "A list of fruits",
+    ]);
+    let mount = Mount::of(command, &dir);
+    let mut text = String::new();
+    std::fs::File::open(dir.join("a.txt"))
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    assert!(!text.trim().is_empty());
+    assert_eq!(xattr(&dir.join("a.txt"), "user.llmfs.cut-off"), "1");
+    let children = said(
+        lab.scratch.path(),
+        &format!("pgrep -P {}", mount.process.id()),
+    );
+    let servers: Vec<&str> = children.split_whitespace().collect();
+    assert!(!servers.is_empty(), "the server is a child of the mount");
+    mount.crash();
+    common::wait_for("the server's end", || {
+        servers
+            .iter()
+            .all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+    });
+    assert!(lab.log().contains("(live)"));
+}
