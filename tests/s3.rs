@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use common::{
     CTXBENCH, Mount, Scratch, can_mount, ctxbench, mounts_under, stderr, stdout, wait_for,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// A server, which ends with the test.
@@ -24,8 +25,14 @@ struct Server {
 
 impl Server {
     fn start(dir: &Path, port: &str) -> Self {
+        Self::with(&["--port", port], dir)
+    }
+
+    fn with(arguments: &[&str], dir: &Path) -> Self {
         let mut process = Command::new(CTXBENCH)
-            .args(["serve-s3", "--until-stdin-ends", "--port", port, "--dir"])
+            .args(["serve-s3", "--until-stdin-ends"])
+            .args(arguments)
+            .arg("--dir")
             .arg(dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -191,6 +198,46 @@ fn a_killed_daemon_loses_nothing_that_was_closed_and_the_bucket_gets_it_later() 
     assert_eq!(conflicts.count(), 0);
     a.end();
     b.end();
+}
+
+#[test]
+fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // In the process of `serve-s3` itself, which can then be stopped.
+    let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
+    let a = server.mount(&scratch, "a", &[]);
+    fs::write(a.dir.join("note.md"), "far away").unwrap();
+    synced(&a);
+    a.end();
+    let b = server.mount(&scratch, "b", &["--timeout", "20", "--poll", "60000"]);
+    let server_process = Pid::from_raw(server.process.id() as i32).unwrap();
+    kill_process(server_process, Signal::STOP).unwrap();
+
+    let mut reader = Command::new("cat")
+        .arg(b.dir.join("note.md"))
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(reader.try_wait().unwrap().is_none(), "it waits");
+    let asked = Instant::now();
+    kill_process(Pid::from_raw(reader.id() as i32).unwrap(), Signal::INT).unwrap();
+    reader.wait().unwrap();
+    assert!(
+        asked.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        asked.elapsed()
+    );
+
+    kill_process(server_process, Signal::CONT).unwrap();
+    assert_eq!(
+        fs::read_to_string(b.dir.join("note.md")).unwrap(),
+        "far away"
+    );
+    b.end();
+    server.end();
 }
 
 #[test]

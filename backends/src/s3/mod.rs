@@ -38,11 +38,14 @@ mod upload;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
+use crate::fuse::interrupt::requester_gave_up;
 use crate::sqlite::SqliteStore;
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
@@ -61,6 +64,9 @@ use layout::Layout;
 use remote::Remote;
 pub use remote::S3OpenError;
 use seal::Seal;
+
+/// How often somebody who waits for the server is looked after: he may have given up.
+const GIVE_UP_EVERY: Duration = Duration::from_millis(100);
 
 /// What the server makes of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +203,17 @@ impl S3Store {
             return Ok(());
         }
         let _waiting = self.inner.kernel.waiting.begin(ino);
-        self.runtime.block_on(self.inner.fetch(ino, range))
+        self.runtime.block_on(async {
+            let mut fetching = pin!(self.inner.fetch(ino, range));
+            loop {
+                match tokio::time::timeout(GIVE_UP_EVERY, &mut fetching).await {
+                    Ok(fetched) => return fetched,
+                    // What has come so far stays; the rest comes when somebody asks again.
+                    Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
+                    Err(_) => {}
+                }
+            }
+        })
     }
 
     fn fetch_all(&self, ino: Ino) -> Result<()> {
