@@ -129,7 +129,7 @@ impl Recorder {
             recorder: self,
             opcode,
             started: Instant::now(),
-            handled: None,
+            is_recorded: false,
             in_store: Duration::ZERO,
             failed: false,
         }
@@ -152,12 +152,12 @@ impl Recorder {
     }
 }
 
-/// The time of one request; recorded when dropped, so that no way out of a handler forgets it.
+/// The time of one request; recorded when it is handled, or dropped: no way out of a handler forgets it.
 pub(crate) struct Span<'a> {
     recorder: &'a Recorder,
     opcode: Opcode,
     started: Instant,
-    handled: Option<Duration>,
+    is_recorded: bool,
     in_store: Duration,
     failed: bool,
 }
@@ -171,28 +171,36 @@ impl Span<'_> {
         result
     }
 
-    /// The reply is ready: what follows is not handling time.
+    /// The reply is ready: what follows is not handling time. It is counted now, for whoever gets the reply may ask
+    /// for the counters before this thread runs again.
     pub(crate) fn handled(&mut self) {
-        self.handled = Some(self.started.elapsed());
+        self.record();
     }
 
     /// As [`Span::handled`], with an error number.
     pub(crate) fn failed(&mut self) {
-        self.handled();
         self.failed = true;
+        self.record();
     }
-}
 
-impl Drop for Span<'_> {
-    fn drop(&mut self) {
+    fn record(&mut self) {
+        if std::mem::replace(&mut self.is_recorded, true) {
+            return;
+        }
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let handling = nanos(self.handled.unwrap_or_else(|| self.started.elapsed()));
+        let handling = nanos(self.started.elapsed());
         let mut slot = self.recorder.slot(self.opcode);
         slot.count.count += 1;
         slot.count.errors += u64::from(self.failed);
         slot.count.handling_ns += handling;
         slot.count.store_ns += nanos(self.in_store);
         slot.handling.saturating_record(handling);
+    }
+}
+
+impl Drop for Span<'_> {
+    fn drop(&mut self) {
+        self.record();
     }
 }
 
@@ -207,6 +215,8 @@ mod tests {
         let mut span = recorder.start(Opcode::Lookup);
         span.store(|| std::thread::sleep(Duration::from_millis(2)));
         span.handled();
+        let told = recorder.snapshot();
+        assert_eq!(told["lookup"].count, 2, "counted before the reply goes");
         std::thread::sleep(Duration::from_millis(20));
         drop(span);
         drop(recorder.start(Opcode::Forget));
