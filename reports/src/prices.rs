@@ -33,8 +33,10 @@ pub struct Model {
     pub name: String,
     /// Who sells it.
     pub provider: String,
-    /// How recordings name it: a part of the name is enough.
-    pub matches: Vec<String>,
+    /// Other names of the same model at the same price. Recordings may put `provider/` before a name, and a
+    /// release day behind it.
+    #[serde(default)]
+    pub aliases: Vec<String>,
     /// The first day on which the row holds, or is known to: `2026-11-21`.
     pub effective_from: String,
     /// Who says so.
@@ -116,15 +118,13 @@ impl Prices {
         Ok(Self { models })
     }
 
-    /// The row of a model on a day such as `2026-11-21`: by its name, or by what recordings call it.
+    /// The row of a model on a day such as `2026-11-21`: by its whole name, because a name with something added
+    /// (`-pro`, `-mini`) is another model at another price.
     ///
     /// # Errors
     /// A message that names the model, if nothing is known of its price: it is not zero.
     pub fn of(&self, model: &str, day: &str) -> Result<&Model, String> {
-        let known = |row: &&Model| {
-            row.name == model || row.matches.iter().any(|part| model.contains(part.as_str()))
-        };
-        let rows: Vec<&Model> = self.models.iter().filter(known).collect();
+        let rows: Vec<&Model> = self.models.iter().filter(|row| row.is(model)).collect();
         let in_force = rows.iter().filter(|row| row.effective_from.as_str() <= day);
         if let Some(row) = in_force.max_by(|a, b| a.effective_from.cmp(&b.effective_from)) {
             return Ok(row);
@@ -145,6 +145,19 @@ impl Prices {
 }
 
 impl Model {
+    /// Whether a recording's name for a model means this row.
+    fn is(&self, model: &str) -> bool {
+        let bare = match model.split_once('/') {
+            Some((provider, name)) if provider == self.provider => name,
+            _ => model,
+        };
+        let names = std::iter::once(&self.name).chain(&self.aliases);
+        names.into_iter().any(|name| {
+            bare.strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.is_empty() || is_release_day(rest))
+        })
+    }
+
     /// The row in words: its prices, since when, and who says so.
     pub fn label(&self) -> String {
         let write = match self.cache_write {
@@ -259,6 +272,16 @@ impl Model {
     }
 }
 
+/// `-20250929`, `-2025-09-29`, `@20250929`: a release of a model, at the model's price.
+fn is_release_day(rest: &str) -> bool {
+    let Some(day) = rest.strip_prefix(['-', '@']) else {
+        return false;
+    };
+    let digits = day.chars().filter(char::is_ascii_digit).count();
+    let is_day = day.chars().all(|c| c.is_ascii_digit() || c == '-');
+    day.starts_with("20") && digits == 8 && is_day
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,7 +290,7 @@ mod tests {
 [[model]]
 name = 'm'
 provider = 'p'
-matches = ['m-']
+aliases = ['m-2']
 effective_from = '2026-01-01'
 source = 's'
 retrieved = '2026-01-02'
@@ -306,6 +329,22 @@ cache_write = 2.5
         assert_eq!(of("gpt-6.1-sol"), "openai");
         assert_eq!(of("gemini-3.1-pro-preview"), "google");
         assert_eq!(of("google/gemini-3-pro-preview"), "google");
+        for another in [
+            "gpt-5.5-pro",
+            "gpt-5.5-cyber",
+            "gpt-5.1-codex-mini",
+            "gpt-5-mini",
+            "gemini-3-pro-image",
+            "claude-opus-5-5-fast",
+            "somebody/claude-opus-5-5",
+            "claude-opus-5-5-2025",
+        ] {
+            let error = prices.of(another, "2026-11-22").map(|row| row.label());
+            assert!(error.unwrap_err().contains("has no price"), "{another}");
+        }
+        for release in ["gpt-5-2025-08-07", "claude-opus-4-5@20251101", "openai/gpt-5.1"] {
+            assert!(prices.of(release, "2026-11-22").is_ok(), "{release}");
+        }
         // Each of the names finds its own row.
         for model in &prices.models {
             assert_eq!(
@@ -364,7 +403,7 @@ cache_write = 2.5
 
     #[test]
     fn a_malformed_list_is_refused_with_file_line_and_field() {
-        insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "inptu = 2.0")), @"prices.toml:9: field `model[0].inptu`: unknown field `inptu`, expected one of `name`, `provider`, `matches`, `effective_from`, `source`, `retrieved`, `input`, `output`, `cache_read`, `cache_write`, `cache_write_1h`, `tier`");
+        insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "inptu = 2.0")), @"prices.toml:9: field `model[0].inptu`: unknown field `inptu`, expected one of `name`, `provider`, `aliases`, `effective_from`, `source`, `retrieved`, `input`, `output`, `cache_read`, `cache_write`, `cache_write_1h`, `tier`");
         insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = '2'")), @r#"prices.toml:9: field `model[0].input`: invalid type: string "2", expected f64"#);
         insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = 0.0")), @"prices.toml: model m: a price is 0; it must be above 0");
         insta::assert_snapshot!(error(&ROW.replace("2026-01-01", "yesterday")), @r#"prices.toml: model m: field `effective_from`: "yesterday" is not a day such as 2026-11-21"#);

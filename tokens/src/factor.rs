@@ -65,13 +65,13 @@ pub fn factor(model: &str) -> Factor {
     } else if is("gemini") {
         Factor {
             per_o200k: 1.20,
-            is_measured: is("gemini-3-"),
+            is_measured: is("gemini-3-") && !is("image"),
             source: GEMINI,
         }
     } else {
         Factor {
             per_o200k: 1.0,
-            is_measured: is("gpt-5"),
+            is_measured: is_gpt_5_codex(model),
             source: if is("gpt") {
                 GPT
             } else {
@@ -79,6 +79,13 @@ pub fn factor(model: &str) -> Factor {
             },
         }
     }
+}
+
+/// The one model of its family whose usage was measured; with a provider before it or a release day behind it.
+fn is_gpt_5_codex(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let rest = name.strip_prefix("gpt-5-codex");
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("-20") || rest.starts_with("@20"))
 }
 
 impl Factor {
@@ -134,7 +141,11 @@ mod tests {
         assert_eq!(of("google/gemini-3-pro-preview"), (1.20, true));
         assert_eq!(of("gemini-3.1-pro-preview"), (1.20, false));
         assert_eq!(of("gpt-5-codex"), (1.0, true));
-        assert_eq!(of("gpt-6.1-sol"), (1.0, false));
+        assert_eq!(of("openai/gpt-5-codex-2025-09-15"), (1.0, true));
+        for other in ["gpt-5", "gpt-5.5-pro", "gpt-5.1-codex-mini", "gpt-5-codex-mini", "gpt-6.1-sol"] {
+            assert_eq!(of(other), (1.0, false), "{other}");
+        }
+        assert_eq!(of("gemini-3-pro-image"), (1.20, false));
         assert_eq!(of("meta-llama/llama-4-maverick"), (1.0, false));
         assert!(factor("llama").label().contains("an estimate"));
     }
