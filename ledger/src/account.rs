@@ -6,7 +6,7 @@
 //! changed, and not at all when more than the time to live lies between two calls. DESIGN §8;
 //! <https://platform.claude.com/docs/en/build-with-claude/prompt-caching>.
 
-use crate::conversation::{Conversation, Step};
+use crate::conversation::{Conversation, PartKind, Step, ThinkingStays};
 
 /// The time to live of a cached prompt unless somebody pays for more: five minutes, in milliseconds.
 pub const TTL_MS: u64 = 300_000;
@@ -18,6 +18,8 @@ pub struct Terms {
     pub per_o200k: f64,
     /// How long a prompt stays cached after its last use, in milliseconds; 0 for no cache at all.
     pub ttl_ms: u64,
+    /// How long the model's thinking stays in its prompts.
+    pub thinking: ThinkingStays,
 }
 
 impl Default for Terms {
@@ -25,6 +27,7 @@ impl Default for Terms {
         Self {
             per_o200k: 1.0,
             ttl_ms: TTL_MS,
+            thinking: ThinkingStays::Always,
         }
     }
 }
@@ -77,29 +80,19 @@ impl Account {
             compactions: conversation.compactions(),
             ..Self::default()
         };
-        // Tokens of the parts that are in the context, by their number; 0 for those that are gone.
-        let mut held: Vec<u64> = Vec::new();
+        let mut context = Context {
+            fixed: conversation.fixed,
+            held: Vec::new(),
+            thoughts: Vec::new(),
+        };
         let mut before: Option<u64> = None;
         let mut delay = 0;
         let mut entering = conversation.fixed;
         for step in &conversation.steps {
-            let mut common = before;
-            if step.compacted {
-                held.iter_mut().for_each(|part| *part = 0);
-                common = common.map(|_| conversation.fixed);
-            }
-            for rewrite in &step.rewrites {
-                let Some(part) = held.get_mut(rewrite.part) else {
-                    continue;
-                };
-                if *part != rewrite.tokens {
-                    *part = rewrite.tokens;
-                    let unchanged: u64 = held[..rewrite.part].iter().sum();
-                    common = common.map(|common| common.min(conversation.fixed + unchanged));
-                }
-            }
-            held.extend(step.enters.iter().map(|part| part.tokens));
-            let prompt = conversation.fixed + held.iter().sum::<u64>();
+            let unchanged = context.change(step, terms.thinking);
+            let common = before.map(|before| before.min(unchanged));
+            context.extend(step.enters.iter().map(|part| part.tokens));
+            let prompt = context.tokens();
             let expired = before.is_some() && step.gap_ms.saturating_add(delay) > terms.ttl_ms;
             let cached = common.filter(|_| !expired).unwrap_or(0).min(prompt);
             let emitted: u64 = step.emits.iter().map(|part| part.tokens).sum();
@@ -110,7 +103,12 @@ impl Account {
                 expired,
             });
             before = Some(prompt);
-            held.extend(step.emits.iter().map(|part| part.tokens));
+            for part in &step.emits {
+                if part.kind == PartKind::Thinking {
+                    context.thoughts.push(context.held.len());
+                }
+                context.extend([part.tokens]);
+            }
             entering += step.enters.iter().map(|part| part.tokens).sum::<u64>() + emitted;
             delay = delay_ms(step);
         }
@@ -156,6 +154,68 @@ impl Account {
     }
 }
 
+/// What is in the context between two calls.
+struct Context {
+    fixed: u64,
+    /// Tokens of each part by its number; `None` for those that are gone.
+    held: Vec<Option<u64>>,
+    /// Which of them the model has thought, and nobody has taken out.
+    thoughts: Vec<usize>,
+}
+
+impl Context {
+    fn extend(&mut self, parts: impl IntoIterator<Item = u64>) {
+        self.held.extend(parts.into_iter().map(Some));
+    }
+
+    fn tokens(&self) -> u64 {
+        self.up_to(self.held.len())
+    }
+
+    /// Tokens before a part.
+    fn up_to(&self, part: usize) -> u64 {
+        self.fixed + self.held[..part].iter().flatten().sum::<u64>()
+    }
+
+    /// What happens to the context before a step; answers the tokens up to the first that changed.
+    fn change(&mut self, step: &Step, thinking: ThinkingStays) -> u64 {
+        let mut unchanged = u64::MAX;
+        if step.compacted {
+            self.held.iter_mut().for_each(|part| *part = None);
+            self.thoughts.clear();
+            unchanged = self.fixed;
+        }
+        let goes = match thinking {
+            ThinkingStays::Always => false,
+            ThinkingStays::UntilUserSpeaks => {
+                step.enters.iter().any(|part| part.kind == PartKind::User)
+            }
+            ThinkingStays::Never => true,
+        };
+        if goes {
+            for thought in std::mem::take(&mut self.thoughts) {
+                unchanged = unchanged.min(self.rewrite(thought, None));
+            }
+        }
+        for rewrite in &step.rewrites {
+            unchanged = unchanged.min(self.rewrite(rewrite.part, Some(rewrite.tokens)));
+        }
+        unchanged
+    }
+
+    /// Replaces a part that is in the context; answers the tokens before it, if that changes anything.
+    fn rewrite(&mut self, part: usize, tokens: Option<u64>) -> u64 {
+        let Some(Some(old)) = self.held.get(part).copied() else {
+            return u64::MAX;
+        };
+        self.held[part] = tokens;
+        if old == 0 && tokens.unwrap_or(0) == 0 {
+            return u64::MAX;
+        }
+        self.up_to(part)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +236,7 @@ mod tests {
             fixed: 100,
             fixed_is: Fixed::Stated,
             steps,
+            ..Conversation::default()
         }
     }
 
@@ -237,33 +298,142 @@ mod tests {
         assert_eq!((account.peak(), account.compactions), (133, 1));
     }
 
+    #[test]
+    fn thinking_leaves_the_prompts_when_the_provider_says_so() {
+        let mut three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
+        three.steps[0].emits = vec![
+            Part::new(PartKind::Thinking, 7),
+            Part::new(PartKind::Text, 1),
+        ];
+        three.steps[2].enters[0].kind = PartKind::User;
+        let prompts = |thinking| {
+            let terms = Terms {
+                thinking,
+                ..Terms::default()
+            };
+            let calls = Account::of(&three, &terms).calls;
+            calls
+                .iter()
+                .map(|call| (call.prompt, call.cached))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            prompts(ThinkingStays::Always),
+            [(110, 0), (138, 110), (170, 138)]
+        );
+        assert_eq!(
+            prompts(ThinkingStays::UntilUserSpeaks),
+            [(110, 0), (138, 110), (163, 110)]
+        );
+        assert_eq!(
+            prompts(ThinkingStays::Never),
+            [(110, 0), (131, 110), (163, 131)]
+        );
+    }
+
     fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let kind = |user: bool| {
+            if user {
+                PartKind::User
+            } else {
+                PartKind::Result
+            }
+        };
         let one = (
-            0..5000u64,
-            0..500u64,
+            (0..40u64, any::<bool>()),
+            (0..20u64, 0..10u64),
             0..700_000u64,
             prop::bool::weighted(0.1),
-            0..40usize,
-            0..50u64,
+            prop::collection::vec((0..40usize, 0..20u64), 0..3),
         );
-        let one = one.prop_map(|(enters, emits, gap_ms, compacted, part, tokens)| Step {
-            gap_ms,
-            compacted,
-            rewrites: vec![Rewrite { part, tokens }],
-            ..step(enters, emits)
-        });
-        prop::collection::vec(one, 0..20)
+        let one = one.prop_map(
+            move |((enters, user), (thinks, says), gap_ms, compacted, rewrites)| Step {
+                gap_ms,
+                compacted,
+                enters: vec![Part::new(kind(user), enters)],
+                emits: vec![
+                    Part::new(PartKind::Thinking, thinks),
+                    Part::new(PartKind::Text, says),
+                ],
+                rewrites: rewrites
+                    .into_iter()
+                    .map(|(part, tokens)| Rewrite { part, tokens })
+                    .collect(),
+                ..Step::default()
+            },
+        );
+        prop::collection::vec(one, 0..15)
+    }
+
+    fn thinking() -> impl Strategy<Value = ThinkingStays> {
+        prop::sample::select(vec![
+            ThinkingStays::Always,
+            ThinkingStays::UntilUserSpeaks,
+            ThinkingStays::Never,
+        ])
+    }
+
+    /// The prompts themselves, token by token: no token is ever used twice.
+    fn written_out(conversation: &Conversation, thinking: ThinkingStays) -> Vec<Vec<u64>> {
+        let mut next = 0;
+        let mut tokens = |count: u64| {
+            next += count;
+            (next - count..next).collect::<Vec<u64>>()
+        };
+        let fixed = tokens(conversation.fixed);
+        let mut parts: Vec<(PartKind, Option<Vec<u64>>)> = Vec::new();
+        let mut prompts = Vec::new();
+        for step in &conversation.steps {
+            let user = step.enters.iter().any(|part| part.kind == PartKind::User);
+            for (kind, text) in &mut parts {
+                let is_thought = *kind == PartKind::Thinking;
+                let goes = thinking == ThinkingStays::Never
+                    || (thinking == ThinkingStays::UntilUserSpeaks && user);
+                if step.compacted || (is_thought && goes) {
+                    *text = None;
+                }
+            }
+            for rewrite in &step.rewrites {
+                if let Some((_, Some(text))) = parts.get_mut(rewrite.part) {
+                    *text = tokens(rewrite.tokens);
+                }
+            }
+            parts.extend(
+                step.enters
+                    .iter()
+                    .map(|part| (part.kind, Some(tokens(part.tokens)))),
+            );
+            let texts = parts.iter().filter_map(|(_, text)| text.as_ref());
+            prompts.push(fixed.iter().chain(texts.flatten()).copied().collect());
+            parts.extend(
+                step.emits
+                    .iter()
+                    .map(|part| (part.kind, Some(tokens(part.tokens)))),
+            );
+        }
+        prompts
     }
 
     proptest! {
         #[test]
-        fn what_is_billed_in_full_is_never_more_than_what_is_sent(steps in steps(), factor in 0.5..2.0f64) {
-            let terms = Terms { per_o200k: factor, ttl_ms: TTL_MS };
-            let account = Account::of(&conversation(steps), &terms);
-            prop_assert!(account.fresh() <= account.resent());
-            prop_assert_eq!(account.fresh() + account.cached(), account.resent());
-            prop_assert!(account.calls.iter().all(|call| !call.expired || call.cached == 0));
-            prop_assert!(account.calls.iter().all(|call| call.prompt + call.output <= account.peak()));
+        fn the_cache_answers_the_longest_common_prefix_of_two_prompts(
+            steps in steps(), thinking in thinking()
+        ) {
+            let conversation = conversation(steps);
+            let terms = Terms { thinking, ..Terms::default() };
+            let account = Account::of(&conversation, &terms);
+            let prompts = written_out(&conversation, thinking);
+            prop_assert_eq!(account.calls.len(), prompts.len());
+            for (at, call) in account.calls.iter().enumerate() {
+                prop_assert_eq!(call.prompt, prompts[at].len() as u64, "prompt {}", at);
+                let expired = at > 0 && conversation.steps[at].gap_ms > TTL_MS;
+                let common = match at {
+                    0 => 0,
+                    _ if expired => 0,
+                    _ => prompts[at - 1].iter().zip(&prompts[at]).take_while(|(a, b)| a == b).count(),
+                };
+                prop_assert_eq!((call.cached, call.expired), (common as u64, expired), "call {}", at);
+            }
         }
 
         #[test]

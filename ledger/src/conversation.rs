@@ -5,19 +5,49 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// A session as its context saw it. All tokens are `o200k` tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conversation {
     /// Tokens that stand before everything else and are in no record: system prompt, tool schemas.
     pub fixed: u64,
     /// Where `fixed` comes from.
     pub fixed_is: Fixed,
-    /// The calls of the model's API, in order.
+    /// The calls of the model's API, in order. Thinking is in all prompts: [`ThinkingStays`] takes it out.
     pub steps: Vec<Step>,
+    /// Subagents of the session: each has a context of its own, and none of their calls is in `steps`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub subagents: u64,
+    /// Calls of the model's API that those subagents made.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub subagent_calls: u64,
+}
+
+/// How long a model's own thinking stays in its prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ThinkingStays {
+    /// As any other text.
+    #[default]
+    Always,
+    /// Until the user says something again.
+    UntilUserSpeaks,
+    /// It is not sent back at all.
+    Never,
+}
+
+impl ThinkingStays {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            ThinkingStays::Always => "stays in the prompts",
+            ThinkingStays::UntilUserSpeaks => "stays in the prompts until the user speaks",
+            ThinkingStays::Never => "is not sent back",
+        }
+    }
 }
 
 /// Where the tokens of system prompt and tool schemas come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fixed {
     /// The source says it, or has the text.
@@ -25,6 +55,7 @@ pub enum Fixed {
     /// What the first call reported, less what of it is recorded. No other call is used for it.
     Inferred,
     /// Nothing says it: it is taken as 0.
+    #[default]
     Unknown,
 }
 
@@ -48,6 +79,9 @@ pub struct Step {
     /// Everything but the fixed part left the context before this call: it was compacted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub compacted: bool,
+    /// Tokens that the context had before it was compacted, in the model's own, as the client recorded it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub before_compaction: u64,
     /// What became shorter where it stood, before this call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewrites: Vec<Rewrite>,
@@ -74,6 +108,9 @@ pub struct Part {
     /// Bytes of its text, where they are known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
+    /// Tokens of its text as a JSON string, where the text is known: what a call takes that writes it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub escaped: u64,
 }
 
 /// What a piece of a context is.
@@ -141,6 +178,7 @@ impl Part {
             kind,
             tokens,
             bytes: 0,
+            escaped: 0,
         }
     }
 }

@@ -9,5 +9,7 @@ mod conversation;
 mod residual;
 
 pub use account::{Account, CallTokens, TTL_MS, Terms};
-pub use conversation::{Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step};
-pub use residual::{Residual, residual};
+pub use conversation::{
+    Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step, ThinkingStays,
+};
+pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};

@@ -1,6 +1,8 @@
 //! How far the ledger is from what the API reported.
 
-use crate::account::{Account, Terms};
+use serde::Serialize;
+
+use crate::account::{Account, CallTokens, Terms};
 use crate::conversation::{Conversation, Fixed};
 
 /// How far the ledger is from the reported prompts. A residual is `ledger / reported - 1`.
@@ -19,6 +21,64 @@ pub struct Residual {
     pub growth_median_abs: Option<f64>,
     /// All compared prompts together: in the ledger, and as reported.
     pub prompts: (u64, u64),
+    /// The same for the cache; `None` where no call is reported to have read from one.
+    pub cache: Option<CacheResidual>,
+    /// Of the compaction where the ledger and the client differ most: the context before it in the ledger,
+    /// and as the client recorded it.
+    pub before_compaction: Option<(u64, u64)>,
+}
+
+/// How far the ledger's cache is from the reported one, over all reported calls but the first, which may find what
+/// another session has left in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CacheResidual {
+    /// Calls that were compared.
+    pub calls: usize,
+    /// Prompt tokens that no cache answered: in the ledger, and as reported.
+    pub fresh: (u64, u64),
+    /// Calls that should have found their prompt expired.
+    pub expired: usize,
+    /// Calls that are reported to have read nothing from the cache.
+    pub missed: usize,
+    /// Calls that are both.
+    pub expired_and_missed: usize,
+}
+
+/// The prompts of all reported calls but the first: in the ledger, and as reported. What the model wrote is in
+/// neither, because clients report it wrong.
+pub fn cached_prompts(
+    conversation: &Conversation,
+    terms: &Terms,
+) -> (Vec<CallTokens>, Vec<CallTokens>) {
+    let account = Account::of(conversation, terms);
+    let steps = conversation.steps.iter().zip(account.calls).skip(1);
+    steps
+        .filter_map(|(step, ours)| {
+            let reported = step.reported.filter(|reported| reported.prompt > 0)?;
+            let theirs = CallTokens {
+                prompt: reported.prompt,
+                cached: reported.cached.min(reported.prompt),
+                output: 0,
+                expired: reported.cached == 0,
+            };
+            Some((CallTokens { output: 0, ..ours }, theirs))
+        })
+        .unzip()
+}
+
+fn cache_residual(conversation: &Conversation, terms: &Terms) -> Option<CacheResidual> {
+    let (ours, theirs) = cached_prompts(conversation, terms);
+    theirs.iter().find(|call| call.cached > 0)?;
+    let fresh = |calls: &[CallTokens]| calls.iter().map(CallTokens::fresh).sum();
+    let expired = |calls: &[CallTokens]| calls.iter().filter(|call| call.expired).count();
+    let both = ours.iter().zip(&theirs);
+    Some(CacheResidual {
+        calls: ours.len(),
+        fresh: (fresh(&ours), fresh(&theirs)),
+        expired: expired(&ours),
+        missed: expired(&theirs),
+        expired_and_missed: both.filter(|(a, b)| a.expired && b.expired).count(),
+    })
 }
 
 /// Compares each call with what was reported for it. Where the fixed part was inferred from the first call,
@@ -41,6 +101,12 @@ pub fn residual(conversation: &Conversation, terms: &Terms) -> Option<Residual> 
             growth.push(((ours - fixed) / (theirs - fixed) - 1.0).abs());
         }
     }
+    let calls = account.calls.iter().map(|call| call.prompt + call.output);
+    let compacted = conversation.steps.iter().skip(1).zip(calls);
+    let compacted = compacted.filter(|(step, _)| step.before_compaction > 0);
+    let before_compaction = compacted
+        .map(|(step, before)| (before, step.before_compaction))
+        .max_by_key(|(ours, theirs)| ours.abs_diff(*theirs));
     let absolute: Vec<f64> = all.iter().map(|residual| residual.abs()).collect();
     Some(Residual {
         calls: all.len(),
@@ -49,10 +115,13 @@ pub fn residual(conversation: &Conversation, terms: &Terms) -> Option<Residual> 
         median_abs: median(absolute)?,
         growth_median_abs: median(growth),
         prompts,
+        cache: cache_residual(conversation, terms),
+        before_compaction,
     })
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The median, of an even number the mean of the two in the middle; `None` of nothing.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
@@ -85,6 +154,7 @@ mod tests {
             fixed: 1000,
             fixed_is: Fixed::Inferred,
             steps: vec![step(0, 1000), step(100, 1050), step(100, 1300), step(0, 0)],
+            ..Conversation::default()
         };
         let found = residual(&conversation, &Terms::default()).unwrap();
         assert_eq!((found.calls, found.prompts), (2, (2300, 2350)));
@@ -96,5 +166,64 @@ mod tests {
         assert_eq!(residual(&conversation, &Terms::default()).unwrap().calls, 3);
         conversation.steps.clear();
         assert_eq!(residual(&conversation, &Terms::default()), None);
+    }
+
+    #[test]
+    fn the_cache_is_held_against_what_was_read_from_it() {
+        let cached = |enters: u64, reported: u64, cached: u64, gap_ms: u64| {
+            let mut step = step(enters, reported);
+            step.gap_ms = gap_ms;
+            step.reported.as_mut().unwrap().cached = cached;
+            step
+        };
+        let conversation = Conversation {
+            fixed: 1000,
+            steps: vec![
+                cached(0, 1000, 900, 0),
+                cached(100, 1100, 1000, 1000),
+                // Expired here and there, here only, there only.
+                cached(100, 1200, 0, 400_000),
+                cached(100, 1300, 1200, 400_000),
+                cached(100, 1400, 0, 1000),
+            ],
+            ..Conversation::default()
+        };
+        let found = residual(&conversation, &Terms::default()).unwrap();
+        assert_eq!(
+            found.cache,
+            Some(CacheResidual {
+                calls: 4,
+                fresh: (100 + 1200 + 1300 + 100, 100 + 1200 + 100 + 1400),
+                expired: 2,
+                missed: 2,
+                expired_and_missed: 1,
+            })
+        );
+        let mut silent = conversation;
+        for step in &mut silent.steps {
+            step.reported.as_mut().unwrap().cached = 0;
+        }
+        assert_eq!(residual(&silent, &Terms::default()).unwrap().cache, None);
+    }
+
+    #[test]
+    fn what_the_client_counted_before_a_compaction_is_compared() {
+        let mut compacted = step(300, 1300);
+        compacted.compacted = true;
+        compacted.before_compaction = 1210;
+        let conversation = Conversation {
+            fixed: 1000,
+            steps: vec![step(0, 1000), step(200, 1200), compacted],
+            ..Conversation::default()
+        };
+        let found = residual(&conversation, &Terms::default()).unwrap();
+        assert_eq!(found.before_compaction, Some((1200, 1210)));
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(median(vec![4.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
     }
 }

@@ -1,5 +1,7 @@
 //! What models count, against what `o200k` counts.
 
+use ledger::ThinkingStays;
+
 /// A model's own tokens for each `o200k` token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor {
@@ -9,17 +11,6 @@ pub struct Factor {
     pub is_measured: bool,
     /// Where it comes from.
     pub source: &'static str,
-}
-
-/// How long a model's own thinking stays in its prompts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ThinkingStays {
-    /// As any other text.
-    Always,
-    /// Until the user says something again.
-    UntilUserSpeaks,
-    /// It is not sent back at all.
-    Never,
 }
 
 /// What the provider does with thinking unless told otherwise. Claude keeps all of it from Opus 4.5, Sonnet
@@ -142,7 +133,13 @@ mod tests {
         assert_eq!(of("gemini-3.1-pro-preview"), (1.20, false));
         assert_eq!(of("gpt-5-codex"), (1.0, true));
         assert_eq!(of("openai/gpt-5-codex-2025-09-15"), (1.0, true));
-        for other in ["gpt-5", "gpt-5.5-pro", "gpt-5.1-codex-mini", "gpt-5-codex-mini", "gpt-6.1-sol"] {
+        for other in [
+            "gpt-5",
+            "gpt-5.5-pro",
+            "gpt-5.1-codex-mini",
+            "gpt-5-codex-mini",
+            "gpt-6.1-sol",
+        ] {
             assert_eq!(of(other), (1.0, false), "{other}");
         }
         assert_eq!(of("gemini-3-pro-image"), (1.20, false));

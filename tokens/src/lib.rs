@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use tiktoken_rs::{CoreBPE, o200k_base};
 
-pub use factor::{Factor, ThinkingStays, factor, thinking_stays};
+pub use factor::{Factor, factor, thinking_stays};
 
 /// The vocabulary's name in traces and results.
 pub const NAME: &str = "o200k";

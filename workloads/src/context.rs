@@ -69,12 +69,15 @@ struct Evict {
     read_back: f64,
 }
 
-/// Results together hold a budget; the oldest go first.
+/// Results together hold a budget; the oldest go first. What goes, and what never fits, is stored, and a line
+/// stands for it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recall {
     /// Tokens that results may hold together.
     budget_tokens: u64,
+    /// Tokens that are shown, beside the receipt, of a result that is larger than the budget.
+    preview_tokens: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -174,9 +177,11 @@ impl ContextPolicy {
             }
         }
         Conversation {
+            steps: rewriter.steps,
             fixed: inline.fixed,
             fixed_is: inline.fixed_is,
-            steps: rewriter.steps,
+            subagents: inline.subagents,
+            subagent_calls: inline.subagent_calls,
         }
     }
 }
@@ -189,8 +194,16 @@ struct Rewriter {
     moved: Vec<usize>,
     /// Results stored so far.
     stored: u64,
-    /// Results that are in the context, oldest first: where, and their tokens.
-    live: VecDeque<(usize, u64)>,
+    /// Results that are in the context, oldest first.
+    live: VecDeque<Live>,
+}
+
+/// A result that is in the context.
+struct Live {
+    part: usize,
+    tokens: u64,
+    /// Tokens of its receipt, if it is stored already.
+    receipt: Option<u64>,
 }
 
 impl Rewriter {
@@ -214,6 +227,7 @@ impl Rewriter {
         Step {
             gap_ms: step.gap_ms,
             compacted: step.compacted,
+            before_compaction: step.before_compaction,
             rewrites: step.rewrites.iter().filter_map(moved).collect(),
             ..Step::default()
         }
@@ -330,42 +344,55 @@ impl Rewriter {
             self.live.clear();
         }
         let at = self.parts;
-        let before = self.live.len();
+        let mut old = self.live.len();
+        let mut written = 0;
         for (number, entering) in step.enters.iter().enumerate() {
-            let is_result = entering.kind == PartKind::Result;
-            if is_result {
-                let tokens = entering.tokens.min(recall.budget_tokens);
-                self.live.push_back((at + number, tokens));
-                own.enters.push(Part {
-                    tokens,
-                    ..*entering
+            let mut shown = *entering;
+            if entering.kind == PartKind::Result {
+                let mut receipt = None;
+                if entering.tokens > recall.budget_tokens {
+                    // It never fits: it is stored, and its beginning is shown.
+                    shown = self.receipt(entering);
+                    receipt = Some(shown.tokens);
+                    shown.tokens += recall.preview_tokens.min(entering.tokens);
+                    written += 1;
+                }
+                self.live.push_back(Live {
+                    part: at + number,
+                    tokens: shown.tokens,
+                    receipt,
                 });
-            } else {
-                own.enters.push(*entering);
             }
+            own.enters.push(shown);
         }
-        let mut held: u64 = self.live.iter().map(|(_, tokens)| tokens).sum();
-        let mut old = before;
+        let mut held: u64 = self.live.iter().map(|live| live.tokens).sum();
         while held > recall.budget_tokens {
-            let Some((gone, tokens)) = self.live.pop_front() else {
+            let Some(gone) = self.live.pop_front() else {
                 break;
             };
-            let receipt = self.receipt(&Part::new(PartKind::Result, tokens)).tokens;
-            let left = receipt.min(tokens);
-            held -= tokens;
+            let receipt = gone.receipt.unwrap_or_else(|| {
+                written += 1;
+                let result = Part::new(PartKind::Result, gone.tokens);
+                self.receipt(&result).tokens
+            });
+            let left = receipt.min(gone.tokens);
+            held -= gone.tokens;
             if old > 0 {
                 own.rewrites.push(Rewrite {
-                    part: gone,
+                    part: gone.part,
                     tokens: left,
                 });
                 old -= 1;
             } else {
                 // More than the budget came at once: what is too much never enters.
-                own.enters[gone - at].tokens = left;
+                own.enters[gone.part - at].tokens = left;
             }
         }
+        if written > 0 {
+            own.files.insert("write".to_owned(), written);
+        }
+        add_files(&mut own, step);
         own.emits.clone_from(&step.emits);
-        own.files.clone_from(&step.files);
         let count = own.enters.len() + own.emits.len();
         let first = self.push(own);
         self.moved.extend(first..first + count);
@@ -393,12 +420,14 @@ fn add_files(own: &mut Step, step: &Step) {
     }
 }
 
-/// What the model writes to have a result stored: a call with the whole content in it.
+/// What the model writes to have a result stored: a call with the whole content in it, as a JSON string. Of a
+/// recording only the tokens are known, not the text: there, what escaping it adds is left out.
 fn write_call(stored: &Part) -> Part {
-    let call = r#"{"name":"write_file","input":{"file_path":"results/0001.txt","content":""}}"#;
+    let call = r#"{"name":"write_file","input":{"file_path":"results/0001.txt","content":}}"#;
+    let content = stored.escaped.max(stored.tokens);
     Part::new(
         PartKind::Content,
-        stored.tokens + part(PartKind::Content, call).tokens,
+        content + part(PartKind::Content, call).tokens,
     )
 }
 
@@ -413,7 +442,7 @@ fn read_call(number: u64) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger::{Account, Fixed, Terms};
+    use ledger::{Account, Fixed, Terms, ThinkingStays};
     use proptest::prelude::*;
 
     fn conversation(results: &[u64]) -> Conversation {
@@ -430,15 +459,6 @@ mod tests {
                     Part::new(PartKind::Thinking, 7),
                     Part::new(PartKind::Arguments, 30),
                 ],
-                // Thinking of the step before is gone.
-                rewrites: if steps.len() > 1 {
-                    vec![Rewrite {
-                        part: 2 + 3 * (steps.len() - 2) + 1,
-                        tokens: 0,
-                    }]
-                } else {
-                    Vec::new()
-                },
                 ..Step::default()
             });
         }
@@ -446,6 +466,7 @@ mod tests {
             fixed: 1000,
             fixed_is: Fixed::Stated,
             steps,
+            ..Conversation::default()
         }
     }
 
@@ -487,14 +508,23 @@ mod tests {
     #[test]
     fn a_budget_is_never_exceeded_and_the_oldest_go_first() {
         let three = conversation(&[600, 600, 600, 5000]);
-        let recalled = policy("[recall]\nbudget_tokens = 1500").apply(&three);
+        let recalled = policy("[recall]\nbudget_tokens = 1500\npreview_tokens = 100").apply(&three);
         let rewritten: Vec<usize> = recalled
             .steps
             .iter()
             .map(|step| step.rewrites.iter().filter(|r| r.tokens > 0).count())
             .collect();
-        assert_eq!(rewritten, [0, 0, 0, 1, 2]);
-        assert_eq!(recalled.steps[4].enters[0].tokens, 1500);
+        // The fourth is larger than the budget: a receipt and 100 tokens of it, which leaves room for two others.
+        assert_eq!(rewritten, [0, 0, 0, 1, 0]);
+        let shown = recalled.steps[4].enters[0];
+        assert_eq!(shown.kind, PartKind::Receipt);
+        assert!((105..150).contains(&shown.tokens), "{shown:?}");
+        let written: u64 = recalled
+            .steps
+            .iter()
+            .filter_map(|step| step.files.get("write"))
+            .sum();
+        assert_eq!(written, 2, "what is not in the context is in a file");
         let inline = account(&policy("[inline]"), &three);
         let recalled = Account::of(&recalled, &Terms::default());
         assert!(recalled.peak() < inline.peak());
@@ -541,7 +571,7 @@ mod tests {
             prop_assert_eq!(&policy("[inline]").apply(&conversation), &conversation);
             let evict = policy("[evict]\nabove_tokens = 4000\npreview_tokens = 9\nread_back = 0.5");
             prop_assert_eq!(&evict.apply(&conversation), &conversation);
-            let recall = policy("[recall]\nbudget_tokens = 1000000");
+            let recall = policy("[recall]\nbudget_tokens = 1000000\npreview_tokens = 100");
             prop_assert_eq!(&recall.apply(&conversation), &conversation);
         }
 
@@ -550,24 +580,63 @@ mod tests {
             results in prop::collection::vec(0..9000u64, 0..12), clears: bool
         ) {
             let conversation = conversation(&results);
+            let account = |conversation: &Conversation, thinking| {
+                Account::of(conversation, &Terms { thinking, ..Terms::default() })
+            };
             for text in [
                 format!("[offload]\nabove_tokens = 3000\nread_back = 0.1\nclears = {clears}"),
                 "[evict]\nabove_tokens = 3000\npreview_tokens = 100\nread_back = 0.1".to_owned(),
-                "[recall]\nbudget_tokens = 5000".to_owned(),
+                "[recall]\nbudget_tokens = 5000\npreview_tokens = 100".to_owned(),
             ] {
                 let applied = policy(&text).apply(&conversation);
-                let parts: Vec<Part> = applied.parts().copied().collect();
-                for rewrite in applied.steps.iter().flat_map(|step| &step.rewrites) {
-                    let is_thinking = parts[rewrite.part].kind == PartKind::Thinking;
-                    prop_assert_eq!(is_thinking, rewrite.tokens == 0 && is_thinking);
-                }
-                let thoughts = |parts: &[Part]| parts.iter().filter(|p| p.kind == PartKind::Thinking).count();
-                let before: Vec<Part> = conversation.parts().copied().collect();
-                prop_assert_eq!(thoughts(&parts), thoughts(&before));
-                let gone = applied.steps.iter().flat_map(|step| &step.rewrites);
-                let gone = gone.filter(|r| parts[r.part].kind == PartKind::Thinking).count();
-                prop_assert_eq!(gone, conversation.steps.iter().map(|s| s.rewrites.len()).sum::<usize>());
+                let thought = |conversation: &Conversation| {
+                    let parts = conversation.parts().filter(|part| part.kind == PartKind::Thinking);
+                    parts.map(|part| part.tokens).sum::<u64>()
+                };
+                prop_assert_eq!(thought(&applied), thought(&conversation));
+                // In the last prompt it is all there, but what was thought after it, or nothing of it.
+                let last = |thinking| account(&applied, thinking).calls.last().unwrap().prompt;
+                let own = applied.steps.last().unwrap().emits.iter();
+                let own = own.filter(|part| part.kind == PartKind::Thinking).map(|part| part.tokens);
+                let kept = last(ThinkingStays::Always) - last(ThinkingStays::Never);
+                prop_assert_eq!(kept, thought(&applied) - own.sum::<u64>());
             }
         }
+
+        #[test]
+        fn results_never_hold_more_than_the_budget(
+            results in prop::collection::vec(0..9000u64, 0..12), budget in 500..6000u64
+        ) {
+            let text = format!("[recall]\nbudget_tokens = {budget}\npreview_tokens = 100");
+            let recalled = policy(&text).apply(&conversation(&results));
+            let account = Account::of(&recalled, &Terms::default());
+            // Beside results: 1,050 in front, 37 of the model a call, a receipt of at most 30 a result.
+            for (at, call) in account.calls.iter().enumerate() {
+                let others = 1050 + (37 + 30) * at as u64;
+                prop_assert!(call.prompt <= budget + others, "call {}: {:?}", at, call);
+            }
+        }
+    }
+
+    #[test]
+    fn to_save_json_is_to_write_it_with_every_quote_escaped() {
+        let text = r#"{"title": "All hands", "attendees": ["Ann", "Hiro"]}"#.repeat(200);
+        let mut conversation = conversation(&[0]);
+        conversation.steps[1].enters = vec![crate::conversation::result_part(&text)];
+        let offload = policy("[offload]\nabove_tokens = 1000\nread_back = 0.0\nclears = false");
+        let saved = offload.apply(&conversation);
+        let written = saved
+            .parts()
+            .find(|part| part.kind == PartKind::Content)
+            .unwrap();
+        let call = serde_json::json!({"name": "write_file", "input": {
+            "file_path": "results/0001.txt", "content": text}});
+        let whole = tokens::count(&call.to_string());
+        assert!(
+            written.tokens.abs_diff(whole) <= 3,
+            "{} {whole}",
+            written.tokens
+        );
+        assert!(whole > tokens::count(&text) * 105 / 100, "{whole}");
     }
 }

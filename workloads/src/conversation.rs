@@ -1,23 +1,23 @@
 //! What a workload puts into an agent's context: from a recording, or from what an agent would have to write
 //! and be shown to do what a generated script does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ledger::{Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step};
+use ledger::{Conversation, Fixed, Part, PartKind, Reported, Step};
 
 use crate::model::{Expected, Model};
 use crate::render;
 use crate::script::Script;
 use crate::trace::{Event, MAIN_LANE, Op, Trace};
-use tokens::ThinkingStays;
 
 /// Milliseconds from one model answer to the next where nothing was recorded: the median of 281 recorded
 /// Claude Code sessions (DESIGN §7).
 pub const TURN_MS: u64 = 3600;
 
 /// The conversation of a recorded session: the main lane's, because a subagent has a context of its own.
-/// The recorded model says what an `o200k` token counts, and how long thinking stays in the prompts. How much
-/// was thought is taken from what the source shows, which may be a summary.
+/// The recorded model says what an `o200k` token counts where the fixed part is inferred. Thinking stays in all
+/// prompts here, because how long it does is up to the model that the session is accounted for. How much was
+/// thought is taken from what the source shows, which may be a summary.
 ///
 /// # Errors
 /// If the trace does not say what the model wrote.
@@ -27,7 +27,7 @@ pub fn of_trace(trace: &Trace) -> Result<Conversation, String> {
     for event in &trace.events {
         recording.event(event)?;
     }
-    let mut steps = recording.steps;
+    let steps = recording.steps;
     // What came after the last call was never sent.
     recording.entering.clear();
     let first = steps.first().and_then(|step| {
@@ -41,11 +41,12 @@ pub fn of_trace(trace: &Trace) -> Result<Conversation, String> {
         (Some(prompt), None) => (prompt.tok, Fixed::Stated),
         (None, None) => (0, Fixed::Unknown),
     };
-    drop_thinking(&mut steps, tokens::thinking_stays(&trace.head.model));
     Ok(Conversation {
         fixed,
         fixed_is,
         steps,
+        subagents: recording.subagents.len() as u64,
+        subagent_calls: recording.subagent_calls,
     })
 }
 
@@ -58,6 +59,10 @@ struct Recording {
     main_calls: BTreeMap<u64, ()>,
     entering: Vec<Part>,
     compacted: bool,
+    before_compaction: u64,
+    /// Lanes of subagents, and the calls of the model's API in all of them.
+    subagents: BTreeSet<String>,
+    subagent_calls: u64,
     last_at: Option<u64>,
 }
 
@@ -65,9 +70,10 @@ impl Recording {
     fn event(&mut self, event: &Event) -> Result<(), String> {
         match event {
             Event::User(user) => self.entering.push(Part::new(PartKind::User, user.tok)),
-            Event::Compact(_) => {
+            Event::Compact(compact) => {
                 self.entering.clear();
                 self.compacted = true;
+                self.before_compaction = compact.pre_tok;
             }
             Event::Api(api) if api.lane == MAIN_LANE => {
                 let usage = api.usage;
@@ -94,6 +100,7 @@ impl Recording {
                 self.steps.push(Step {
                     gap_ms: self.last_at.map_or(0, |last| api.at.saturating_sub(last)),
                     compacted: std::mem::take(&mut self.compacted),
+                    before_compaction: std::mem::take(&mut self.before_compaction),
                     enters: std::mem::take(&mut self.entering),
                     emits,
                     reported: (prompt > 0).then_some(Reported {
@@ -126,39 +133,17 @@ impl Recording {
             }
             Event::Result(result) if self.main_calls.contains_key(&result.i) => {
                 self.entering.push(Part {
-                    kind: PartKind::Result,
-                    tokens: result.tok,
                     bytes: result.bytes,
+                    ..Part::new(PartKind::Result, result.tok)
                 });
             }
-            Event::Api(_) | Event::Call(_) | Event::Result(_) | Event::Ext(_) => {}
+            Event::Api(api) => {
+                self.subagents.insert(api.lane.clone());
+                self.subagent_calls += 1;
+            }
+            Event::Call(_) | Event::Result(_) | Event::Ext(_) => {}
         }
         Ok(())
-    }
-}
-
-/// Takes thinking out of the prompts in which it is not any more.
-fn drop_thinking(steps: &mut [Step], stays: ThinkingStays) {
-    let mut part = 0;
-    let mut going: Vec<Rewrite> = Vec::new();
-    for step in steps {
-        let goes = match stays {
-            ThinkingStays::Always => false,
-            ThinkingStays::UntilUserSpeaks => {
-                step.enters.iter().any(|part| part.kind == PartKind::User)
-            }
-            ThinkingStays::Never => true,
-        };
-        if goes {
-            step.rewrites.append(&mut going);
-        }
-        part += step.enters.len();
-        for emitted in &step.emits {
-            if emitted.kind == PartKind::Thinking {
-                going.push(Rewrite { part, tokens: 0 });
-            }
-            part += 1;
-        }
     }
 }
 
@@ -183,7 +168,7 @@ pub fn of_script(script: &Script) -> Conversation {
             files: BTreeMap::from([(kind.to_string(), 1)]),
             ..Step::default()
         });
-        entering.push(part(PartKind::Result, &render::result(call, &results)));
+        entering.push(result_part(&render::result(call, &results)));
     }
     steps.push(Step {
         gap_ms: TURN_MS,
@@ -191,18 +176,24 @@ pub fn of_script(script: &Script) -> Conversation {
         ..Step::default()
     });
     Conversation {
-        fixed: 0,
-        fixed_is: Fixed::Unknown,
         steps,
+        ..Conversation::default()
     }
 }
 
 /// A text as a part.
 pub fn part(kind: PartKind, text: &str) -> Part {
     Part {
-        kind,
-        tokens: tokens::count(text),
         bytes: text.len() as u64,
+        ..Part::new(kind, tokens::count(text))
+    }
+}
+
+/// A tool's answer, which a model may have to write out again to save it.
+pub fn result_part(text: &str) -> Part {
+    Part {
+        escaped: tokens::count(&serde_json::Value::from(text).to_string()),
+        ..part(PartKind::Result, text)
     }
 }
 
@@ -254,6 +245,13 @@ mod tests {
         Trace::parse(Path::new("t.jsonl"), &lines.join("\n")).unwrap()
     }
 
+    fn no_thinking() -> Terms {
+        Terms {
+            thinking: ledger::ThinkingStays::Never,
+            ..Terms::default()
+        }
+    }
+
     #[test]
     fn a_recordings_prompts_are_what_was_said_before_them() {
         let conversation = of_trace(&recording("")).unwrap();
@@ -261,22 +259,29 @@ mod tests {
             (conversation.fixed, conversation.fixed_is),
             (900, Fixed::Inferred)
         );
-        let account = Account::of(&conversation, &Terms::default());
+        let account = Account::of(&conversation, &no_thinking());
         // 5 of text, 20 of arguments, 300 of the result; thinking is written, but does not stay.
         assert_eq!(account.calls[1].prompt, 1000 + 325);
         assert_eq!(account.calls[0].output, 75);
         assert_eq!(account.calls[1].cached, 1000);
         assert_eq!(conversation.steps[1].gap_ms, 9000);
-        let found = residual(&conversation, &Terms::default()).unwrap();
+        let found = residual(&conversation, &no_thinking()).unwrap();
+        assert_eq!(
+            (conversation.subagents, conversation.subagent_calls),
+            (1, 1)
+        );
         assert_eq!((found.calls, found.worst_abs), (1, 0.0));
     }
 
     #[test]
     fn thinking_stays_as_long_as_the_models_provider_keeps_it() {
         let grows = |model: &str, middle: &str| {
-            let mut trace = recording(middle);
-            trace.head.model = model.to_owned();
-            let calls = Account::of(&of_trace(&trace).unwrap(), &Terms::default()).calls;
+            // What the recorded model keeps does not matter, only what the one keeps that is accounted for.
+            let terms = Terms {
+                thinking: tokens::thinking_stays(model),
+                ..Terms::default()
+            };
+            let calls = Account::of(&of_trace(&recording(middle)).unwrap(), &terms).calls;
             calls[1].prompt - calls[0].prompt
         };
         let said = record("{'t':'user','turn':1,'tok':40}");
@@ -292,6 +297,7 @@ mod tests {
         let conversation = of_trace(&recording(&compact)).unwrap();
         let account = Account::of(&conversation, &Terms::default());
         assert_eq!(account.calls[1].prompt, 900 + 40);
+        assert_eq!(conversation.steps[1].before_compaction, 5);
         assert_eq!(account.compactions, 1);
     }
 

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
-use crate::conversation::{TURN_MS, part};
+use crate::conversation::{TURN_MS, part, result_part};
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, Call, CallKind, FileOp, Script};
 
@@ -133,7 +133,7 @@ impl OffloadComparison {
             let text = String::from_utf8_lossy(&content).into_owned();
             steps.push(Step {
                 gap_ms: TURN_MS,
-                enters: vec![part(PartKind::Result, &text)],
+                enters: vec![result_part(&text)],
                 ..Step::default()
             });
         }
@@ -144,6 +144,7 @@ impl OffloadComparison {
             fixed: self.system_tokens,
             fixed_is: Fixed::Stated,
             steps,
+            ..Conversation::default()
         }
     }
 
@@ -168,6 +169,7 @@ impl OffloadComparison {
                 fixed: account.fixed,
                 fixed_is: Fixed::Stated,
                 steps: steps.collect(),
+                ..Conversation::default()
             };
             (account.name.clone(), conversation)
         });
