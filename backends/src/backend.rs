@@ -134,11 +134,17 @@ pub trait Tools {
     /// If it cannot be held; nothing has changed then.
     fn write_file(&mut self, name: &str, content: &[u8]) -> Result<String, ToolError>;
 
-    /// Shows up to `limit` lines from line `offset` on, counted from 1.
+    /// Shows up to `limit` lines from line `offset` on, counted from 1; as many as the tool shows by default
+    /// where no limit is asked for.
     ///
     /// # Errors
     /// If there is no such file, or it has no such lines.
-    fn read_file(&mut self, name: &str, offset: u64, limit: u64) -> Result<String, ToolError>;
+    fn read_file(
+        &mut self,
+        name: &str,
+        offset: u64,
+        limit: Option<u64>,
+    ) -> Result<String, ToolError>;
 
     /// All files, as JSON. No tool of the agent's: what its framework keeps of a session.
     fn snapshot(&self) -> String;
@@ -178,6 +184,9 @@ pub enum ToolError {
     /// The name cannot be a file's.
     #[error("Error: {0:?} is no name of a file: it is empty or has more than one line.")]
     BadName(String),
+    /// The files could not be taken from the state, or put back; nothing has changed.
+    #[error("Error: the files in the agent's state cannot be read or replaced: {0}")]
+    Snapshot(String),
 }
 
 /// A backend opened for one block. Dropping it takes everything down, whatever state it is in.

@@ -1,7 +1,7 @@
 //! Files inside an agent's state: no mount and no path, three tools whose answers are text.
 //!
 //! The design is the fifth seed's (Sybil): `ls_files`, `write_file`, `read_file` over a dictionary that lives as
-//! long as the session, with its formats and its limit of 2,000 lines a read. What it does not have (deleting,
+//! long as the session, with its formats and its 2,000 lines a read unless another `limit` is asked for. What it does not have (deleting,
 //! renaming, appending, directories) is not here either. A snapshot is JSON, as an agent framework stores it.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::backend::{
 };
 use crate::fuse::Counters;
 
-/// The most lines that one `read_file` shows.
+/// The lines that one `read_file` shows unless it is asked for another number, which may be larger.
 pub const READ_LIMIT: u64 = 2000;
 
 /// The version of a snapshot.
@@ -94,16 +94,19 @@ impl Tools for Files {
         ))
     }
 
-    fn read_file(&mut self, name: &str, offset: u64, limit: u64) -> Result<String, ToolError> {
+    fn read_file(
+        &mut self,
+        name: &str,
+        offset: u64,
+        limit: Option<u64>,
+    ) -> Result<String, ToolError> {
+        let limit = limit.unwrap_or(READ_LIMIT);
         let Some(content) = self.files.get(name) else {
             return Err(ToolError::NotFound(name.to_owned()));
         };
         let total = line_count(content);
         let first = offset.max(1);
-        let last = first
-            .saturating_add(limit.min(READ_LIMIT))
-            .saturating_sub(1)
-            .min(total);
+        let last = first.saturating_add(limit).saturating_sub(1).min(total);
         if first > total || limit == 0 {
             return Err(ToolError::NoSuchLines {
                 name: name.to_owned(),
@@ -273,13 +276,13 @@ mod tests {
           b.txt (8 bytes)
         ");
         insta::assert_snapshot!(files.write_file("c.md", b"x\ny").unwrap(), @"✅ Saved c.md (3 bytes, 2 lines)");
-        insta::assert_snapshot!(files.read_file("b.txt", 1, READ_LIMIT).unwrap(), @r"
+        insta::assert_snapshot!(files.read_file("b.txt", 1, None).unwrap(), @r"
         === b.txt (lines 1-3 of 3) ===
              1|one
              2|two
              3|
         ");
-        insta::assert_snapshot!(files.read_file("b.txt", 2, 1).unwrap(), @r"
+        insta::assert_snapshot!(files.read_file("b.txt", 2, Some(1)).unwrap(), @r"
         === b.txt (lines 2-2 of 3) ===
              2|two
         ");
@@ -293,23 +296,32 @@ mod tests {
     fn what_cannot_be_done_is_said() {
         let mut files = two();
         let error = |result: Result<String, ToolError>| result.unwrap_err().to_string();
-        insta::assert_snapshot!(error(files.read_file("none", 1, 10)), @"Error: File none not found. Use ls_files() to see what there is.");
-        insta::assert_snapshot!(error(files.read_file("b.txt", 9, 10)), @"Error: b.txt has 3 lines; there are none from line 9 on (limit 10).");
-        insta::assert_snapshot!(error(files.read_file("b.txt", 1, 0)), @"Error: b.txt has 3 lines; there are none from line 1 on (limit 0).");
+        insta::assert_snapshot!(error(files.read_file("none", 1, Some(10))), @"Error: File none not found. Use ls_files() to see what there is.");
+        insta::assert_snapshot!(error(files.read_file("b.txt", 9, Some(10))), @"Error: b.txt has 3 lines; there are none from line 9 on (limit 10).");
+        insta::assert_snapshot!(error(files.read_file("b.txt", 1, Some(0))), @"Error: b.txt has 3 lines; there are none from line 1 on (limit 0).");
         insta::assert_snapshot!(error(files.write_file("x", &[0xff])), @"Error: x was not saved: its content is not text, and an agent's state holds only text.");
         insta::assert_snapshot!(error(files.write_file("a\nb", b"")), @r#"Error: "a\nb" is no name of a file: it is empty or has more than one line."#);
         assert_eq!(files, two(), "nothing was half done");
     }
 
     #[test]
-    fn a_read_shows_2000_lines_and_the_next_goes_on() {
+    fn a_read_shows_2000_lines_unless_more_are_asked_for_and_the_next_goes_on() {
         let mut files = Files::default();
         let content: String = (1..=4500).map(|n| format!("line {n}\n")).collect();
         files.write_file("long", content.as_bytes()).unwrap();
-        let first = files.read_file("long", 1, 10_000).unwrap();
-        assert!(first.starts_with("=== long (lines 1-2000 of 4501) ==="));
-        let last = files.read_file("long", 4001, 10_000).unwrap();
-        assert!(last.starts_with("=== long (lines 4001-4501 of 4501) ==="));
+        let mut head = |offset, limit| {
+            let page = files.read_file("long", offset, limit).unwrap();
+            (
+                page.lines().next().unwrap().to_owned(),
+                page.lines().count(),
+            )
+        };
+        let shown = |lines: &str, count| (format!("=== long (lines {lines} of 4501) ==="), count);
+        assert_eq!(head(1, None), shown("1-2000", 2001));
+        assert_eq!(head(4001, None), shown("4001-4501", 502));
+        assert_eq!(head(1, Some(10)), shown("1-10", 11));
+        assert_eq!(head(1, Some(3000)), shown("1-3000", 3001));
+        assert_eq!(head(2, Some(u64::MAX)), shown("2-4501", 4501));
     }
 
     #[test]
@@ -339,7 +351,7 @@ mod tests {
             let mut files = Files::default();
             files.write_file("f", content.as_bytes()).unwrap();
             let (mut lines, mut offset) = (Vec::new(), 1);
-            while let Ok(shown) = files.read_file("f", offset, page) {
+            while let Ok(shown) = files.read_file("f", offset, Some(page)) {
                 lines.extend(shown.split('\n').skip(1).map(|line| line[7..].to_owned()));
                 offset += page;
             }

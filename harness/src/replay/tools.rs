@@ -1,4 +1,7 @@
-//! Operations as tool calls, for files that have no path. Asking is timed; understanding the answers is not.
+//! Operations as tool calls, for files that have no path. [`ask`] is timed, [`observe`] is not. To ask is to do
+//! what an agent without a file system would have to: for an append, to take the pages of a read apart and put
+//! them together; for a search, to find the names in a listing; for a read of several pages, to look whether
+//! there is another one.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +113,7 @@ impl Answers {
     fn read_file(&mut self, name: &str, lines: Lines, tools: &mut dyn Tools) -> Option<ToolError> {
         let mut pages = Vec::new();
         let error = match lines {
-            Some((first, count)) => match tools.read_file(name, first, count) {
+            Some((first, count)) => match tools.read_file(name, first, Some(count)) {
                 Ok(page) => {
                     pages.push(page);
                     None
@@ -121,7 +124,7 @@ impl Answers {
             },
             None => loop {
                 let first = 1 + READ_LIMIT * pages.len() as u64;
-                match tools.read_file(name, first, READ_LIMIT) {
+                match tools.read_file(name, first, None) {
                     Ok(page) => {
                         let is_last = is_last(&page);
                         pages.push(page);
@@ -140,15 +143,23 @@ impl Answers {
 
 /// What an outsider removed is gone from the snapshot; agents cannot remove.
 fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
-    let mut snapshot: serde_json::Value = serde_json::from_str(&tools.snapshot()).ok()?;
-    let files = snapshot["files"].as_object_mut()?;
-    if files.remove(path.as_str()).is_none() {
-        return Some(ToolError::NotFound(path.to_string()));
+    let changed = (|| {
+        let mut snapshot: serde_json::Value =
+            serde_json::from_str(&tools.snapshot()).map_err(|error| error.to_string())?;
+        let files = snapshot["files"].as_object_mut().ok_or("it has no files")?;
+        if files.remove(path.as_str()).is_none() {
+            return Ok(None);
+        }
+        Ok::<_, String>(Some(snapshot.to_string()))
+    })();
+    match changed {
+        Ok(None) => Some(ToolError::NotFound(path.to_string())),
+        Ok(Some(snapshot)) => {
+            let restored = tools.restore(&snapshot).err()?;
+            Some(ToolError::Snapshot(restored.to_string()))
+        }
+        Err(problem) => Some(ToolError::Snapshot(problem)),
     }
-    let restored = tools.restore(&snapshot.to_string());
-    restored
-        .err()
-        .map(|error| ToolError::BadName(error.to_string()))
 }
 
 /// Understands what was answered, as far as [`super::verify()`] compares it.
@@ -244,7 +255,7 @@ pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
     let nothing = whole.len()..whole.len();
     let range = match starts.get(skip) {
         Some(start) if count > 0 => {
-            let after = starts.get(skip.saturating_add(count.min(READ_LIMIT) as usize));
+            let after = starts.get(skip.saturating_add(count as usize));
             // Without the newline that ends the last line.
             *start..after.map_or(whole.len(), |next| next - 1)
         }
@@ -395,6 +406,8 @@ mod tests {
             (FileOp::Read(path("a/b/two")), Some((4100, 50))),
             (FileOp::Read(path("a/b/two")), Some((9000, 50))),
             (FileOp::Read(path("a/b/two")), Some((1, 10_000))),
+            (FileOp::Read(path("a/b/two")), Some((2, 3000))),
+            (FileOp::Read(path("a/b/two")), Some((2, u64::MAX))),
             (FileOp::Read(path("a/one")), Some((2, 1))),
             whole(FileOp::Stat(path("a/one"))),
             whole(FileOp::Stat(path("a"))),
@@ -461,6 +474,42 @@ mod tests {
         // Even if nobody reads it.
         assert!(found(flipped, read("three")).contains("a/one: byte 1"));
         assert!(found(extra, read("three")).contains("finds extra"));
+    }
+
+    /// Files whose snapshot is none.
+    struct Broken(&'static str);
+
+    impl Tools for Broken {
+        fn ls_files(&mut self) -> String {
+            String::new()
+        }
+
+        fn write_file(&mut self, _: &str, _: &[u8]) -> Result<String, ToolError> {
+            Ok(String::new())
+        }
+
+        fn read_file(&mut self, _: &str, _: u64, _: Option<u64>) -> Result<String, ToolError> {
+            Ok(String::new())
+        }
+
+        fn snapshot(&self) -> String {
+            self.0.to_owned()
+        }
+
+        fn restore(&mut self, _: &str) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::InvalidData.into())
+        }
+    }
+
+    #[test]
+    fn a_file_is_not_called_removed_where_it_could_not_be() {
+        for snapshot in ["nonsense", "{}", r#"{"files":{"three":""}}"#] {
+            let answers = ask(&FileOp::Remove(path("three")), None, &mut Broken(snapshot));
+            assert!(
+                matches!(answers.error, Some(ToolError::Snapshot(_))),
+                "{snapshot}: {answers:?}"
+            );
+        }
     }
 
     #[test]
