@@ -83,6 +83,8 @@ pub enum Standing {
     Refuted,
     /// The interval is on both sides, or the run did not measure it.
     Open,
+    /// Its own figures add up as it says; nothing was counted or measured.
+    ArithmeticOnly,
     /// No run can test it yet.
     Untested,
 }
@@ -94,6 +96,7 @@ impl Standing {
             Standing::Confirmed => "confirmed",
             Standing::Refuted => "refuted",
             Standing::Open => "open",
+            Standing::ArithmeticOnly => "arithmetic only",
             Standing::Untested => "untested",
         }
     }
@@ -195,6 +198,8 @@ impl TokenTest {
         let counted = match basis {
             Basis::Published => "as published, in its own units; ",
             Basis::Recorded | Basis::Generated => "counted; ",
+            Basis::PartlyStated => "counted where there is a text, else as published; ",
+            Basis::Simulated => "simulated from what was counted; ",
         };
         let (value, evidence) = match &self.saved_against {
             None => (
@@ -214,10 +219,11 @@ impl TokenTest {
                 (saved, evidence)
             }
         };
-        let standing = if (from..=to).contains(&value) {
-            Standing::Confirmed
-        } else {
-            Standing::Refuted
+        let standing = match ((from..=to).contains(&value), basis) {
+            // Published figures say what they say: no run can refute that.
+            (true, Basis::Published) => Standing::ArithmeticOnly,
+            (true, _) => Standing::Confirmed,
+            (false, _) => Standing::Refuted,
         };
         Ok((standing, evidence))
     }
@@ -317,8 +323,10 @@ mod tests {
         };
         assert_eq!(
             test("before", "between = [51800, 51900]"),
-            Ok(Standing::Confirmed)
+            Ok(Standing::ArithmeticOnly)
         );
+        assert_eq!(test("before", "below = 1.0"), Ok(Standing::Refuted));
+        assert_eq!(test("inline", "below = 50000.0"), Ok(Standing::Confirmed));
         assert_eq!(test("inline", "about = 50000.0"), Ok(Standing::Refuted));
         let saves = |policy: &str, against: &str| {
             test(
@@ -326,7 +334,8 @@ mod tests {
                 &format!("saved_against = '{against}'\nbetween = [80.0, 90.0]"),
             )
         };
-        assert_eq!(saves("after", "before"), Ok(Standing::Confirmed));
+        assert_eq!(saves("after", "before"), Ok(Standing::ArithmeticOnly));
+        assert_eq!(saves("evict", "inline"), Ok(Standing::Confirmed));
         assert_eq!(saves("inline", "evict"), Ok(Standing::Refuted));
         assert_eq!(test("nonsense", "below = 1.0"), Ok(Standing::Open));
         assert_eq!(saves("inline", "nonsense"), Ok(Standing::Open));

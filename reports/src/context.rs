@@ -1,12 +1,12 @@
 //! What the contexts of a run's sessions cost: accounts, dollars, residuals, and what slow files add.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ledger::{Account, Step, TTL_MS, Terms, residual};
+use ledger::{Account, CacheResidual, Step, Terms, cached_prompts, residual};
 use serde::Serialize;
 
-use crate::prices::Prices;
-use crate::run::{Basis, Outcome, Run, SessionContext};
+use crate::prices::{Cache, Model, Prices};
+use crate::run::{Basis, Outcome, Run, Sample, SessionContext};
 
 /// The models that a report shows dollars for; one of each provider in the price list.
 pub const MODELS: [&str; 3] = ["claude-opus-5-5", "gpt-6.1-sol", "gemini-3.1-pro-preview"];
@@ -61,6 +61,10 @@ pub struct ContextCost {
     pub expired: usize,
     /// Compactions, as recorded.
     pub compactions: usize,
+    /// Subagents of the session, of whose contexts nothing is in here.
+    pub subagents: u64,
+    /// Calls that those subagents made.
+    pub subagent_calls: u64,
     /// The largest part that entered at once.
     pub largest_entering: u64,
     /// The largest part that the model wrote at once.
@@ -90,6 +94,12 @@ pub struct Reconciled {
     pub worst_abs: f64,
     /// The median size without the tokens before the first message.
     pub growth_median_abs: Option<f64>,
+    /// The same for the prompt cache; `None` where no read of one was reported.
+    pub cache: Option<CacheResidual>,
+    /// Dollars of the prompts after the first: the ledger's, and the reported ones; `None` without a price.
+    pub dollars: Option<(f64, f64)>,
+    /// The context before a compaction: the ledger's, and as the client recorded it.
+    pub before_compaction: Option<(u64, u64)>,
 }
 
 /// What waiting for files does to the prompt cache.
@@ -99,12 +109,36 @@ pub struct Delay {
     pub workload: String,
     /// The arm.
     pub arm: String,
+    /// The cache state of its blocks.
+    pub state: String,
+    /// Blocks whose times are in here.
+    pub blocks: usize,
+    /// Of them, those in which calls timed out or hung. Their times are not known: they are in no mean, and at
+    /// worst every call takes twice the limit after which a call counts as timed out, when it is cut off.
+    pub too_slow: usize,
+    /// Blocks that ended otherwise than well and are left out.
+    pub left_out: usize,
+    /// Kinds of calls that the session makes and no block has timed: they are taken to take no time.
+    pub untimed: Vec<String>,
+    /// If files took no time.
+    pub without: Waited,
+    /// If each call takes as long as the mean of its kind.
+    pub typical: Waited,
+    /// If each call takes as long as the slowest of its kind.
+    pub worst: Waited,
+}
+
+/// What a session costs that waits for its files.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Waited {
     /// The longest that one turn waits for files, in milliseconds, rounded up.
     pub longest_ms: u64,
     /// Calls whose prompt has expired.
     pub expired: usize,
-    /// Of them, those that would not have if files took no time.
-    pub because_of_files: usize,
+    /// `o200k` tokens that no cache answers.
+    pub fresh: u64,
+    /// Dollars, for the first of [`MODELS`].
+    pub dollars: f64,
 }
 
 impl ContextCost {
@@ -134,6 +168,16 @@ impl ContextCost {
     ];
 }
 
+/// Whether every model that a report shows dollars for has a price on a day.
+///
+/// # Errors
+/// A message that names the one that has none.
+pub fn check_prices(prices: &Prices, day: &str) -> Result<(), String> {
+    MODELS
+        .iter()
+        .try_for_each(|model| prices.of(model, day).map(|_| ()))
+}
+
 /// Accounts for the contexts of a run.
 ///
 /// # Errors
@@ -151,8 +195,16 @@ pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
         if session.policy != INLINE {
             continue;
         }
-        found.residuals.extend(reconciled(session));
-        found.delays.extend(delays(run, session));
+        if let Some(own) = &session.model
+            && let Ok(price) = prices.of(own, &day)
+            && !found.prices.contains(&price.label())
+        {
+            found.prices.push(price.label());
+        }
+        found.residuals.extend(reconciled(session, prices, &day));
+        found
+            .delays
+            .extend(delays(run, session, prices.of(MODELS[0], &day)?));
         for factor in &session.factors {
             let line = format!("{}: {}", factor.model, factor.label);
             if !found.factors.contains(&line) {
@@ -163,24 +215,33 @@ pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
     Ok(found)
 }
 
-fn per_o200k(session: &SessionContext, model: &str) -> f64 {
+/// What a session is billed by on a model.
+fn terms(session: &SessionContext, model: &str) -> Terms {
     let known = session.factors.iter().find(|factor| factor.model == model);
-    known.map_or(1.0, |factor| factor.per_o200k)
+    known.map_or(Terms::default(), |factor| Terms {
+        per_o200k: factor.per_o200k,
+        thinking: factor.thinking,
+        ..Terms::default()
+    })
+}
+
+/// As a session is shown in `o200k` tokens: with thinking as on the recorded model.
+fn o200k(session: &SessionContext) -> Terms {
+    Terms {
+        per_o200k: 1.0,
+        ..terms(session, session.model.as_deref().unwrap_or_default())
+    }
 }
 
 fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextCost, String> {
     let conversation = &session.conversation;
-    let account = Account::of(conversation, &Terms::default());
+    let account = Account::of(conversation, &o200k(session));
     let mut dollars = BTreeMap::new();
     if session.basis != Basis::Published {
         for model in MODELS {
-            let terms = Terms {
-                per_o200k: per_o200k(session, model),
-                ..Terms::default()
-            };
-            let own = Account::of(conversation, &terms);
+            let own = Account::of(conversation, &terms(session, model));
             let price = prices.of(model, day)?;
-            dollars.insert(model.to_owned(), price.dollars(&own, TTL_MS));
+            dollars.insert(model.to_owned(), price.dollars(&own, Cache::FiveMinutes));
         }
     }
     let largest = |parts: fn(&Step) -> &[ledger::Part]| {
@@ -205,19 +266,24 @@ fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextC
         full_at_call: account.full_after(WINDOW),
         expired: account.expired(),
         compactions: account.compactions,
+        subagents: conversation.subagents,
+        subagent_calls: conversation.subagent_calls,
         largest_entering: largest(|step| &step.enters),
         largest_written: largest(|step| &step.emits),
         dollars,
     })
 }
 
-fn reconciled(session: &SessionContext) -> Option<Reconciled> {
+fn reconciled(session: &SessionContext, prices: &Prices, day: &str) -> Option<Reconciled> {
     let model = session.model.as_ref()?;
-    let terms = Terms {
-        per_o200k: per_o200k(session, model),
-        ..Terms::default()
-    };
+    let terms = terms(session, model);
     let found = residual(&session.conversation, &terms)?;
+    let price = prices.of(model, day).ok();
+    let dollars = price.filter(|_| found.cache.is_some()).map(|price| {
+        let (ours, theirs) = cached_prompts(&session.conversation, &terms);
+        let bill = |calls: &[_]| price.bill(calls, Cache::FiveMinutes);
+        (bill(&ours), bill(&theirs))
+    });
     Some(Reconciled {
         workload: session.workload.clone(),
         model: model.clone(),
@@ -228,51 +294,105 @@ fn reconciled(session: &SessionContext) -> Option<Reconciled> {
         median_abs: found.median_abs,
         worst_abs: found.worst_abs,
         growth_median_abs: found.growth_median_abs,
+        cache: found.cache,
+        dollars,
+        before_compaction: found.before_compaction,
     })
 }
 
-/// How long the turns of a session wait for each arm's files, caches hot, by the arm's own mean times.
-fn delays(run: &Run, session: &SessionContext) -> Vec<Delay> {
-    let without = Account::of(&session.conversation, &Terms::default()).expired();
-    let arms = run.plan.arms.iter().filter_map(|arm| {
-        let mut means: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        let samples = run.samples.iter().filter(|sample| {
-            sample.arm == arm.name
-                && sample.workload == session.workload
-                && sample.state == "hot"
-                && sample.outcome == Outcome::Ok
-        });
-        for (kind, calls) in samples.flat_map(|sample| &sample.calls) {
-            let (total, count) = means.entry(kind).or_default();
-            *total += calls.total_ns;
-            *count += calls.count;
+/// How long the turns of a session wait for each arm's files, in each cache state, by the arm's own times.
+fn delays(run: &Run, session: &SessionContext, price: &Model) -> Vec<Delay> {
+    let own = run.samples.iter();
+    let own = own
+        .filter(|sample| sample.workload == session.workload && sample.outcome != Outcome::Skipped);
+    let mut blocks: BTreeMap<(&str, &str), Vec<&Sample>> = BTreeMap::new();
+    for sample in own {
+        let place = (sample.arm.as_str(), sample.state.as_str());
+        blocks.entry(place).or_default().push(sample);
+    }
+    let limit_ns = 2 * run.plan.settings.call_timeout_ms * 1_000_000;
+    let blocks = blocks.into_iter();
+    blocks
+        .map(|((arm, state), samples)| delay(session, price, (arm, state), &samples, limit_ns))
+        .collect()
+}
+
+fn delay(
+    session: &SessionContext,
+    price: &Model,
+    (arm, state): (&str, &str),
+    samples: &[&Sample],
+    limit_ns: u64,
+) -> Delay {
+    let is_slow = |sample: &&&Sample| matches!(sample.outcome, Outcome::Timeout | Outcome::Hang);
+    let too_slow = samples.iter().filter(is_slow).count();
+    let timed: Vec<&&Sample> = samples
+        .iter()
+        .filter(|sample| sample.outcome == Outcome::Ok || is_slow(sample))
+        .collect();
+    let mut times: BTreeMap<&str, KindTimes> = BTreeMap::new();
+    for (kind, calls) in timed.iter().flat_map(|sample| &sample.calls) {
+        let times = times.entry(kind).or_default();
+        times.total_ns += calls.total_ns;
+        times.count += calls.count;
+        times.max_ns = times.max_ns.max(calls.max_ns);
+    }
+    let kinds = session.conversation.steps.iter();
+    let kinds: BTreeSet<&str> = kinds
+        .flat_map(|step| step.files.keys().map(String::as_str))
+        .collect();
+    let mean_ns = |kind: &str| {
+        let times = times.get(kind);
+        times.map_or(0, |times| times.total_ns / times.count.max(1))
+    };
+    let worst_ns = |kind: &str| {
+        let slowest = times.get(kind).map_or(0, |times| times.max_ns);
+        if too_slow > 0 {
+            slowest.max(limit_ns)
+        } else {
+            slowest
         }
-        if means.is_empty() {
-            return None;
-        }
-        let waits_ms = |step: &Step| {
-            let ns = step.files.iter().map(|(kind, calls)| {
-                let (total, count) = means.get(kind.as_str()).copied().unwrap_or((0, 1));
-                calls * total / count.max(1)
-            });
+    };
+    let waited = |call_ns: &dyn Fn(&str) -> u64| {
+        let wait_ms = |step: &Step| {
+            let ns = step.files.iter().map(|(kind, calls)| calls * call_ns(kind));
             ns.sum::<u64>().div_ceil(1_000_000)
         };
-        let account = Account::delayed(&session.conversation, &Terms::default(), waits_ms);
-        Some(Delay {
-            workload: session.workload.clone(),
-            arm: arm.name.clone(),
-            longest_ms: session
-                .conversation
-                .steps
-                .iter()
-                .map(waits_ms)
-                .max()
-                .unwrap_or(0),
+        let steps = session.conversation.steps.iter();
+        let account = Account::delayed(&session.conversation, &o200k(session), wait_ms);
+        let priced = terms(session, MODELS[0]);
+        let priced = Account::delayed(&session.conversation, &priced, wait_ms);
+        Waited {
+            longest_ms: steps.map(wait_ms).max().unwrap_or(0),
             expired: account.expired(),
-            because_of_files: account.expired().saturating_sub(without),
-        })
-    });
-    arms.collect()
+            fresh: account.fresh(),
+            dollars: price.dollars(&priced, Cache::FiveMinutes),
+        }
+    };
+    Delay {
+        workload: session.workload.clone(),
+        arm: arm.to_owned(),
+        state: state.to_owned(),
+        blocks: timed.len(),
+        too_slow,
+        left_out: samples.len() - timed.len(),
+        untimed: kinds
+            .into_iter()
+            .filter(|kind| !times.contains_key(kind))
+            .map(str::to_owned)
+            .collect(),
+        without: waited(&|_| 0),
+        typical: waited(&mean_ns),
+        worst: waited(&worst_ns),
+    }
+}
+
+/// Service times of the calls of one kind, in nanoseconds.
+#[derive(Default)]
+struct KindTimes {
+    total_ns: u64,
+    count: u64,
+    max_ns: u64,
 }
 
 #[cfg(test)]
@@ -287,24 +407,93 @@ mod tests {
     #[test]
     fn a_backend_slow_enough_to_outlive_the_cache_breaks_the_prefix() {
         let mut run = testing::run();
-        let expired = |run: &Run| {
-            let found = found(run);
-            let of = |arm: &str| {
-                found
-                    .delays
-                    .iter()
-                    .find(|delay| delay.arm == arm)
-                    .unwrap()
-                    .because_of_files
-            };
-            (of("direct"), of("sqlite"))
+        let of = |run: &Run, arm: &str| {
+            let delays = found(run).delays;
+            let delay = delays
+                .into_iter()
+                .find(|delay| delay.arm == arm && delay.state == "hot");
+            delay.unwrap()
         };
-        assert_eq!(expired(&run), (0, 0));
+        for arm in ["direct", "sqlite"] {
+            let delay = of(&run, arm);
+            assert_eq!(
+                (delay.worst.expired, delay.without.expired),
+                (0, 0),
+                "{arm}"
+            );
+            assert_eq!(delay.worst.fresh, delay.without.fresh);
+            assert!(delay.worst.longest_ms >= delay.typical.longest_ms);
+        }
         // From 10 microseconds a call to 100 seconds; each scripted turn makes one, four minutes after the last.
         testing::scale(&mut run, "sqlite", 1e7);
-        let (direct, sqlite) = expired(&run);
-        assert_eq!(direct, 0);
-        assert!(sqlite > 0);
+        assert_eq!(of(&run, "direct").worst.expired, 0);
+        let slow = of(&run, "sqlite");
+        assert!(slow.typical.expired > 0 && slow.worst.expired >= slow.typical.expired);
+        assert!(slow.typical.fresh > slow.without.fresh);
+        assert!(slow.typical.dollars > slow.without.dollars);
+    }
+
+    #[test]
+    fn the_slowest_files_are_not_left_out_because_they_are_slow() {
+        let mut run = testing::run();
+        run.plan.settings.call_timeout_ms = 200_000;
+        let own = run.samples.iter_mut();
+        let mut own =
+            own.filter(|sample| sample.arm == "sqlite" && sample.workload == "agent/session");
+        let one = own.next().unwrap();
+        (one.outcome, one.calls) = (Outcome::Timeout, BTreeMap::new());
+        let state = one.state.clone();
+        let two = own.find(|sample| sample.state == state).unwrap();
+        two.outcome = Outcome::Crash;
+        let delays = found(&run).delays;
+        let delay = delays
+            .iter()
+            .find(|delay| delay.arm == "sqlite" && delay.state == state);
+        let delay = delay.unwrap();
+        assert_eq!((delay.too_slow, delay.left_out), (1, 1));
+        // Cut off after 400 seconds: no mean knows of it, but it outlives the cache.
+        assert_eq!(
+            (delay.typical.expired, delay.worst.longest_ms),
+            (0, 400_000)
+        );
+        assert!(delay.worst.expired > 0);
+    }
+
+    #[test]
+    fn what_no_block_has_timed_is_named() {
+        let mut run = testing::run();
+        for session in &mut run.contexts {
+            session.conversation.steps[0]
+                .files
+                .insert("append".to_owned(), 3);
+        }
+        assert!(
+            found(&run)
+                .delays
+                .iter()
+                .all(|delay| delay.untimed == ["append"])
+        );
+    }
+
+    #[test]
+    fn the_cache_is_reconciled_in_dollars_too() {
+        let mut run = testing::run();
+        for step in &mut run.contexts[0].conversation.steps {
+            step.reported.as_mut().unwrap().cached = 1000;
+        }
+        let found = found(&run);
+        let [own] = &found.residuals[..] else {
+            panic!("{:?}", found.residuals);
+        };
+        let cache = own.cache.unwrap();
+        assert_eq!((cache.calls, cache.fresh.1), (2, 13_500 + 14_000));
+        let (ours, theirs) = own.dollars.unwrap();
+        // Sonnet 4.5: 3.75 to write, 0.30 to read, for a million.
+        assert!(
+            (theirs - (27_500.0 * 3.75 + 2000.0 * 0.3) / 1e6).abs() < 1e-9,
+            "{theirs}"
+        );
+        assert!(ours > 0.0 && ours < theirs);
     }
 
     #[test]
@@ -315,6 +504,10 @@ mod tests {
         assert!(
             error.contains("claude-opus-5-5 has no price on 2020-01-01"),
             "{error}"
+        );
+        assert_eq!(
+            check_prices(&Prices::built_in().unwrap(), "2020-01-01").unwrap_err(),
+            error
         );
         // A run without sessions has nothing to price.
         run.contexts.clear();

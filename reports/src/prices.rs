@@ -12,6 +12,9 @@ const BUILT_IN: &str = include_str!("../prices.toml");
 /// Dollars are for so many tokens.
 const MILLION: f64 = 1e6;
 
+/// The longer of the lifetimes that are sold.
+const HOUR_MS: u64 = 3_600_000;
+
 /// A price list.
 #[derive(Clone, Debug)]
 pub struct Prices {
@@ -74,7 +77,26 @@ struct Rates {
     fresh: f64,
 }
 
+/// A prompt cache that somebody sells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// None: everything is input.
+    None,
+    /// The one that comes with the model: five minutes after the last use.
+    FiveMinutes,
+    /// The one that costs more to write: an hour.
+    Hour,
+}
+
 impl Prices {
+    /// The built-in list, or the one in a file.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field.
+    pub fn find(file: Option<&Path>) -> Result<Self, InputError> {
+        file.map_or_else(Self::built_in, Self::read)
+    }
+
     /// The built-in list.
     ///
     /// # Errors
@@ -212,6 +234,12 @@ impl Model {
         if let Some(wrong) = all.find(|price| !(price.is_finite() && *price > 0.0)) {
             return Err(format!("a price is {wrong}; it must be above 0"));
         }
+        let hour_is_missing = |tier: &Tier| tier.cache_write_1h.is_none();
+        if self.cache_write_1h.is_some() && self.tiers.iter().any(hour_is_missing) {
+            return Err(
+                "field `tier.cache_write_1h`: missing, though the model has one".to_owned(),
+            );
+        }
         let rises = self
             .tiers
             .windows(2)
@@ -253,22 +281,50 @@ impl Model {
         }
     }
 
-    /// Dollars of one call; `hour` for a cache that lives an hour, where the provider sells one. Without a
-    /// cache (`is_cached` false), everything is input.
-    fn call(&self, call: &CallTokens, is_cached: bool, hour: bool) -> f64 {
-        let rates = self.rates(call.prompt, hour);
-        let fresh = if is_cached { rates.fresh } else { rates.input };
+    /// The cache that lives for `ttl_ms` after its last use; 0 is none.
+    ///
+    /// # Errors
+    /// If nobody sells one of that lifetime for this model, so that it has no price.
+    pub fn cache(&self, ttl_ms: u64) -> Result<Cache, String> {
+        match ttl_ms {
+            0 => Ok(Cache::None),
+            ledger::TTL_MS => Ok(Cache::FiveMinutes),
+            HOUR_MS if self.cache_write_1h.is_some() => Ok(Cache::Hour),
+            _ => {
+                let hour = match self.cache_write_1h {
+                    Some(_) => ", 1h",
+                    None => "",
+                };
+                Err(format!(
+                    "a cache that lives {} s has no price for model {}: sold are 5m{hour}, and 0 is none",
+                    ttl_ms / 1000,
+                    self.name
+                ))
+            }
+        }
+    }
+
+    /// Dollars of one call. Without a cache, everything is input.
+    fn call(&self, call: &CallTokens, cache: Cache) -> f64 {
+        let rates = self.rates(call.prompt, cache == Cache::Hour);
+        let fresh = match cache {
+            Cache::None => rates.input,
+            Cache::FiveMinutes | Cache::Hour => rates.fresh,
+        };
         (call.cached as f64 * rates.cache_read
             + call.fresh() as f64 * fresh
             + call.output as f64 * rates.output)
             / MILLION
     }
 
-    /// Dollars of an account whose prompts were cached for `ttl_ms`; 0 is without a cache.
-    pub fn dollars(&self, account: &Account, ttl_ms: u64) -> f64 {
-        let hour = ttl_ms > ledger::TTL_MS;
-        let calls = account.calls.iter();
-        calls.map(|call| self.call(call, ttl_ms > 0, hour)).sum()
+    /// Dollars of calls.
+    pub fn bill(&self, calls: &[CallTokens], cache: Cache) -> f64 {
+        calls.iter().map(|call| self.call(call, cache)).sum()
+    }
+
+    /// Dollars of an account whose prompts were cached for as long as `cache` lives.
+    pub fn dollars(&self, account: &Account, cache: Cache) -> f64 {
+        self.bill(&account.calls, cache)
     }
 }
 
@@ -342,7 +398,11 @@ cache_write = 2.5
             let error = prices.of(another, "2026-11-22").map(|row| row.label());
             assert!(error.unwrap_err().contains("has no price"), "{another}");
         }
-        for release in ["gpt-5-2025-08-07", "claude-opus-4-5@20251101", "openai/gpt-5.1"] {
+        for release in [
+            "gpt-5-2025-08-07",
+            "claude-opus-4-5@20251101",
+            "openai/gpt-5.1",
+        ] {
             assert!(prices.of(release, "2026-11-22").is_ok(), "{release}");
         }
         // Each of the names finds its own row.
@@ -361,15 +421,34 @@ cache_write = 2.5
         let model = prices.of("m", "2026-06-01").unwrap();
         // A million: 0.4 from the cache, 0.6 written to it; 0.1 of output.
         let call = account(1_000_000, 400_000, 100_000);
-        let dollars = model.dollars(&call, 300_000);
+        let dollars = model.dollars(&call, Cache::FiveMinutes);
         assert!((dollars - (0.04 + 1.5 + 1.0)).abs() < 1e-9, "{dollars}");
         // One more token and all of it costs more; the tier has no price of writing, so that is input.
         let call = account(1_000_001, 400_000, 100_000);
-        let dollars = model.dollars(&call, 300_000);
+        let dollars = model.dollars(&call, Cache::FiveMinutes);
         assert!((dollars - (0.08 + 2.4 + 1.5)).abs() < 1e-4, "{dollars}");
         // Without a cache nothing is written to one.
-        let dollars = model.dollars(&account(1_000_000, 0, 0), 0);
+        let dollars = model.dollars(&account(1_000_000, 0, 0), Cache::None);
         assert!((dollars - 2.0).abs() < 1e-9, "{dollars}");
+    }
+
+    #[test]
+    fn only_caches_that_are_sold_have_a_price() {
+        let prices = parse(ROW).unwrap();
+        let model = prices.of("m", "2026-06-01").unwrap();
+        assert_eq!(model.cache(0), Ok(Cache::None));
+        assert_eq!(model.cache(300_000), Ok(Cache::FiveMinutes));
+        insta::assert_snapshot!(model.cache(3_600_000).unwrap_err(), @"a cache that lives 3600 s has no price for model m: sold are 5m, and 0 is none");
+        let prices = parse(&format!("{ROW}cache_write_1h = 4.0\n")).unwrap();
+        let model = prices.of("m", "2026-06-01").unwrap();
+        assert_eq!(model.cache(3_600_000), Ok(Cache::Hour));
+        insta::assert_snapshot!(model.cache(600_000).unwrap_err(), @"a cache that lives 600 s has no price for model m: sold are 5m, 1h, and 0 is none");
+        let dollars = model.dollars(&account(1_000_000, 0, 0), Cache::Hour);
+        assert!((dollars - 4.0).abs() < 1e-9, "{dollars}");
+        let tier = "[[model.tier]]\nabove_prompt_tokens = 1\ninput = 4.0\noutput = 15.0\ncache_read = 0.2\n";
+        assert!(
+            error(&format!("{ROW}cache_write_1h = 4.0\n{tier}")).contains("tier.cache_write_1h")
+        );
     }
 
     #[test]

@@ -59,6 +59,7 @@ fn session_contexts() -> Vec<SessionContext> {
             model: "claude-sonnet-4-5".to_owned(),
             per_o200k: 1.12,
             label: "×1.12, measured: a source".to_owned(),
+            thinking: ledger::ThinkingStays::UntilUserSpeaks,
         }],
         conversation: Conversation {
             fixed: 1000,
@@ -68,11 +69,12 @@ fn session_contexts() -> Vec<SessionContext> {
                 step(large, 100, 4000, 14_500),
                 step(200, 400, 290_000, 15_000),
             ],
+            ..Conversation::default()
         },
     };
     vec![
         session("inline", Basis::Recorded, 12_000),
-        session("evict", Basis::Recorded, 700),
+        session("evict", Basis::Simulated, 700),
         session("before", Basis::Published, 50_000),
         session("after", Basis::Published, 5_000),
     ]

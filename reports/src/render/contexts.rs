@@ -3,7 +3,7 @@
 use super::Report;
 use super::page::Part::{self, Folded, Heading, List, Table, Text};
 use super::text::count;
-use crate::context::{ContextCost, INLINE, MODELS, WINDOW};
+use crate::context::{ContextCost, Delay, INLINE, MODELS, Reconciled, WINDOW, Waited};
 use crate::run::Basis;
 
 pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -12,8 +12,9 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "What the context costs".to_owned()));
-    parts.push(Text("Tokens are exact counts (`o200k`), not measurements; only what stands before a recorded session's first message is inferred. \"Enter once\": all that comes into the context for the first time, what the model writes included. \"Sent in all\": the prompts of all calls together, which is what is billed without a cache. \"Sent anew\": of that, what a prompt cache of five minutes does not answer. Files add to the first when they are read, and to all of them when a model writes them: what it writes is output first, and input of every later call.".to_owned()));
+    parts.push(Text("Recorded and generated sessions are exact counts of texts (`o200k`), not measurements; only what stands before a recorded session's first message is inferred. \"Partly stated\": who published the session gave numbers, and no text, for a part of it. \"Simulated\": the session as it would have been under that policy, with calls that nobody made; what is read back is the policy's assumption. \"Enter once\": all that comes into the context for the first time, what the model writes included. \"Sent in all\": the prompts of all calls together, which is what is billed without a cache. \"Sent anew\": of that, what a prompt cache of five minutes does not answer. Files add to the first when they are read, and to all of them when a model writes them: what it writes is output first, and input of every later call.".to_owned()));
     parts.push(accounts(&found.costs));
+    subagents(&found.costs, parts);
     parts.push(Folded(
         "Dollars by model, with a prompt cache".to_owned(),
         vec![dollars(&found.costs)],
@@ -33,7 +34,7 @@ fn accounts(costs: &[ContextCost]) -> Part {
         vec![
             own.workload.clone(),
             own.policy.clone(),
-            own.basis.name().to_owned(),
+            basis(own, costs),
             own.calls.to_string(),
             count(own.entering),
             count(own.resent),
@@ -47,7 +48,7 @@ fn accounts(costs: &[ContextCost]) -> Part {
             own.compactions.to_string(),
         ]
     });
-    let full = format!("{} full", count(WINDOW));
+    let full = format!("{} o200k tokens full", count(WINDOW));
     let head = [
         "session",
         "context policy",
@@ -62,6 +63,36 @@ fn accounts(costs: &[ContextCost]) -> Part {
         "compactions",
     ];
     Table(head.map(str::to_owned).to_vec(), rows.collect())
+}
+
+/// Where tokens come from; of what is simulated, from what.
+fn basis(own: &ContextCost, costs: &[ContextCost]) -> String {
+    let name = own.basis.name();
+    let mut inline = costs.iter();
+    let inline = inline.find(|inline| inline.workload == own.workload && inline.policy == INLINE);
+    match inline {
+        Some(inline) if own.basis == Basis::Simulated => {
+            format!("{name}, from {}", inline.basis.name())
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// What is in no account, because it has a context of its own.
+fn subagents(costs: &[ContextCost], parts: &mut Vec<Part>) {
+    let with = costs.iter();
+    let with = with.filter(|own| own.policy == INLINE && own.subagent_calls > 0);
+    let lines: Vec<String> = with
+        .map(|own| {
+            format!(
+                "{}: {} calls in {} subagents not counted",
+                own.workload, own.subagent_calls, own.subagents
+            )
+        })
+        .collect();
+    if !lines.is_empty() {
+        parts.push(List(lines));
+    }
 }
 
 fn dollars(costs: &[ContextCost]) -> Part {
@@ -149,10 +180,11 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
             rows.push(row);
         }
         parts.push(Text(format!(
-            "What is left of the published saving of {name}. As published: {} tokens before, {} after, {}. That takes a result of so many bytes for as many tokens, counts each token once however often it is sent, and lets the model save a result without writing it. In the same session, counted:",
+            "What is left of the published saving of {name}. As published: {} tokens before, {} after, {}. That counts each token once however often it is sent, and lets the model save a result without writing it; it calls the same results 50,000 tokens and 50,000 bytes. In the same session, where everything stays and simulated under the policies, with {} tokens a result:",
             count(before.entering),
             count(after.entering),
-            saved(before.entering as f64, after.entering as f64)
+            saved(before.entering as f64, after.entering as f64),
+            count(inline.largest_entering)
         )));
         parts.push(Table(head, rows));
     }
@@ -236,35 +268,136 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
     ];
     parts.push(Text("The ledger against what the API reported: the residual of a call is its prompt here, divided by the reported one, less 1. System prompt and tool schemas are in no recording; where they are inferred, they are what the first call reported beyond what was recorded, no other call is fitted, and the first call is not compared.".to_owned()));
     parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+    cache_residuals(found, parts);
+    let compacted = found.iter().filter_map(|own| {
+        let (ours, theirs) = own.before_compaction?;
+        let share = (ours as f64 / theirs as f64 - 1.0) * 100.0;
+        Some(format!(
+            "{}: before its compaction the context has {} tokens in the ledger; the client recorded {} ({share:+.1} %)",
+            own.workload,
+            count(ours),
+            count(theirs)
+        ))
+    });
+    let compacted: Vec<String> = compacted.collect();
+    if !compacted.is_empty() {
+        parts.push(List(compacted));
+    }
+}
+
+fn cache_residuals(found: &[Reconciled], parts: &mut Vec<Part>) {
+    let with = found.iter().filter_map(|own| Some((own, own.cache?)));
+    let rows: Vec<Vec<String>> = with
+        .map(|(own, cache)| {
+            let share =
+                |(ours, theirs): (f64, f64)| format!("{:+.1} %", (ours / theirs - 1.0) * 100.0);
+            let (ours, theirs) = cache.fresh;
+            let dollars = own
+                .dollars
+                .map_or(["–"; 3].map(str::to_owned), |(ours, theirs)| {
+                    [
+                        format!("{ours:.4}"),
+                        format!("{theirs:.4}"),
+                        share((ours, theirs)),
+                    ]
+                });
+            let mut row = vec![
+                own.workload.clone(),
+                cache.calls.to_string(),
+                count(ours),
+                count(theirs),
+                share((ours as f64, theirs as f64)),
+                cache.expired.to_string(),
+                cache.missed.to_string(),
+                cache.expired_and_missed.to_string(),
+            ];
+            row.extend(dollars);
+            row
+        })
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    let head = [
+        "session",
+        "calls",
+        "sent anew: ledger",
+        "reported",
+        "residual",
+        "expired: ledger",
+        "nothing read from the cache: reported",
+        "both",
+        "USD of prompts: ledger",
+        "reported",
+        "residual",
+    ];
+    parts.push(Text("The same for the prompt cache, over all calls but the first, which may find what another session has left there. What is billed in full is where the ledger is off most; dollars are those of the prompts, at the recorded model's prices for a cache of five minutes.".to_owned()));
+    parts.push(Table(head.map(str::to_owned).to_vec(), rows));
 }
 
 fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
     let delays = &report.contexts.delays;
-    let Some(longest) = delays.iter().max_by_key(|delay| delay.longest_ms) else {
+    if delays.is_empty() {
         return;
-    };
-    let breaks: Vec<String> = delays
-        .iter()
-        .filter(|delay| delay.because_of_files > 0)
-        .map(|delay| {
-            format!(
-                "{} on {}: {} of {} expired prompts expired because of its files",
-                delay.workload, delay.arm, delay.because_of_files, delay.expired
-            )
-        })
-        .collect();
-    parts.push(Text(format!(
-        "A prompt cache lives five minutes, and waiting for files takes from that. The longest turn waits {} ms ({} on {}){}",
-        longest.longest_ms,
-        longest.workload,
-        longest.arm,
-        if breaks.is_empty() {
-            ": no backend here breaks a prompt's prefix."
-        } else {
-            ". Prefixes that slow files have broken:"
-        }
-    )));
-    if !breaks.is_empty() {
-        parts.push(List(breaks));
     }
+    let three = |figure: fn(&Waited) -> String, delay: &Delay| {
+        let figures = [&delay.without, &delay.typical, &delay.worst].map(figure);
+        figures.join(" / ")
+    };
+    let rows = delays.iter().map(|delay| {
+        vec![
+            delay.workload.clone(),
+            delay.arm.clone(),
+            delay.state.clone(),
+            format!(
+                "{} / {} ms",
+                delay.typical.longest_ms, delay.worst.longest_ms
+            ),
+            three(|own| own.expired.to_string(), delay),
+            three(|own| count(own.fresh), delay),
+            three(|own| format!("{:.4}", own.dollars), delay),
+            delay.blocks.to_string(),
+            delay.too_slow.to_string(),
+            delay.left_out.to_string(),
+            match delay.untimed.is_empty() {
+                true => "–".to_owned(),
+                false => delay.untimed.join(", "),
+            },
+        ]
+    });
+    let usd = format!("USD, {}", MODELS[0]);
+    let head = [
+        "session",
+        "arm",
+        "state",
+        "longest turn waits: mean / slowest calls",
+        "prompts expired: no waiting / mean / slowest",
+        "sent anew",
+        &usd,
+        "blocks",
+        "of them with calls that timed out or hung",
+        "failed blocks, left out",
+        "calls of the session that nothing has timed, taken as 0",
+    ];
+    let mut arms: Vec<&str> = delays.iter().map(|delay| delay.arm.as_str()).collect();
+    arms.sort_unstable();
+    arms.dedup();
+    let is_broken = |delay: &&Delay| delay.worst.expired > delay.without.expired;
+    let verdict = match delays.iter().filter(is_broken).count() {
+        0 => format!(
+            "No arm of this run ({}) breaks a prompt's prefix, even if every call takes as long as the slowest of its kind.",
+            arms.join(", ")
+        ),
+        broken => format!(
+            "Slow files break prefixes in {broken} of {} rows, at least if every call takes as long as the slowest of its kind.",
+            delays.len()
+        ),
+    };
+    parts.push(Text(format!(
+        "A prompt cache lives five minutes, and waiting for files takes from that. Each session three times: if files took no time, if each call takes the mean of its kind on that arm, and if each takes as long as the slowest that was seen (where calls timed out or hung, twice the call timeout, when they are cut off). {verdict}"
+    )));
+    parts.push(Folded(
+        "What waiting for files costs".to_owned(),
+        vec![Table(head.map(str::to_owned).to_vec(), rows.collect())],
+    ));
 }

@@ -291,6 +291,13 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
             own.median_abs.to_string(),
             own.worst_abs.to_string(),
             number(own.growth_median_abs),
+            number(own.cache.map(|cache| cache.fresh.0 as f64)),
+            number(own.cache.map(|cache| cache.fresh.1 as f64)),
+            number(own.cache.map(|cache| cache.expired as f64)),
+            number(own.cache.map(|cache| cache.missed as f64)),
+            number(own.cache.map(|cache| cache.expired_and_missed as f64)),
+            number(own.dollars.map(|(ours, _)| ours)),
+            number(own.dollars.map(|(_, theirs)| theirs)),
         ]
     });
     let head = [
@@ -301,6 +308,13 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "median_abs",
         "worst_abs",
         "growth_median_abs",
+        "fresh_ledger",
+        "fresh_reported",
+        "expired_ledger",
+        "cache_missed_reported",
+        "expired_and_missed",
+        "prompt_usd_ledger",
+        "prompt_usd_reported",
     ];
     csv(&dir.join("residuals.csv"), &head, residuals)?;
     let claims = report.claims.iter().map(|claim| {

@@ -621,10 +621,11 @@ fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {
             .count()
     };
     parts.push(Text(format!(
-        "{} confirmed, {} refuted, {} open, {} that no run can test yet. A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; tokens are counted, and have no interval. What is tested is the figure, on this machine and with our implementation, not the published system itself.",
+        "{} confirmed, {} refuted, {} open, {} that are arithmetic only (a source's figures add up as it says; nothing was counted), {} that no run can test yet. A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; tokens are counted, and have no interval. What is tested is the figure, on this machine and with our implementation, not the published system itself.",
         of(Standing::Confirmed),
         of(Standing::Refuted),
         of(Standing::Open),
+        of(Standing::ArithmeticOnly),
         of(Standing::Untested)
     )));
     let table = |untested: bool| {

@@ -1,6 +1,6 @@
 //! What came into an agent's context in the sessions that a run replays.
 
-use ledger::Conversation;
+use ledger::{Conversation, ThinkingStays};
 use serde::{Deserialize, Serialize};
 
 /// A line of `contexts.jsonl`: a workload's session under one context policy. Written before the first block.
@@ -34,6 +34,10 @@ pub struct ModelFactor {
     pub per_o200k: f64,
     /// The factor with its standing and source, in words.
     pub label: String,
+    /// How long its thinking stays in its prompts. In older runs it is missing, and taken out already of the
+    /// conversation where the recorded model's goes.
+    #[serde(default)]
+    pub thinking: ThinkingStays,
 }
 
 /// Where the tokens of a session come from.
@@ -44,6 +48,11 @@ pub enum Basis {
     Recorded,
     /// Counted from what an agent would write and be shown.
     Generated,
+    /// In part counted from texts, in part stated by who published the session, who gave no text for it.
+    PartlyStated,
+    /// What the session would have been under a context policy: calls are added that nobody made, and how much
+    /// is read back is assumed.
+    Simulated,
     /// Somebody's published figures, in their own units: nothing was counted.
     Published,
 }
@@ -54,6 +63,8 @@ impl Basis {
         match self {
             Basis::Recorded => "recorded",
             Basis::Generated => "generated",
+            Basis::PartlyStated => "partly stated",
+            Basis::Simulated => "simulated",
             Basis::Published => "published figures, not counted",
         }
     }
