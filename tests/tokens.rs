@@ -102,8 +102,11 @@ fn a_recorded_session_is_held_against_what_was_reported() {
     assert!(cached(&found) > 0);
     // Without a cache, or with one that does not live long enough, everything is sent anew.
     assert_eq!(cached(&of(&["--cache-ttl", "0"])), 0);
-    assert_eq!(cached(&of(&["--cache-ttl", "9s"])), 0);
-    assert_eq!(of(&["--cache-ttl", "9s"])["policies"][0]["expired"], 1);
+    let short = ["--cache-ttl", "9s", "--model", "none"];
+    assert_eq!(cached(&of(&short)), 0);
+    assert_eq!(of(&short)["policies"][0]["expired"], 1);
+    assert_eq!(found["policies"][0]["tokens_are"], "recorded");
+    assert_eq!(found["priced_for"].as_str().unwrap().len(), 10);
 
     let output = run([
         "tokens",
@@ -113,7 +116,10 @@ fn a_recorded_session_is_held_against_what_was_reported() {
     ]);
     let page = stdout(&output);
     assert!(
-        page.contains("×1.00, measured: ") && page.contains("against what the API reported"),
+        page.contains("×1.00, measured: ")
+            && page.contains("gpt-5: 1.25 in, 10 out, 0.125 from the cache")
+            && page.contains("genai-prices")
+            && page.contains("against what the API reported"),
         "{page}"
     );
 }
@@ -172,6 +178,25 @@ fn what_cannot_be_counted_or_priced_is_refused_by_name() {
         message.contains("prices.toml:3: ") && message.contains("unknown field `prize`"),
         "{message}"
     );
+    for other in [
+        "gpt-5.5-pro",
+        "gpt-5.1-codex-mini",
+        "gpt-5.5-cyber",
+        "gemini-3-pro-image",
+    ] {
+        let message = with(&["--model", other]);
+        assert!(
+            message.contains(&format!("{other:?} has no price")),
+            "{message}"
+        );
+    }
+    let message = with(&["--model", "gpt-6.1-sol", "--cache-ttl", "1h"]);
+    assert!(
+        message
+            .contains("a cache that lives 3600 s has no price for model gpt-6.1-sol: sold are 5m"),
+        "{message}"
+    );
+    assert!(with(&["--cache-ttl", "10m"]).contains("sold are 5m, 1h"));
     assert!(with(&["--model", "gpt-99"]).contains("model \"gpt-99\" has no price"));
     assert!(with(&["--on", "2020-01-01"]).contains("has no price on 2020-01-01"));
     assert!(with(&["--on", "tomorrow"]).contains("a day such as 2026-11-21"));
@@ -257,24 +282,65 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
         "## What the context costs",
         "As published: 109,150 tokens before, 15,550 after, 85.8 % saved",
         "The ledger against what the API reported",
-        "no backend here breaks a prompt's prefix",
+        "No arm of this run (direct, direct#2, state) breaks a prompt's prefix",
+        "The same for the prompt cache",
+        "| simulated, from recorded |",
+        "| partly stated |",
     ] {
         assert!(report.contains(expected), "{expected}");
     }
     let claims = fs::read_to_string(dir.join("claims.csv")).unwrap();
     let standing = |id: &str| {
         let line = claims.lines().find(|line| line.starts_with(id)).unwrap();
-        ["confirmed", "refuted", "open"]
+        ["confirmed", "refuted", "open", "arithmetic only"]
             .into_iter()
             .find(|word| line.contains(&format!(",{word},")))
             .unwrap()
             .to_owned()
     };
-    assert_eq!(standing("sybil-85-percent,"), "confirmed");
+    assert_eq!(standing("sybil-85-percent,"), "arithmetic only");
     assert_eq!(standing("sybil-85-percent-written,"), "refuted");
     assert_eq!(standing("sybil-50kb-is-50000-tokens,"), "refuted");
     let contexts = fs::read_to_string(dir.join("contexts.csv")).unwrap();
     assert!(contexts.lines().count() > 10, "{contexts}");
+    // A run that could not be priced at the end is refused at the start, and a report takes another list.
+    let future = scratch.path().join("future.toml");
+    let built_in = include_str!("../reports/prices.toml");
+    let rows: Vec<String> = built_in
+        .lines()
+        .map(|line| match line.starts_with("effective_from") {
+            true => "effective_from = \"2099-01-01\"".to_owned(),
+            false => line.to_owned(),
+        })
+        .collect();
+    fs::write(&future, rows.join("\n")).unwrap();
+    let future = future.to_str().unwrap();
+    let message = refused(&["report", dir.to_str().unwrap(), "--prices", future]);
+    assert!(
+        message.contains("claude-opus-5-5 has no price on"),
+        "{message}"
+    );
+    let never = scratch.path().join("never");
+    let message = refused(&[
+        "run",
+        "--backend",
+        "state",
+        "--workload",
+        "agent/offload-comparison",
+        "--state",
+        "hot",
+        "--policy",
+        "none",
+        "--prices",
+        future,
+        "--out",
+        never.to_str().unwrap(),
+    ]);
+    assert!(
+        message.contains("the report of this run could not be priced"),
+        "{message}"
+    );
+    assert!(!never.exists());
     // The same report from the files alone.
     let again = run(["report", dir.to_str().unwrap()]);
     assert!(again.status.success(), "{}", stderr(&again));

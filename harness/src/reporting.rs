@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use clap::Args;
 use reports::claims::{self, Judged};
 use reports::context::{Contexts, contexts};
 use reports::decide::{Decision, Policy, decide, find};
@@ -11,6 +12,27 @@ use reports::prices::Prices;
 use reports::render::{Report, splice, write};
 use reports::run::{PLAN, POLICY, Run};
 use reports::summary::{Summary, summarise};
+
+/// Which price list counts.
+#[derive(Clone, Debug, Args)]
+pub struct PriceList {
+    /// Another price list than the built-in one.
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+}
+
+impl PriceList {
+    /// Reads it.
+    pub fn read(&self) -> anyhow::Result<Prices> {
+        Ok(Prices::find(self.prices.as_deref())?)
+    }
+
+    /// The option that names it, for a command that is to be repeated.
+    pub fn option(&self) -> Option<String> {
+        let file = self.prices.as_ref()?;
+        Some(format!("--prices {}", file.display()))
+    }
+}
 
 /// A run with everything that follows from it.
 pub struct Judgement {
@@ -28,13 +50,13 @@ pub struct Judgement {
 
 impl Judgement {
     /// Reads a run and judges it by `policy`, or by the one it was made for.
-    pub fn of(dir: &Path, policy: Option<&str>) -> anyhow::Result<Self> {
+    pub fn of(dir: &Path, policy: Option<&str>, prices: &PriceList) -> anyhow::Result<Self> {
         let run = Run::read(dir)?;
         let summary = match summarise(&run) {
             Ok(summary) => summary,
             Err(problem) => bail!("{}: {problem}", dir.display()),
         };
-        let contexts = match contexts(&run, &Prices::built_in()?) {
+        let contexts = match contexts(&run, &prices.read()?) {
             Ok(contexts) => contexts,
             Err(problem) => bail!("{}: {problem}", dir.display()),
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ledger::Conversation;
 use reports::context::MODELS;
 use reports::run::{Basis, ModelFactor, SCHEMA_VERSION, SessionContext};
-use workloads::context::context;
+use workloads::context::{INLINE, context};
 use workloads::definition::{SessionSource, Workload};
 
 /// The lines of `contexts.jsonl`. A workload that does not tell its session is left out, with a warning.
@@ -26,16 +26,13 @@ pub fn session_contexts(workloads: &[Arc<Workload>]) -> Vec<SessionContext> {
             }
         };
         let recorded = workload.recorded_model();
-        let basis = match recorded {
-            Some(_) => Basis::Recorded,
-            None => Basis::Generated,
-        };
         for name in &workload.contexts {
             // Names were checked when the workload was read.
             let Ok(policy) = context(name) else {
                 continue;
             };
             let conversation = policy.apply(&inline);
+            let basis = basis(&workload.session, name);
             lines.push(line(workload, name, basis, recorded, conversation));
         }
         if let SessionSource::Stated { published, .. } = &workload.session {
@@ -46,6 +43,16 @@ pub fn session_contexts(workloads: &[Arc<Workload>]) -> Vec<SessionContext> {
         }
     }
     lines
+}
+
+/// Where the tokens of a session come from under a context policy.
+pub fn basis(session: &SessionSource, policy: &str) -> Basis {
+    match session {
+        _ if policy != INLINE => Basis::Simulated,
+        SessionSource::Recorded { .. } => Basis::Recorded,
+        SessionSource::Stated { .. } => Basis::PartlyStated,
+        SessionSource::None | SessionSource::Script => Basis::Generated,
+    }
 }
 
 fn line(
@@ -62,6 +69,7 @@ fn line(
             model: model.to_owned(),
             per_o200k: factor.per_o200k,
             label: factor.label(),
+            thinking: tokens::thinking_stays(model),
         }
     });
     SessionContext {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use reports::render::table;
 
-use crate::reporting::{Judgement, run_dir};
+use crate::reporting::{Judgement, PriceList, run_dir};
 
 /// Print what a run says about the figures that people have published.
 #[derive(Debug, Args)]
@@ -16,12 +16,14 @@ pub struct Claims {
     /// Where to look for runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
+    #[command(flatten)]
+    prices: PriceList,
 }
 
 impl Claims {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let dir = run_dir(self.run.as_deref(), &self.results)?;
-        let judgement = Judgement::of(&dir, None)?;
+        let judgement = Judgement::of(&dir, None, &self.prices)?;
         let rows: Vec<Vec<String>> = judgement
             .claims
             .into_iter()

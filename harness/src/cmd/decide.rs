@@ -8,7 +8,7 @@ use clap::Args;
 use reports::decide::Verdict;
 use reports::render::decision_table;
 
-use crate::reporting::{Judgement, run_dir};
+use crate::reporting::{Judgement, PriceList, run_dir};
 
 /// Apply a policy to a run and print the table, the verdict, which row decides, and what would flip it.
 #[derive(Debug, Args)]
@@ -22,12 +22,14 @@ pub struct Decide {
     /// A built-in policy, or the path of a policy file [default: the one that the run was made for].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    #[command(flatten)]
+    prices: PriceList,
 }
 
 impl Decide {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let dir = run_dir(self.run.as_deref(), &self.results)?;
-        let judgement = Judgement::of(&dir, self.policy.as_deref())?;
+        let judgement = Judgement::of(&dir, self.policy.as_deref(), &self.prices)?;
         let Some(decision) = judgement.decision else {
             bail!(
                 "{} was made for no policy; give one with --policy",

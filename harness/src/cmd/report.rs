@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 
-use crate::reporting::{Judgement, run_dir};
+use crate::reporting::{Judgement, PriceList, run_dir};
 
 /// Write the report of a run: report.md, report.html, report.json, *.csv, charts/, hist/.
 ///
@@ -32,12 +32,14 @@ pub struct Report {
         requires = "excerpt"
     )]
     excerpt_links: String,
+    #[command(flatten)]
+    prices: PriceList,
 }
 
 impl Report {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let dir = run_dir(self.run.as_deref(), &self.results)?;
-        let judgement = Judgement::of(&dir, self.policy.as_deref())?;
+        let judgement = Judgement::of(&dir, self.policy.as_deref(), &self.prices)?;
         println!("{}", judgement.write()?.display());
         if let Some(file) = &self.excerpt {
             judgement

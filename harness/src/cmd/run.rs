@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use backends::backend::{self, Backend};
 use backends::cpu;
 use clap::{Args, ValueEnum};
+use reports::context::check_prices;
 use reports::decide::{Policy, find, identity};
 use reports::render::{decision_table, percent, ratio, table, time};
 use reports::run::{Plan, PlannedPolicy, Sample, Settings, Writer};
@@ -26,7 +27,7 @@ use crate::lab::{Machine, SHARED_CPU};
 use crate::plan::{self, BASELINE, Inputs, TWIN, arms, blocks};
 use crate::probe::Prober;
 use crate::progress::Progress;
-use crate::reporting::Judgement;
+use crate::reporting::{Judgement, PriceList};
 use crate::run::{Ended, run};
 use crate::scratch::ScratchDir;
 use crate::session_contexts::session_contexts;
@@ -89,6 +90,8 @@ pub struct Run {
     /// Go on with an interrupted run; everything else is as it was planned.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "rounds", "seed", "out", "call_timeout", "placement", "policy", "no_probes"])]
     resume: Option<PathBuf>,
+    #[command(flatten)]
+    prices: PriceList,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -226,7 +229,7 @@ impl Run {
                 faults.iter().try_for_each(|fault| writer.fault(fault))?;
             }
         }
-        let judgement = Judgement::of(&dir, None)?;
+        let judgement = Judgement::of(&dir, None, &self.prices)?;
         let page = judgement.write()?;
         print!("{}", summary_table(&judgement));
         if let Some(decision) = &judgement.decision {
@@ -252,6 +255,7 @@ impl Run {
         words.push(format!("--call-timeout {}", self.call_timeout));
         words.push(format!("--placement {}", self.placement.name()));
         words.push(format!("--policy {}", self.policy));
+        words.extend(self.prices.option());
         words.extend(self.no_probes.then(|| "--no-probes".to_owned()));
         words.join(" ")
     }
@@ -329,6 +333,13 @@ impl Run {
         let environment = environment(scratch).context("looking at the machine")?;
         let policy = policy.as_ref().map(|(_, text)| text.as_str());
         let contexts = session_contexts(&workloads);
+        if !contexts.is_empty() {
+            // Not after hours of blocks.
+            let day = now.strftime("%Y-%m-%d").to_string();
+            if let Err(problem) = check_prices(&self.prices.read()?, &day) {
+                bail!("the report of this run could not be priced: {problem}");
+            }
+        }
         let writer = Writer::create(&dir, &plan, &environment, policy, &contexts)?;
         Ok(Prepared {
             dir,

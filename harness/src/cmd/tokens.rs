@@ -5,18 +5,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use ledger::{Account, Conversation, Terms, residual};
-use reports::prices::Prices;
+use ledger::{Account, CacheResidual, Conversation, Terms, cached_prompts, median, residual};
+use reports::prices::{Cache, Model, Prices};
 use reports::render::{count, table};
 use serde::Serialize;
 use workloads::catalogue;
 use workloads::compile::{compile, sha256};
 use workloads::context::{ContextPolicy, INLINE, context};
 use workloads::conversation::of_trace;
+use workloads::definition::SessionSource;
 use workloads::import::{Blobs, Provenance, trace};
 use workloads::render::{RenderedAgain, rendered_again};
 use workloads::trace::{Fidelity, Source, Trace};
 
+use crate::reporting::PriceList;
+use crate::session_contexts::basis;
 use crate::sessions::{Format, recording, sessions};
 
 /// The model that a session without one is priced for.
@@ -31,7 +34,7 @@ const DEFAULT_MODEL: &str = "claude-opus-5-5";
 #[command(after_help = "Examples:
   ctxbench tokens --workload agent/offload-comparison --policy inline --policy offload --policy evict
   ctxbench tokens --format claude-code ~/.claude/projects/*/*.jsonl
-  ctxbench tokens my.trace.jsonl --model gpt-6.1-sol --cache-ttl 1h --window 400000
+  ctxbench tokens my.trace.jsonl --model claude-opus-5-5 --cache-ttl 1h --window 400000
 
 Several inputs: what cannot be read is said, the others are counted, and the exit code is 1.
 What each column means, and where the factors come from: docs/TOKENS.md.")]
@@ -54,12 +57,12 @@ pub struct Tokens {
     /// The context window in tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     window: u64,
-    /// How long a prompt stays cached after its last use: 5m, 1h, 90s; 0 for no cache.
+    /// How long a prompt stays cached after its last use: 5m, or 1h where the model's provider sells that; 0 for
+    /// no cache. Without prices (`--model none`) any time, such as 90s.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = milliseconds)]
     cache_ttl: u64,
-    /// Another price list than the built-in one.
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
+    #[command(flatten)]
+    prices: PriceList,
     /// The day whose prices count [default: today].
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     on: Option<String>,
@@ -74,6 +77,7 @@ struct Counted {
     agent: String,
     /// The model that was recorded.
     model: Option<String>,
+    source: SessionSource,
     inline: Conversation,
     /// The recording's reads, rendered again; only where its contents are at hand.
     again: Option<RenderedAgain>,
@@ -87,6 +91,13 @@ struct SessionJson {
     model: String,
     per_o200k: f64,
     factor: String,
+    /// What becomes of the model's thinking.
+    thinking: &'static str,
+    /// The row of the price list, and the day for which it was looked up.
+    price: Option<String>,
+    priced_for: Option<String>,
+    subagents: u64,
+    subagent_calls: u64,
     fixed_tokens: u64,
     fixed_is: &'static str,
     policies: Vec<PolicyJson>,
@@ -104,6 +115,7 @@ struct RenderedJson {
 #[derive(Serialize)]
 struct PolicyJson {
     policy: String,
+    tokens_are: &'static str,
     calls: usize,
     entering: u64,
     resent: u64,
@@ -127,6 +139,11 @@ struct ReconciledJson {
     growth_median_abs: Option<f64>,
     ledger_tokens: u64,
     reported_tokens: u64,
+    cache: Option<CacheResidual>,
+    /// Dollars of the prompts after the first, in the ledger and as reported, on the recorded model.
+    prompt_dollars: Option<(f64, f64)>,
+    /// The context before a compaction, in the ledger and as the client recorded it.
+    before_compaction: Option<(u64, u64)>,
 }
 
 impl Tokens {
@@ -134,10 +151,7 @@ impl Tokens {
         if self.files.is_empty() && self.workload.is_empty() {
             bail!("nothing to count: name traces, recorded sessions with --format, or --workload");
         }
-        let prices = match &self.prices {
-            Some(file) => Prices::read(file)?,
-            None => Prices::built_in()?,
-        };
+        let prices = self.prices.read()?;
         let names = match self.policy.is_empty() {
             true => vec![INLINE.to_owned()],
             false => self.policy.clone(),
@@ -214,7 +228,7 @@ impl Tokens {
         (1..)
             .zip(traces)
             .map(|(number, (trace, again))| {
-                let inline = of_trace(&trace).map_err(anyhow::Error::msg);
+                let inline = of_trace(&trace);
                 Ok(Counted {
                     name: if several {
                         format!("{} row {number}", file.display())
@@ -222,8 +236,14 @@ impl Tokens {
                         file.display().to_string()
                     },
                     agent: trace.head.agent,
+                    source: SessionSource::Recorded {
+                        model: trace.head.model.clone(),
+                        conversation: inline.clone(),
+                    },
                     model: Some(trace.head.model),
-                    inline: inline.with_context(|| file.display().to_string())?,
+                    inline: inline
+                        .map_err(anyhow::Error::msg)
+                        .with_context(|| file.display().to_string())?,
                     again,
                 })
             })
@@ -251,10 +271,19 @@ impl Tokens {
                 ),
             },
         };
+        let cache = match price.map(|price| price.cache(self.cache_ttl)).transpose() {
+            Ok(cache) => cache.unwrap_or(Cache::None),
+            Err(problem) => bail!(
+                "{}: {problem}\n  fix: another --cache-ttl, or --model none to count without prices",
+                session.name
+            ),
+        };
         let factor = tokens::factor(model);
+        let thinking = tokens::thinking_stays(model);
         let terms = Terms {
             per_o200k: factor.per_o200k,
             ttl_ms: self.cache_ttl,
+            thinking,
         };
         let no_cache = Terms { ttl_ms: 0, ..terms };
         let policies = policies.iter().map(|policy| {
@@ -263,6 +292,7 @@ impl Tokens {
             let uncached = Account::of(&conversation, &no_cache);
             PolicyJson {
                 policy: policy.name.clone(),
+                tokens_are: basis(&session.source, &policy.name).name(),
                 calls: account.calls.len(),
                 entering: account.entering,
                 resent: account.resent(),
@@ -273,16 +303,25 @@ impl Tokens {
                 full_at_call: account.full_after(self.window),
                 expired: account.expired(),
                 compactions: account.compactions,
-                dollars: price.map(|price| price.dollars(&account, self.cache_ttl)),
-                dollars_without_cache: price.map(|price| price.dollars(&uncached, 0)),
+                dollars: price.map(|price| price.dollars(&account, cache)),
+                dollars_without_cache: price.map(|price| price.dollars(&uncached, Cache::None)),
             }
         });
         // What was reported is in the recorded model's tokens, whatever it is priced for.
         let own = recorded.map(|model| Terms {
             per_o200k: tokens::factor(model).per_o200k,
+            thinking: tokens::thinking_stays(model),
             ..terms
         });
-        let reconciled = own.and_then(|own| residual(&session.inline, &own));
+        let reconciled = own.and_then(|own| Some((own, residual(&session.inline, &own)?)));
+        let recorded_price = recorded.filter(|_| price.is_some());
+        let recorded_price = recorded_price.and_then(|model| prices.of(model, day).ok());
+        let prompt_dollars = |own: &Terms| {
+            let price = recorded_price?;
+            let cache = price.cache(self.cache_ttl).ok()?;
+            let (ours, theirs) = cached_prompts(&session.inline, own);
+            Some((price.bill(&ours, cache), price.bill(&theirs, cache)))
+        };
         Ok(SessionJson {
             session: session.name.clone(),
             agent: session.agent.clone(),
@@ -290,10 +329,15 @@ impl Tokens {
             model: model.to_owned(),
             per_o200k: factor.per_o200k,
             factor: factor.label(),
+            thinking: thinking.name(),
+            price: price.map(Model::label),
+            priced_for: price.map(|_| day.to_owned()),
+            subagents: session.inline.subagents,
+            subagent_calls: session.inline.subagent_calls,
             fixed_tokens: (session.inline.fixed as f64 * factor.per_o200k).round() as u64,
             fixed_is: session.inline.fixed_is.name(),
             policies: policies.collect(),
-            reconciled: reconciled.map(|found| ReconciledJson {
+            reconciled: reconciled.map(|(own, found)| ReconciledJson {
                 calls: found.calls,
                 median: found.median,
                 median_abs: found.median_abs,
@@ -301,6 +345,9 @@ impl Tokens {
                 growth_median_abs: found.growth_median_abs,
                 ledger_tokens: found.prompts.0,
                 reported_tokens: found.prompts.1,
+                cache: found.cache,
+                prompt_dollars: found.cache.and_then(|_| prompt_dollars(&own)),
+                before_compaction: found.before_compaction,
             }),
             rendered_again: session.again.filter(|again| again.reads > 0).map(|again| {
                 RenderedJson {
@@ -325,10 +372,21 @@ impl Tokens {
             session.factor
         );
         text += &format!(
-            "  before everything: {} tokens of system prompt and tools, {}\n\n",
+            "  before everything: {} tokens of system prompt and tools, {}; thinking {}\n",
             count(session.fixed_tokens),
-            session.fixed_is
+            session.fixed_is,
+            session.thinking
         );
+        if session.subagent_calls > 0 {
+            text += &format!(
+                "  {} calls in {} subagents not counted\n",
+                session.subagent_calls, session.subagents
+            );
+        }
+        match (&session.price, &session.priced_for) {
+            (Some(price), Some(day)) => text += &format!("  prices of {day}, {price}\n\n"),
+            _ => text += "  no prices\n\n",
+        }
         let dollars =
             |dollars: Option<f64>| dollars.map_or("–".to_owned(), |d| format!("{d:.4}"));
         let rows: Vec<Vec<String>> = session
@@ -337,6 +395,7 @@ impl Tokens {
             .map(|own| {
                 vec![
                     own.policy.clone(),
+                    own.tokens_are.to_owned(),
                     own.calls.to_string(),
                     count(own.entering),
                     count(own.resent),
@@ -356,6 +415,7 @@ impl Tokens {
         let full = format!("{} full at call", count(self.window));
         let head = [
             "policy",
+            "tokens are",
             "calls",
             "enter once",
             "sent in all",
@@ -371,7 +431,7 @@ impl Tokens {
         ];
         text += &table(&head, &rows);
         if let Some(found) = &session.reconciled {
-            text += &format!("\n  {}\n", words(found));
+            text += &format!("\n  {}\n{}", words(found), more_words(found));
         }
         if let Some(again) = &session.rendered_again {
             text += &format!(
@@ -404,6 +464,7 @@ fn of_workload(name: &str) -> anyhow::Result<Vec<Counted>> {
         name: name.to_owned(),
         agent: "a workload".to_owned(),
         model: workload.recorded_model().map(str::to_owned),
+        source: workload.session,
         inline: inline.with_context(|| name.to_owned())?,
         again: None,
     }])
@@ -424,20 +485,56 @@ fn words(found: &ReconciledJson) -> String {
     )
 }
 
+/// What was reported beside the prompts.
+fn more_words(found: &ReconciledJson) -> String {
+    let mut text = String::new();
+    let off = |ours: f64, theirs: f64| format!("{:+.1} %", (ours / theirs - 1.0) * 100.0);
+    if let Some(cache) = &found.cache {
+        let (ours, theirs) = cache.fresh;
+        text += &format!(
+            "  of the cache, over {} calls after the first: {} tokens sent anew here, {} reported ({}); {} calls expired here, {} read nothing from the cache, {} are both",
+            cache.calls,
+            count(ours),
+            count(theirs),
+            off(ours as f64, theirs as f64),
+            cache.expired,
+            cache.missed,
+            cache.expired_and_missed
+        );
+        if let Some((ours, theirs)) = found.prompt_dollars {
+            text += &format!(
+                "; their prompts cost {ours:.4} USD here, {theirs:.4} as reported ({})",
+                off(ours, theirs)
+            );
+        }
+        text += "\n";
+    }
+    if let Some((ours, theirs)) = found.before_compaction {
+        text += &format!(
+            "  before a compaction: {} tokens here, {} recorded by the client ({})\n",
+            count(ours),
+            count(theirs),
+            off(ours as f64, theirs as f64)
+        );
+    }
+    text
+}
+
 /// The sessions' median residuals.
 fn together(all: &[SessionJson]) -> String {
-    let mut medians: Vec<f64> = all
+    let medians: Vec<f64> = all
         .iter()
         .filter_map(|session| Some(session.reconciled.as_ref()?.median_abs))
         .collect();
-    medians.sort_by(f64::total_cmp);
-    let (Some(first), Some(last)) = (medians.first(), medians.last()) else {
+    let Some(middle) = median(medians.clone()) else {
         return String::new();
     };
+    let first = medians.iter().copied().fold(f64::INFINITY, f64::min);
+    let last = medians.iter().copied().fold(0.0, f64::max);
     format!(
         "{} sessions with reported usage: the median residual of a prompt is {:.1} % in the median session, {:.1} % to {:.1} % over all\n",
         medians.len(),
-        medians[medians.len() / 2] * 100.0,
+        middle * 100.0,
         first * 100.0,
         last * 100.0
     )
