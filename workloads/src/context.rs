@@ -78,6 +78,8 @@ struct Recall {
     budget_tokens: u64,
     /// Tokens that are shown, beside the receipt, of a result that is larger than the budget.
     preview_tokens: u64,
+    /// The share of a result that is larger than the budget that is read back, once, by a call of its own.
+    read_back: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +146,8 @@ impl ContextPolicy {
         let share = match &keep {
             Keep::Offload(Offload { read_back, .. }) => Some(("offload", *read_back)),
             Keep::Evict(Evict { read_back, .. }) => Some(("evict", *read_back)),
-            _ => None,
+            Keep::Recall(Recall { read_back, .. }) => Some(("recall", *read_back)),
+            Keep::Inline => None,
         };
         if let Some((table, share)) = share
             && !(0.0..=1.0).contains(&share)
@@ -343,30 +346,76 @@ impl Rewriter {
         if step.compacted {
             self.live.clear();
         }
-        let at = self.parts;
-        let mut old = self.live.len();
-        let mut written = 0;
+        // Results that never fit, and the tokens of their receipts.
+        let mut large: Vec<(Part, u64)> = Vec::new();
+        let old = self.live.len();
         for (number, entering) in step.enters.iter().enumerate() {
             let mut shown = *entering;
             if entering.kind == PartKind::Result {
                 let mut receipt = None;
                 if entering.tokens > recall.budget_tokens {
-                    // It never fits: it is stored, and its beginning is shown.
+                    // It is stored, and its beginning is shown.
                     shown = self.receipt(entering);
                     receipt = Some(shown.tokens);
+                    large.push((*entering, shown.tokens));
                     shown.tokens += recall.preview_tokens.min(entering.tokens);
-                    written += 1;
                 }
                 self.live.push_back(Live {
-                    part: at + number,
+                    part: self.parts + number,
                     tokens: shown.tokens,
                     receipt,
                 });
             }
             own.enters.push(shown);
         }
+        let mut written = self.trim(&mut own, old, recall.budget_tokens);
+        written += large.len() as u64;
+        if written > 0 {
+            own.files.insert("write".to_owned(), written);
+        }
+        if !large.is_empty() && recall.read_back > 0.0 {
+            own.emits = large.iter().map(|_| read_call(self.stored)).collect();
+            own.files.insert("read".to_owned(), large.len() as u64);
+            let entered = own.enters.len();
+            let first = self.push(own);
+            self.moved.extend(first..first + entered);
+            own = Step {
+                gap_ms: TURN_MS,
+                ..Step::default()
+            };
+            let old = self.live.len();
+            for (number, (part, receipt)) in large.iter().enumerate() {
+                let tokens = (part.tokens as f64 * recall.read_back).ceil() as u64;
+                self.live.push_back(Live {
+                    part: self.parts + number,
+                    tokens,
+                    receipt: Some(*receipt),
+                });
+                own.enters.push(Part::new(PartKind::ReadBack, tokens));
+            }
+            let written = self.trim(&mut own, old, recall.budget_tokens);
+            if written > 0 {
+                own.files.insert("write".to_owned(), written);
+            }
+            own.emits.clone_from(&step.emits);
+            add_files(&mut own, step);
+            let first = self.push(own) + large.len();
+            self.moved.extend(first..first + step.emits.len());
+        } else {
+            own.emits.clone_from(&step.emits);
+            add_files(&mut own, step);
+            let count = own.enters.len() + own.emits.len();
+            let first = self.push(own);
+            self.moved.extend(first..first + count);
+        }
+    }
+
+    /// Replaces the oldest results by a line until all together hold the budget. The first `old` were in the
+    /// context before `own`, the others enter with it. Answers how many had to be stored for it.
+    fn trim(&mut self, own: &mut Step, mut old: usize, budget: u64) -> u64 {
+        let mut written = 0;
         let mut held: u64 = self.live.iter().map(|live| live.tokens).sum();
-        while held > recall.budget_tokens {
+        while held > budget {
             let Some(gone) = self.live.pop_front() else {
                 break;
             };
@@ -385,17 +434,10 @@ impl Rewriter {
                 old -= 1;
             } else {
                 // More than the budget came at once: what is too much never enters.
-                own.enters[gone.part - at].tokens = left;
+                own.enters[gone.part - self.parts].tokens = left;
             }
         }
-        if written > 0 {
-            own.files.insert("write".to_owned(), written);
-        }
-        add_files(&mut own, step);
-        own.emits.clone_from(&step.emits);
-        let count = own.enters.len() + own.emits.len();
-        let first = self.push(own);
-        self.moved.extend(first..first + count);
+        written
     }
 
     fn receipt(&mut self, stored: &Part) -> Part {
@@ -508,7 +550,9 @@ mod tests {
     #[test]
     fn a_budget_is_never_exceeded_and_the_oldest_go_first() {
         let three = conversation(&[600, 600, 600, 5000]);
-        let recalled = policy("[recall]\nbudget_tokens = 1500\npreview_tokens = 100").apply(&three);
+        let recalled =
+            policy("[recall]\nbudget_tokens = 1500\npreview_tokens = 100\nread_back = 0.0")
+                .apply(&three);
         let rewritten: Vec<usize> = recalled
             .steps
             .iter()
@@ -571,7 +615,7 @@ mod tests {
             prop_assert_eq!(&policy("[inline]").apply(&conversation), &conversation);
             let evict = policy("[evict]\nabove_tokens = 4000\npreview_tokens = 9\nread_back = 0.5");
             prop_assert_eq!(&evict.apply(&conversation), &conversation);
-            let recall = policy("[recall]\nbudget_tokens = 1000000\npreview_tokens = 100");
+            let recall = policy("[recall]\nbudget_tokens = 1000000\npreview_tokens = 100\nread_back = 0.0");
             prop_assert_eq!(&recall.apply(&conversation), &conversation);
         }
 
@@ -586,7 +630,7 @@ mod tests {
             for text in [
                 format!("[offload]\nabove_tokens = 3000\nread_back = 0.1\nclears = {clears}"),
                 "[evict]\nabove_tokens = 3000\npreview_tokens = 100\nread_back = 0.1".to_owned(),
-                "[recall]\nbudget_tokens = 5000\npreview_tokens = 100".to_owned(),
+                "[recall]\nbudget_tokens = 5000\npreview_tokens = 100\nread_back = 0.1".to_owned(),
             ] {
                 let applied = policy(&text).apply(&conversation);
                 let thought = |conversation: &Conversation| {
@@ -607,12 +651,12 @@ mod tests {
         fn results_never_hold_more_than_the_budget(
             results in prop::collection::vec(0..9000u64, 0..12), budget in 500..6000u64
         ) {
-            let text = format!("[recall]\nbudget_tokens = {budget}\npreview_tokens = 100");
+            let text = format!("[recall]\nbudget_tokens = {budget}\npreview_tokens = 100\nread_back = 0.3");
             let recalled = policy(&text).apply(&conversation(&results));
             let account = Account::of(&recalled, &Terms::default());
-            // Beside results: 1,050 in front, 37 of the model a call, a receipt of at most 30 a result.
+            // Beside results: 1,050 in front, at most 60 of the model a call, two receipts of at most 30 a result.
             for (at, call) in account.calls.iter().enumerate() {
-                let others = 1050 + (37 + 30) * at as u64;
+                let others = 1050 + (60 + 60) * at as u64;
                 prop_assert!(call.prompt <= budget + others, "call {}: {:?}", at, call);
             }
         }
