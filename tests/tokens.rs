@@ -282,7 +282,7 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
         "## What the context costs",
         "As published: 109,150 tokens before, 15,550 after, 85.8 % saved",
         "The ledger against what the API reported",
-        "No arm of this run (direct, direct#2, state) breaks a prompt's prefix",
+        "No arm of this run (direct, direct-twin, state) breaks a prompt's prefix",
         "The same for the prompt cache",
         "| simulated, from recorded |",
         "| partly stated |",

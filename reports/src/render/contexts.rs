@@ -24,7 +24,10 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
     residuals(report, parts);
     waiting(report, parts);
     parts.push(Folded(
-        "Prices (USD for a million tokens), and what a model counts for an o200k token".to_owned(),
+        format!(
+            "Prices on {} (USD for a million tokens), and what a model counts for an o200k token",
+            report.run.plan.created.get(..10).unwrap_or_default()
+        ),
         vec![List(found.prices.clone()), List(found.factors.clone())],
     ));
 }
