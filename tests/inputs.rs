@@ -34,7 +34,8 @@ fn unknown_names_are_answered_with_the_known_ones() {
             .contains("none of the workloads")
     );
     assert!(
-        refused(&["mount", "nonsense", "/tmp"]).contains("sqlite, agent-memory, s3, memory, null")
+        refused(&["mount", "nonsense", "/tmp"])
+            .contains("sqlite, agent-memory, s3, llm-history, llm-generate, memory, null")
     );
     assert!(
         refused(&["mount", "memory", "/tmp", "--db", "x"])
