@@ -50,7 +50,7 @@ impl Memory {
         }
     }
 
-    fn write(&self, dir: Ino, name: &str, text: &str) -> Ino {
+    fn write(&self, dir: Ino, name: &str, text: impl AsRef<[u8]>) -> Ino {
         let caller = self.caller();
         let ino = match self.store.lookup(dir, name.as_bytes()) {
             Ok(attr) => {
@@ -68,7 +68,7 @@ impl Memory {
                 made.unwrap().ino
             }
         };
-        self.store.write(&caller, ino, 0, text.as_bytes()).unwrap();
+        self.store.write(&caller, ino, 0, text.as_ref()).unwrap();
         self.store.close(ino).unwrap();
         ino
     }
@@ -470,14 +470,14 @@ fn bad_requests_are_einval_with_a_reason_and_never_empty() {
         memory.write(
             ROOT,
             "question.txt",
-            &format!("{} quoted", "what ".repeat(500)),
+            format!("{} quoted", "what ".repeat(500)),
         );
         assert!(
             memory
                 .ask(ROOT, ":recall?file=question.txt")
                 .contains("/a.md")
         );
-        memory.write(ROOT, "large.txt", &"word ".repeat(13_000));
+        memory.write(ROOT, "large.txt", "word ".repeat(13_000));
         assert_eq!(
             errno(memory.store.lookup(ROOT, b":recall?file=large.txt")),
             Errno::INVAL
@@ -538,6 +538,22 @@ fn binary_files_are_found_by_name_only_and_stay_as_they_are() {
 }
 
 #[test]
+fn a_file_that_is_not_utf8_is_not_shown_and_costs_a_recall_what_it_counts() {
+    with_memory(|memory| {
+        // Latin-1: no NUL byte, and no UTF-8 either.
+        let latin = b"caf\xe9 r\xe9sum\xe9 na\xefve \xfcber ".repeat(30);
+        for number in 0..40 {
+            memory.write(ROOT, &format!("regime {number}.txt"), &latin);
+        }
+        let answer = memory.ask(ROOT, ":recall?regime&max_tokens=500");
+        assert!(tokens::count(&answer) <= 500, "{answer}");
+        assert!(!answer.contains("caf"), "{answer}");
+        let found = memory.ask(ROOT, ":search?regime");
+        assert!(found.contains("(not text)") && !found.contains("caf"), "{found}");
+    });
+}
+
+#[test]
 fn a_search_reads_newest_first_without_sorting() {
     // What bounds the cost of a search: if SQLite sorted, it would read every match.
     let dir = tempfile::tempdir().unwrap();
@@ -561,20 +577,33 @@ fn a_search_reads_newest_first_without_sorting() {
     );
 }
 
+/// Text of every script, or bytes that are none.
+fn note_bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        "[a-zé/#. \\n-]{0,400}".prop_map(String::into_bytes),
+        "(?s).{0,200}".prop_map(String::into_bytes),
+        prop::collection::vec(any::<u8>(), 0..400),
+        // Hardly ever with a NUL among them, as in Latin-1.
+        prop::collection::vec(0x20u8..=255, 0..400),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn a_recall_never_exceeds_its_budget(
-        notes in prop::collection::vec(("[a-zé/#. \\n-]{0,400}", 0u8..4, "[a-z]{1,12}"), 1..40),
+        notes in prop::collection::vec((note_bytes(), 0u8..4, "[a-z]{1,12}"), 1..40),
         question in "[a-z]{1,3}( [a-z]{1,3}){0,6}",
         budgets in prop::collection::vec(64u64..3000, 1..6),
     ) {
         let dir = tempfile::tempdir().unwrap();
         let memory = Memory::open(&dir.path().join("m.db"), None);
         for (number, (text, repeat, tag)) in notes.iter().enumerate() {
-            let text = format!("{question}\n{}", text.repeat(1 << (2 * repeat)));
-            let ino = memory.write(ROOT, &format!("{number} {tag}.md"), &text);
+            // By its name, too: what is not text is found by nothing else.
+            let mut bytes = format!("{question}\n").into_bytes();
+            bytes.extend(text.repeat(1 << (2 * repeat)));
+            let ino = memory.write(ROOT, &format!("{question} {number} {tag}.md"), &bytes);
             if number % 3 == 0 {
                 memory.set(ino, "tags", tag);
             }

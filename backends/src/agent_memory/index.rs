@@ -177,8 +177,14 @@ fn forget(db: &Db, id: i64) -> Result<()> {
 
 /// The text of a note as far as it is indexed: its first 256 KiB. `None` if it is not text.
 pub(super) fn text(db: &Db, attr: &Attr) -> Result<Option<String>> {
+    text_from(db, attr, 0)
+}
+
+/// As [`text`], from a byte on.
+pub(super) fn text_from(db: &Db, attr: &Attr, from: usize) -> Result<Option<String>> {
     let mut bytes = Vec::new();
-    content::read(db, attr.ino, 0, HEAD as usize, &mut bytes)?;
+    let size = (HEAD as usize).saturating_sub(from);
+    content::read(db, attr.ino, from as u64, size, &mut bytes)?;
     if bytes.contains(&0) {
         return Ok(None);
     }

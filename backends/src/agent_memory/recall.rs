@@ -29,7 +29,7 @@ use super::request::Strategy;
 use super::search::{Hit, body};
 use super::words::{has, hash, question};
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{self, unsigned};
+use crate::sqlite::nodes::{signed, unsigned};
 use crate::store::{Result, Timestamp};
 
 /// Notes that are read of each word: the newest.
@@ -84,7 +84,6 @@ struct Scored {
     heading: String,
     /// Of heading and body, if it is shown whole.
     tokens: Option<u64>,
-    size: u64,
     relevance: f64,
     recency: f64,
 }
@@ -236,11 +235,11 @@ fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Re
     let mut scored = Vec::with_capacity(candidates.len());
     for id in candidates {
         let note = db.row(
-            "SELECT ino, dir, name, changed, body, importance, heading, size, tokens, words
+            "SELECT ino, dir, name, changed, body, importance, heading, tokens, words
              FROM memory_note WHERE id = ?1",
             [id],
             |row| {
-                let print = row.get_ref(9)?.as_blob().map_err(rusqlite::Error::from)?;
+                let print = row.get_ref(8)?.as_blob().map_err(rusqlite::Error::from)?;
                 let found: f64 = words
                     .iter()
                     .zip(&idf)
@@ -260,8 +259,7 @@ fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Re
                     },
                     importance: row.get(5)?,
                     heading: row.get(6)?,
-                    size: unsigned(row.get(7)?),
-                    tokens: row.get::<_, Option<i64>>(8)?.map(unsigned),
+                    tokens: row.get::<_, Option<i64>>(7)?.map(unsigned),
                     relevance: if whole > 0.0 { found / whole } else { 0.0 },
                     recency: 1.0 / (1.0 + age_days / HALF_AGE_DAYS),
                 })
@@ -321,9 +319,13 @@ fn write(
         let Some(text) = body(db, &note.hit)? else {
             continue;
         };
-        let attr = nodes::find(db, note.hit.ino)?;
-        let is_as_indexed =
-            attr.is_some_and(|attr| attr.mtime == note.hit.changed && attr.size == note.size);
+        // What was counted when it was indexed holds as long as nothing of it has changed since.
+        let is_marked = db.row(
+            "SELECT 1 FROM memory_stale WHERE ino = ?1",
+            [signed(note.hit.ino)],
+            |_| Ok(()),
+        )?;
+        let is_as_indexed = is_marked.is_none();
         let shown_text = passage::whole(&text).unwrap_or_else(|| {
             let wanted: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
             passage::around(&text, &wanted)
@@ -341,19 +343,29 @@ fn write(
         shown += 1;
         sections.push(section);
     }
+    let none_fits = format!(
+        "# {found} relevant notes, but none fits into {} tokens\n",
+        asked.max_tokens
+    );
     if shown == 0 {
-        return Ok(format!(
-            "# {found} relevant notes, but none fits into {} tokens\n",
-            asked.max_tokens
-        ));
+        return Ok(none_fits);
     }
-    let rest = used - reserved;
-    let mut total = rest;
-    for _ in 0..3 {
-        // Its own length may depend on the number in it.
-        total = rest + tokens::count(&first_line(shown, total));
+    // The costs were those of each by itself, and some from when they were indexed: what counts is the whole.
+    loop {
+        let body = sections.concat();
+        let rest = tokens::count(&body);
+        let mut total = rest;
+        for _ in 0..3 {
+            // Its own length may depend on the number in it.
+            total = rest + tokens::count(&first_line(shown, total));
+        }
+        if total <= asked.max_tokens {
+            return Ok(first_line(shown, total) + &body);
+        }
+        sections.pop();
+        shown -= 1;
+        if shown == 0 {
+            return Ok(none_fits);
+        }
     }
-    let mut text = first_line(shown, total);
-    text.extend(sections);
-    Ok(text)
 }

@@ -6,13 +6,13 @@
 
 use rusqlite::{ErrorCode, params};
 
+use super::index::text_from;
 use super::passage;
 use super::paths::{Places, Scope};
 use super::words::question;
 use super::{Failure, date};
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes::unsigned;
-use crate::sqlite::{HEAD, content};
+use crate::sqlite::nodes::{self, unsigned};
 use crate::store::{Ino, Result, Timestamp};
 
 /// What a search has found.
@@ -129,19 +129,10 @@ pub(super) fn answer(
     Ok(text)
 }
 
-/// What follows the front matter of a note; `None` if it is not text.
+/// What follows the front matter of a note; `None` if it is not text, or gone.
 pub(super) fn body(db: &Db, hit: &Hit) -> Result<Option<String>> {
-    let mut bytes = Vec::new();
-    content::read(
-        db,
-        hit.ino,
-        hit.body as u64,
-        HEAD as usize - hit.body.min(HEAD as usize),
-        &mut bytes,
-    )?;
-    if bytes.contains(&0) {
-        return Ok(None);
+    match nodes::find(db, hit.ino)? {
+        Some(attr) => text_from(db, &attr, hit.body),
+        None => Ok(None),
     }
-    // What is indexed may end within a character.
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
