@@ -215,8 +215,17 @@ fn files_are_files_all_the_same() {
         "printf -- '---\\nttl: 0\\n---\\nold news\\n' > old.md",
     );
     assert!(sh(&dir, "cat ':search?news'").starts_with("nothing found"));
-    sh(&dir, "cat ':ttl?expired' | xargs -d '\\n' rm --");
-    assert_eq!(sh(&dir, "ls"), "a.md\nb.bin\n");
+    let expire = |name: &str| {
+        let command = format!("printf -- '---\\nttl: 0\\n---\\nold news\\n' > {name}");
+        sh(&dir, &command);
+    };
+    // Names that a tool which reads lines takes for those of others.
+    expire("$'x\\na.md'");
+    sh(&dir, "mkdir $'d\\xff'");
+    expire("$'d\\xff/\\xe9.md'");
+    sh(&dir, "cat ':ttl?expired' | xargs -0r rm --");
+    assert_eq!(sh(&dir, "ls; rmdir d*"), "a.md\nb.bin\nd\u{fffd}\n");
+    sh(&dir, "cat ':ttl?expired' | xargs -0r rm --");
 
     // Held open, an answer stays what it was.
     let mut held = fs::File::open(dir.join(":search?one")).unwrap();

@@ -415,12 +415,34 @@ fn what_has_expired_is_not_found_but_can_still_be_read_and_listed() {
         memory.pass(8 * DAY);
         assert!(memory.ask(ROOT, ":search?fact").starts_with("1 notes"));
         assert!(!memory.ask(ROOT, ":recall?fact").contains("ephemeral"));
-        assert_eq!(memory.ask(dir, ":ttl?expired"), "./soon.md\n");
-        assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./notes/soon.md\n");
+        assert_eq!(memory.ask(dir, ":ttl?expired"), "./soon.md\0");
+        assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./notes/soon.md\0");
         assert_eq!(read(&memory.store, ino, 0, 100), b"ephemeral fact\n");
         // Written again, it lives again.
         memory.write(dir, "soon.md", "ephemeral fact, renewed\n");
         assert!(memory.ask(ROOT, ":search?fact").starts_with("2 notes"));
+    });
+}
+
+#[test]
+fn a_name_of_several_lines_is_shown_on_one_and_expires_as_itself() {
+    with_memory(|memory| {
+        memory.write(ROOT, "victim.md", "kept fact\n");
+        let odd = memory.write(ROOT, "x\nvictim.md", "odd fact\n");
+        memory.set(odd, "ttl", "1d");
+        for (request, lines) in [
+            (":search?odd", 2),
+            (":ttl", 1),
+            (":history", 2),
+            (":meta", 2),
+            (":recall?odd", 4),
+        ] {
+            let answer = memory.ask(ROOT, request);
+            assert!(answer.contains("x\\nvictim.md"), "{request}: {answer}");
+            assert_eq!(answer.lines().count(), lines, "{request}: {answer}");
+        }
+        memory.pass(2 * DAY);
+        assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./x\nvictim.md\0");
     });
 }
 

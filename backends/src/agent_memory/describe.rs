@@ -7,12 +7,13 @@ use rusqlite::Row;
 
 use super::index::{attributes, expiry, text};
 use super::metadata::{DEFAULT_IMPORTANCE, head};
-use super::paths::{Places, Scope};
+use super::passage::shown_name;
+use super::paths::{Place, Places, Scope, name_of};
 use super::request::Aspect;
 use super::{date, moment};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
-use crate::store::{Attr, Ino, Result, Timestamp};
+use crate::store::{Attr, Errno, Ino, Result, Timestamp};
 
 /// Notes or events that are shown.
 const SHOWN: usize = 100;
@@ -20,7 +21,7 @@ const SHOWN: usize = 100;
 /// A row of `memory_note`, as far as it is shown.
 struct Note {
     dir: Ino,
-    name: String,
+    name: Vec<u8>,
     changed: Timestamp,
     importance: f64,
     tags: String,
@@ -32,8 +33,7 @@ impl Note {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             dir: unsigned(row.get(0)?),
-            name: String::from_utf8_lossy(row.get_ref(1)?.as_blob().unwrap_or_default())
-                .into_owned(),
+            name: row.get(1)?,
             changed: Timestamp(row.get(2)?),
             importance: row.get(3)?,
             tags: row.get(4)?,
@@ -45,7 +45,7 @@ impl Note {
     fn line(&self) -> String {
         let mut line = format!(
             "{}: {} importance {}",
-            self.name,
+            shown_name(&self.name),
             date(self.changed),
             self.importance
         );
@@ -164,42 +164,66 @@ pub(super) fn tags(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
         .collect())
 }
 
-/// What expires below a directory, or has; only paths from there on, of what has.
-pub(super) fn ttl(
+/// Runs `each` on the notes below a directory that expire, the first to do so first, with where they are and when.
+fn expiring(
     db: &Db,
     places: &Places,
     scope: &Scope,
-    only_expired: bool,
-    now: Timestamp,
-) -> Result<String> {
-    let mut text = String::new();
+    mut each: impl FnMut(&Place, &Note, Timestamp) -> Result<()>,
+) -> Result<()> {
     rows(
         db,
         "SELECT dir, name, changed, importance, tags, author, expires FROM memory_note WHERE expires IS NOT NULL ORDER BY expires",
         (),
         |note| {
             let place = places.of(db, note.dir)?;
-            let Some(expires) = note.expires else {
-                return Ok(true);
-            };
-            let has_expired = expires <= now;
-            if !scope.covers(&place) || (only_expired && !has_expired) {
-                return Ok(true);
-            }
-            if only_expired {
-                let below = &place.path[scope.place.path.len()..];
-                text += &format!(".{below}/{}\n", note.name);
-            } else {
-                let verb = if has_expired { "expired" } else { "expires" };
-                text += &format!("{}/{} {verb} {}\n", place.path, note.name, moment(expires));
+            if let Some(expires) = note.expires
+                && scope.covers(&place)
+            {
+                each(&place, &note, expires)?;
             }
             Ok(true)
         },
-    )?;
-    if text.is_empty() && !only_expired {
+    )
+}
+
+/// What expires below a directory, or has.
+pub(super) fn ttl(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Result<String> {
+    let mut text = String::new();
+    expiring(db, places, scope, |place, note, expires| {
+        let verb = if expires <= now { "expired" } else { "expires" };
+        let name = shown_name(&note.name);
+        text += &format!("{}/{name} {verb} {}\n", place.path, moment(expires));
+        Ok(())
+    })?;
+    if text.is_empty() {
         text = format!("no note below {}/ expires\n", scope.place.path);
     }
     Ok(text)
+}
+
+/// The paths of what has expired below a directory, from there on. They are for programs that remove what they
+/// name: byte by byte as they are, each with a NUL after it, which no name can have.
+pub(super) fn expired(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Result<Vec<u8>> {
+    let mut paths = Vec::new();
+    expiring(db, places, scope, |place, note, expires| {
+        if expires > now {
+            return Ok(());
+        }
+        paths.push(b'.');
+        let below = place.chain.iter().skip_while(|dir| **dir != scope.dir);
+        for dir in below.skip(1) {
+            // A directory has a name for as long as there is something in it.
+            let (_, name) = name_of(db, *dir)?.ok_or(Errno::IO)?;
+            paths.push(b'/');
+            paths.extend(name);
+        }
+        paths.push(b'/');
+        paths.extend(&note.name);
+        paths.push(0);
+        Ok(())
+    })?;
+    Ok(paths)
 }
 
 /// What happened below a directory, newest first.
@@ -244,7 +268,7 @@ fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
     Ok(format!(
         "{} {what} {path}/{} {size} bytes{by}\n",
         moment(Timestamp(row.get(0)?)),
-        String::from_utf8_lossy(&name),
+        shown_name(&name),
     ))
 }
 

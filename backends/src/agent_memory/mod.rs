@@ -305,7 +305,7 @@ impl AgentMemory {
                 _ => return Ok(None),
             };
             let db = self.files.db();
-            describe::aspect(&db, &self.places, &attr, aspect, now)?
+            describe::aspect(&db, &self.places, &attr, aspect, now)?.into_bytes()
         } else {
             return Ok(None);
         };
@@ -318,13 +318,13 @@ impl AgentMemory {
         dir: Ino,
         name: &[u8],
         now: Timestamp,
-    ) -> std::result::Result<String, Failure> {
+    ) -> std::result::Result<Vec<u8>, Failure> {
         let request = request::parse(name).map_err(Failure::Asked)?;
         let query_of = |query: Query| match query {
             Query::Here(text) => Ok(text),
             Query::InFile(file) => self.read_query(dir, &file),
         };
-        Ok(match request {
+        let text = match request {
             Request::Search { query, lines } => {
                 let query = query_of(query)?;
                 self.tally.searches.fetch_add(1, Ordering::Relaxed);
@@ -367,16 +367,23 @@ impl AgentMemory {
                 let db = self.files.db();
                 describe::tags(&db, &self.places, &self.scope(&db, dir)?)?
             }
-            Request::Ttl { only_expired } => {
+            Request::Ttl { only_expired: true } => {
                 let db = self.files.db();
                 let scope = self.scope(&db, dir)?;
-                describe::ttl(&db, &self.places, &scope, only_expired, now)?
+                return Ok(describe::expired(&db, &self.places, &scope, now)?);
+            }
+            Request::Ttl {
+                only_expired: false,
+            } => {
+                let db = self.files.db();
+                describe::ttl(&db, &self.places, &self.scope(&db, dir)?, now)?
             }
             Request::History => {
                 let db = self.files.db();
                 describe::history(&db, &self.places, &self.scope(&db, dir)?)?
             }
-        })
+        };
+        Ok(text.into_bytes())
     }
 
     /// The query that is in a file, for one that is too long for a name.
@@ -596,7 +603,7 @@ impl Store for AgentMemory {
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         if is_answer(ino) {
             let answer = self.kept_answer(ino)?;
-            let bytes = answer.text.as_bytes();
+            let bytes = &answer.text;
             let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
             let end = start.saturating_add(size).min(bytes.len());
             out.extend_from_slice(&bytes[start..end]);

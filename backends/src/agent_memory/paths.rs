@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::passage::shown_name;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::store::{Ino, ROOT, Result};
@@ -13,7 +14,7 @@ const KEPT: usize = 65_536;
 /// A directory.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Its path in the mount, `/` at the end left out: empty for the root.
+    /// Its path in the mount as it is shown, `/` at the end left out: empty for the root.
     pub(super) path: String,
     /// Itself and those above it, the root first.
     pub(super) chain: Vec<Ino>,
@@ -106,7 +107,7 @@ impl Places {
             let mut chain = above.chain.clone();
             chain.push(dir);
             Place {
-                path: format!("{}/{}", above.path, String::from_utf8_lossy(&name)),
+                path: format!("{}/{}", above.path, shown_name(&name)),
                 chain,
             }
         };

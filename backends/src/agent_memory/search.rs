@@ -122,7 +122,7 @@ pub(super) fn answer(
         text += &format!(
             "{}/{} {}: {line}\n",
             places.of(db, hit.dir)?.path,
-            String::from_utf8_lossy(&hit.name),
+            passage::shown_name(&hit.name),
             date(hit.changed),
         );
     }
