@@ -343,6 +343,63 @@ fn another_agents_private_notes_are_neither_seen_nor_found() {
 }
 
 #[test]
+fn the_history_of_a_note_tells_nothing_of_places_that_others_may_not_see() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let akashi = Memory::open(&path, Some("akashi"));
+    let memory_dir = akashi.dir(ROOT, "memory");
+    let private = akashi.dir(memory_dir, "private");
+    let own = akashi.dir(private, "akashi");
+    let shared = akashi.dir(memory_dir, "shared");
+    akashi.write(own, "takeover-of-acme.md", "draft\n");
+    let renamed = akashi.store.rename(
+        &akashi.caller(),
+        (own, b"takeover-of-acme.md"),
+        (shared, b"plan.md"),
+        RenameMode::Replace,
+    );
+    renamed.unwrap();
+    akashi.write(shared, "plan.md", "the plan\n");
+    let history = akashi.ask(shared, "plan.md:history");
+    assert!(history.contains("written /memory/private/akashi/takeover-of-acme.md"), "{history}");
+    drop(akashi);
+    // Beside the private directories, where no agent can put one.
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    create(&plain, private, "stray-secret.md", Kind::File);
+    drop(plain);
+
+    let bob = Memory::open(&path, Some("bob"));
+    bob.pass(DAY);
+    let history = bob.ask(shared, "plan.md:history");
+    assert!(history.contains("changed /memory/shared/plan.md"), "{history}");
+    assert!(!history.contains("acme") && !history.contains("private"), "{history}");
+    let meta = bob.ask(private, ":meta");
+    assert!(!meta.contains("stray"), "{meta}");
+}
+
+#[test]
+fn a_file_with_the_number_of_one_that_is_gone_has_not_its_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let memory = Memory::open(&path, None);
+    let gone = memory.write(ROOT, "gone.md", "alpha\n");
+    let removed = memory.store.unlink(&memory.caller(), ROOT, b"gone.md");
+    assert_eq!(removed.unwrap(), Some(gone));
+    memory.store.reclaim(gone).unwrap();
+    memory.ask(ROOT, ":stats");
+    drop(memory);
+    let memory = Memory::open(&path, None);
+    memory.pass(DAY);
+    let new = memory.write(ROOT, "new.md", "beta\n");
+    assert_eq!(new, gone, "the number is used again");
+    let history = memory.ask(ROOT, "new.md:history");
+    assert!(history.contains("written /new.md"), "{history}");
+    assert_eq!(history.lines().count(), 1, "{history}");
+    // What has happened in a directory is known all the same.
+    assert!(memory.ask(ROOT, ":history").contains("removed /gone.md"));
+}
+
+#[test]
 fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
     with_memory(|memory| {
         let ino = memory.write(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use rusqlite::Row;
 
@@ -120,6 +121,10 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
         "SELECT dir, name, changed, importance, tags, author, expires FROM memory_note WHERE dir = ?1 ORDER BY id DESC",
         [signed(scope.dir)],
         |note| {
+            // What is beside the agents' private directories is nobody's.
+            if !scope.covers(&scope.place) {
+                return Ok(false);
+            }
             more = shown == SHOWN;
             if !more {
                 text += &note.line();
@@ -234,14 +239,9 @@ pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String>
     let mut rows = statement.query(())?;
     let mut shown = 0;
     while let Some(row) = rows.next()? {
-        let dir = unsigned(row.get(2)?);
-        if nodes::find(db, dir)?.is_none_or(|attr| attr.nlink == 0) {
+        let Some(place) = place_of_event(db, places, scope, row)? else {
             continue;
-        }
-        let place = places.of(db, dir)?;
-        if !scope.covers(&place) {
-            continue;
-        }
+        };
         if shown == SHOWN {
             text += "there is more; `NAME:history` is about one\n";
             break;
@@ -253,6 +253,24 @@ pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String>
         text = format!("nothing has happened below {}/\n", scope.place.path);
     }
     Ok(text)
+}
+
+/// Where an event was, if that still is and the scope covers it. A directory that was made after the event is
+/// another one, which has got the number of one that is gone.
+fn place_of_event(
+    db: &Db,
+    places: &Places,
+    scope: &Scope,
+    row: &Row<'_>,
+) -> Result<Option<Arc<Place>>> {
+    let (at, dir) = (Timestamp(row.get(0)?), unsigned(row.get(2)?));
+    match nodes::find(db, dir)? {
+        Some(attr) if attr.nlink > 0 && attr.btime <= at => {
+            let place = places.of(db, dir)?;
+            Ok(scope.covers(&place).then_some(place))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
@@ -276,6 +294,7 @@ fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
 pub(super) fn aspect(
     db: &Db,
     places: &Places,
+    scope: &Scope,
     attr: &Attr,
     aspect: Aspect,
     now: Timestamp,
@@ -299,18 +318,22 @@ pub(super) fn aspect(
         }),
         Aspect::Ttl => Ok(life + "\n"),
         Aspect::History => {
+            // What happened before it was made, happened to another one with the number that it has got.
             let mut statement = db.statement(
-                "SELECT at, what, dir, name, size, author FROM memory_event WHERE ino = ?1 ORDER BY id DESC LIMIT ?2",
+                "SELECT at, what, dir, name, size, author FROM memory_event WHERE ino = ?1 AND at >= ?2 ORDER BY id DESC",
             )?;
-            let mut rows = statement.query([signed(attr.ino), SHOWN as i64])?;
-            let mut text = String::new();
-            while let Some(row) = rows.next()? {
-                let dir = unsigned(row.get(2)?);
-                let path = match nodes::find(db, dir)? {
-                    Some(_) => places.of(db, dir)?.path.clone(),
-                    None => String::new(),
-                };
-                text += &event(row, &path)?;
+            let mut rows = statement.query([signed(attr.ino), attr.btime.0])?;
+            let (mut text, mut shown) = (String::new(), 0);
+            while shown < SHOWN
+                && let Some(row) = rows.next()?
+            {
+                if let Some(place) = place_of_event(db, places, scope, row)? {
+                    text += &event(row, &place.path)?;
+                    shown += 1;
+                }
+            }
+            if shown == 0 {
+                text = "nothing that has happened to it is known\n".to_owned();
             }
             Ok(text)
         }

@@ -324,17 +324,20 @@ fn index(
 
 fn record(
     db: &Db,
-    now: Timestamp,
+    at: Timestamp,
     what: &str,
     attr: &Attr,
     dir: Ino,
     name: &[u8],
     author: &str,
 ) -> Result<()> {
+    // Never before the file and its directory were made, whatever times a file was given or a clock shows: what
+    // is older than they are is of others, whose numbers they have got.
+    let made = nodes::find(db, dir)?.map_or(attr.btime, |dir| dir.btime.max(attr.btime));
     db.execute(
         "INSERT INTO memory_event (at, what, ino, dir, name, size, author) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
-            now.0,
+            at.max(made).0,
             what,
             signed(attr.ino),
             signed(dir),

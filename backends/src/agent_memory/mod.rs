@@ -305,7 +305,9 @@ impl AgentMemory {
                 _ => return Ok(None),
             };
             let db = self.files.db();
-            describe::aspect(&db, &self.places, &attr, aspect, now)?.into_bytes()
+            // Where it is asked about it is; its history may have been anywhere.
+            let scope = self.scope(&db, ROOT)?;
+            describe::aspect(&db, &self.places, &scope, &attr, aspect, now)?.into_bytes()
         } else {
             return Ok(None);
         };
