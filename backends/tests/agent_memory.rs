@@ -282,6 +282,56 @@ fn a_directory_is_asked_about_what_is_below_it_also_after_it_has_moved() {
 }
 
 #[test]
+fn who_asks_while_others_index_gets_the_answer_of_a_whole_index() {
+    with_memory(|memory| {
+        let old = memory.dir(ROOT, "old");
+        let archive = memory.dir(ROOT, "archive");
+        for number in 0..1500 {
+            let name = format!("n{number}.md");
+            let node = node(Kind::File);
+            let made = memory
+                .store
+                .create(&memory.caller(), old, name.as_bytes(), &node);
+            let text = format!("halving {number}\n");
+            memory
+                .store
+                .write(&memory.caller(), made.unwrap().ino, 0, text.as_bytes())
+                .unwrap();
+        }
+        memory.store.close(old).unwrap();
+        for turn in 0..3 {
+            let (from, to) = if turn % 2 == 0 {
+                (ROOT, archive)
+            } else {
+                (archive, ROOT)
+            };
+            memory
+                .store
+                .rename(
+                    &memory.caller(),
+                    (from, b"old"),
+                    (to, b"old"),
+                    RenameMode::Replace,
+                )
+                .unwrap();
+            let path = if to == ROOT { "/old/" } else { "/archive/old/" };
+            let all_at_once = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        all_at_once.wait();
+                        let found = memory.ask(to, ":search?halving&limit=1000");
+                        assert!(found.starts_with("the 1000 newest"), "{found:.80}");
+                        let lines = found.lines().skip(1);
+                        assert!(lines.into_iter().all(|line| line.starts_with(path)));
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn another_agents_private_notes_are_neither_seen_nor_found() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");

@@ -90,6 +90,8 @@ pub(super) fn refresh(db: &Db, places: &Places, agent: &str, now: Timestamp) -> 
         let was = i64::from(known.is_some());
         let is = match nodes::find(db, ino)? {
             Some(attr) if attr.kind == Kind::Directory => {
+                // Who has moved it may not yet have come to say so.
+                places.let_go();
                 done.has_more |= expand(db, ino)? > 0;
                 false
             }

@@ -92,6 +92,8 @@ pub struct AgentMemory {
     places: Places,
     answers: Answers,
     clock: Clock,
+    /// Held by whoever brings the index up to date: others wait, and then find it so.
+    refreshing: Mutex<()>,
     /// Something may be marked that is not indexed.
     is_stale: AtomicBool,
     /// When the next note expires, in nanoseconds since 1970.
@@ -158,6 +160,7 @@ impl AgentMemory {
             places: Places::default(),
             answers: Answers::default(),
             clock,
+            refreshing: Mutex::default(),
             is_stale: AtomicBool::new(true),
             next_expiry: AtomicI64::new(i64::MAX),
             notes: AtomicI64::new(notes as i64),
@@ -217,6 +220,10 @@ impl AgentMemory {
 
     /// Indexes what has changed, and drops from the index what has expired.
     fn refresh(&self) -> Result<()> {
+        let _alone = self
+            .refreshing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut total = 0;
         loop {
             let now = (self.clock)();
@@ -233,7 +240,7 @@ impl AgentMemory {
             self.notes.fetch_add(done.notes, Ordering::AcqRel);
             let next = done.next_expiry.map_or(i64::MAX, |at| at.0);
             self.next_expiry.store(next, Ordering::Release);
-            if has_expired {
+            if has_expired || done.looked_at > 0 {
                 self.changes.fetch_add(1, Ordering::AcqRel);
             }
             if done.has_more {
@@ -565,9 +572,9 @@ impl Store for AgentMemory {
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         check_dir(parent)?;
         self.check_old_name(parent, name)?;
-        let removed = self.changed(self.files.rmdir(caller, parent, name));
+        let removed = self.files.rmdir(caller, parent, name);
         self.places.let_go();
-        removed
+        self.changed(removed)
     }
 
     fn rename(
@@ -585,13 +592,12 @@ impl Store for AgentMemory {
         } else {
             self.check_new_name(to, to_name)?;
         }
-        let renamed =
-            self.changed(
-                self.files
-                    .rename(caller, (from, from_name), (to, to_name), mode),
-            );
+        let renamed = self
+            .files
+            .rename(caller, (from, from_name), (to, to_name), mode);
+        // First: whoever sees the change must not see the old places with it.
         self.places.let_go();
-        renamed
+        self.changed(renamed)
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
