@@ -238,6 +238,32 @@ fn files_are_files_all_the_same() {
 }
 
 #[test]
+fn what_is_asked_of_a_file_before_it_is_there_is_answered_afterwards() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("avm");
+    let mount = Mount::new("agent-memory", &dir, &[]);
+    for (name, made) in [
+        ("new.md", "echo alpha > new.md"),
+        ("renamed.md", "mv new.md renamed.md"),
+        ("linked.md", "ln renamed.md linked.md"),
+    ] {
+        for aspect in ["meta", "tags", "ttl", "history"] {
+            let (code, _, err) = shell(&dir, &format!("cat {name}:{aspect}"));
+            assert!(code == 1 && err.contains("No such file"), "{err}");
+        }
+        sh(&dir, made);
+        for aspect in ["meta", "tags", "ttl", "history"] {
+            let answer = sh(&dir, &format!("cat {name}:{aspect}"));
+            assert!(!answer.is_empty());
+        }
+    }
+    mount.end();
+}
+
+#[test]
 fn a_killed_daemon_loses_no_note_and_finds_all() {
     if !can_mount() {
         return;

@@ -520,6 +520,10 @@ impl Store for AgentMemory {
         }
     }
 
+    fn keeps_missing(&self, name: &[u8]) -> bool {
+        !request::is_reserved(name) && request::aspect(name).is_none()
+    }
+
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         if is_answer(ino) {
             return Ok(self.answer_attr(&self.kept_answer(ino)?));
