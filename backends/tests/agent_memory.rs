@@ -428,6 +428,53 @@ fn the_history_of_a_note_tells_nothing_of_places_that_others_may_not_see() {
 }
 
 #[test]
+fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let akashi = Memory::open(&path, Some("akashi"));
+    let memory_dir = akashi.dir(ROOT, "memory");
+    let private = akashi.dir(memory_dir, "private");
+    let own = akashi.dir(private, "akashi");
+    let shared = akashi.dir(memory_dir, "shared");
+    // Made last, so that it is not the first of them by number either.
+    let market = akashi.dir(shared, "market");
+    assert!(market > own);
+    let ino = akashi.write(own, "draft.md", "regime alpha\n");
+    let link = |memory: &Memory| {
+        let linked = memory
+            .store
+            .link(&memory.caller(), ino, market, b"regime.md");
+        linked.unwrap();
+    };
+    link(&akashi);
+    assert!(
+        akashi
+            .ask(ROOT, ":search?alpha")
+            .contains("/memory/shared/market/regime.md")
+    );
+    drop(akashi);
+    let bob = Memory::open(&path, Some("bob"));
+    for request in [":search?alpha", ":recall?alpha"] {
+        let found = bob.ask(market, request);
+        assert!(found.contains("/memory/shared/market/regime.md"), "{request}: {found}");
+        assert!(!found.contains("draft.md"), "{request}: {found}");
+    }
+    let history = bob.ask(market, "regime.md:history");
+    assert!(!history.contains("draft.md"), "{history}");
+    drop(bob);
+    // Without the other name it is akashi's alone again.
+    let akashi = Memory::open(&path, Some("akashi"));
+    akashi
+        .store
+        .unlink(&akashi.caller(), market, b"regime.md")
+        .unwrap();
+    assert!(akashi.ask(own, ":search?alpha").contains("/akashi/draft.md"));
+    drop(akashi);
+    let bob = Memory::open(&path, Some("bob"));
+    assert!(bob.ask(ROOT, ":search?alpha").starts_with("nothing found"));
+}
+
+#[test]
 fn a_file_with_the_number_of_one_that_is_gone_has_not_its_history() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");

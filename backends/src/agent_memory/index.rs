@@ -7,7 +7,7 @@ use rusqlite::params;
 
 use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
 use super::passage;
-use super::paths::{Places, name_of};
+use super::paths::{Places, found_as};
 use super::words::{fingerprint, words};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
@@ -235,7 +235,7 @@ fn index(
     attr: &Attr,
     known: Option<Known>,
 ) -> Result<bool> {
-    let Some((dir, name)) = name_of(db, attr.ino)? else {
+    let Some((dir, name)) = found_as(db, places, attr.ino)? else {
         if let Some(known) = known {
             forget(db, known.id)?;
         }

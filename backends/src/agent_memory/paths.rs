@@ -121,6 +121,31 @@ impl Places {
     }
 }
 
+/// Where `/memory/private` is, however the database is mounted.
+const PRIVATE: &str = "/memory/private";
+
+/// The name by which a file is found, of those that it has, and the directory that is in: the first that is not
+/// in somebody's private directory, if there is one. `None` if it has no name.
+pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
+    let mut names: Vec<(Ino, Vec<u8>)> = {
+        let mut statement =
+            db.statement("SELECT parent, name FROM memory_name WHERE ino = ?1 ORDER BY parent, name")?;
+        let names = statement.query_map([signed(ino)], |row| {
+            Ok((unsigned(row.get(0)?), row.get(1)?))
+        })?;
+        names.collect::<rusqlite::Result<_>>()?
+    };
+    if names.len() > 1 {
+        for (at, (dir, _)) in names.iter().enumerate() {
+            let path = &places.of(db, *dir)?.path;
+            if path.strip_prefix(PRIVATE).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/')) {
+                return Ok(Some(names.swap_remove(at)));
+            }
+        }
+    }
+    Ok(names.into_iter().next())
+}
+
 /// A name of an inode and the directory it is in; `None` if it has none.
 pub(super) fn name_of(db: &Db, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
     db.row(
