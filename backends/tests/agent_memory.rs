@@ -239,6 +239,33 @@ fn what_was_written_while_nobody_indexed_is_found_later() {
 }
 
 #[test]
+fn newest_first_is_by_time_whatever_is_indexed_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    // The later its number, the older it is: as `cp -p` and `tar` make files.
+    for number in 0..600 {
+        let file = create(&plain, ROOT, &format!("n{number}.md"), Kind::File);
+        let at = caller(START - number * DAY / 24);
+        plain.write(&at, file.ino, 0, b"halving\n").unwrap();
+    }
+    drop(plain);
+    let memory = Memory::open(&path, None);
+    let newest = |limit: usize| {
+        let found = memory.ask(ROOT, &format!(":search?halving&limit={limit}"));
+        let names = found.lines().skip(1).filter_map(|line| line.split(' ').next());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(newest(3), ["/n0.md", "/n1.md", "/n2.md"]);
+    assert!(memory.ask(ROOT, ":search?halving&limit=3").starts_with("these 3 notes match; more were indexed"));
+    // One that comes late, with a time between the first two.
+    let late = create(&memory.store, ROOT, "late.md", Kind::File);
+    let at = caller(START - DAY / 48);
+    memory.store.write(&at, late.ino, 0, b"halving\n").unwrap();
+    assert_eq!(newest(3), ["/n0.md", "/late.md", "/n1.md"]);
+}
+
+#[test]
 fn a_directory_is_asked_about_what_is_below_it_also_after_it_has_moved() {
     with_memory(|memory| {
         let trading = memory.dir(ROOT, "trading");
@@ -321,7 +348,7 @@ fn who_asks_while_others_index_gets_the_answer_of_a_whole_index() {
                     scope.spawn(|| {
                         all_at_once.wait();
                         let found = memory.ask(to, ":search?halving&limit=1000");
-                        assert!(found.starts_with("the 1000 newest"), "{found:.80}");
+                        assert!(found.starts_with("these 1000 notes match"), "{found:.80}");
                         let lines = found.lines().skip(1);
                         assert!(lines.into_iter().all(|line| line.starts_with(path)));
                     });

@@ -113,7 +113,7 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
     ))
 }
 
-/// Metadata of the notes in a directory, newest first.
+/// Metadata of the notes in a directory, last indexed first.
 pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
     let (mut text, mut shown, mut more) = (String::new(), 0, false);
     rows(
@@ -134,7 +134,7 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
         },
     )?;
     if more {
-        text += "there are more: these are the newest; `NAME:meta` is about one\n";
+        text += "there are more, indexed before these; `NAME:meta` is about one\n";
     }
     if shown == 0 {
         text = format!("there are no notes in {}/\n", scope.place.path);

@@ -74,15 +74,27 @@ pub(super) struct Refreshed {
 }
 
 /// Indexes a batch of what has changed, in the transaction that the caller has begun.
-pub(super) fn refresh(db: &Db, places: &Places, agent: &str, now: Timestamp) -> Result<Refreshed> {
+///
+/// `turn` has what was marked when it was last empty, the oldest at its end: what waits together is indexed in the
+/// order of its times.
+pub(super) fn refresh(
+    db: &Db,
+    places: &Places,
+    agent: &str,
+    now: Timestamp,
+    turn: &mut Vec<i64>,
+) -> Result<Refreshed> {
     let mut done = Refreshed::default();
     expire(db, now)?;
-    let stale: Vec<i64> = {
-        let mut statement = db.statement("SELECT ino FROM memory_stale LIMIT ?1")?;
-        let inos = statement.query_map([BATCH as i64], |row| row.get(0))?;
-        inos.collect::<rusqlite::Result<_>>()?
-    };
-    for ino in stale {
+    if turn.is_empty() {
+        let mut statement = db.statement(
+            "SELECT s.ino FROM memory_stale s LEFT JOIN inode i ON i.ino = s.ino ORDER BY i.mtime DESC, s.ino DESC",
+        )?;
+        let inos = statement.query_map((), |row| row.get(0))?;
+        *turn = inos.collect::<rusqlite::Result<_>>()?;
+    }
+    let batch = turn.split_off(turn.len().saturating_sub(BATCH));
+    for ino in batch.into_iter().rev() {
         done.looked_at += 1;
         db.execute("DELETE FROM memory_stale WHERE ino = ?1", [ino])?;
         let ino = unsigned(ino);
@@ -105,7 +117,7 @@ pub(super) fn refresh(db: &Db, places: &Places, agent: &str, now: Timestamp) -> 
         };
         done.notes += i64::from(is) - was;
     }
-    done.has_more |= done.looked_at == BATCH;
+    done.has_more |= !turn.is_empty();
     let next = db.row(
         "SELECT min(expires) FROM memory_note WHERE expires IS NOT NULL AND is_found = 1",
         (),

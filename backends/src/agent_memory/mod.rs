@@ -92,8 +92,8 @@ pub struct AgentMemory {
     places: Places,
     answers: Answers,
     clock: Clock,
-    /// Held by whoever brings the index up to date: others wait, and then find it so.
-    refreshing: Mutex<()>,
+    /// Held by whoever brings the index up to date: others wait, and then find it so. The inodes whose turn it is.
+    refreshing: Mutex<Vec<i64>>,
     /// Something may be marked that is not indexed.
     is_stale: AtomicBool,
     /// When the next note expires, in nanoseconds since 1970.
@@ -220,7 +220,7 @@ impl AgentMemory {
 
     /// Indexes what has changed, and drops from the index what has expired.
     fn refresh(&self) -> Result<()> {
-        let _alone = self
+        let mut turn = self
             .refreshing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -235,8 +235,11 @@ impl AgentMemory {
             let agent = self.agent.as_deref().unwrap_or_default();
             let refreshed = self
                 .files
-                .transaction(|db| index::refresh(db, &self.places, agent, now));
-            let done = refreshed.inspect_err(|_| self.is_stale.store(true, Ordering::Release))?;
+                .transaction(|db| index::refresh(db, &self.places, agent, now, &mut turn));
+            let done = refreshed.inspect_err(|_| {
+                turn.clear();
+                self.is_stale.store(true, Ordering::Release);
+            })?;
             self.notes.fetch_add(done.notes, Ordering::AcqRel);
             let next = done.next_expiry.map_or(i64::MAX, |at| at.0);
             self.next_expiry.store(next, Ordering::Release);

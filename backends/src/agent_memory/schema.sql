@@ -20,7 +20,8 @@ CREATE TABLE memory_stale (
   ino INTEGER PRIMARY KEY
 ) STRICT;
 
--- A regular file with a name. The newer its content, the higher its id: what is found is read newest first.
+-- A regular file with a name. The later its content was indexed, the higher its id; what waited together was indexed
+-- in the order of mtime. What is found is read from the highest id down.
 CREATE TABLE memory_note (
   id         INTEGER PRIMARY KEY,
   ino        INTEGER NOT NULL UNIQUE,
@@ -92,4 +93,4 @@ END;
 
 -- What is in the file system already.
 INSERT INTO memory_name SELECT ino, parent, name FROM dirent WHERE true ON CONFLICT (ino, parent, name) DO NOTHING;
-INSERT INTO memory_stale SELECT ino FROM inode WHERE mode & 61440 = 32768 ORDER BY mtime, ino;
+INSERT INTO memory_stale SELECT ino FROM inode WHERE mode & 61440 = 32768;

@@ -1,8 +1,10 @@
 //! `:search`: the notes that match an FTS5 expression, newest first.
 //!
-//! FTS5 reads matches from the newest down and stops when there are enough: what a search costs depends on how
+//! FTS5 reads matches from the one down that was indexed last and stops when there are enough: what a search costs depends on how
 //! many lines it shows, not on how many notes match. It is not ranked by `bm25()`, which would count
 //! all matches of every word first.
+
+use std::cmp::Reverse;
 
 use rusqlite::{ErrorCode, params};
 
@@ -27,7 +29,7 @@ pub(super) struct Hit {
     pub(super) body: usize,
 }
 
-/// The newest notes that match.
+/// The notes that match, those that were indexed last.
 fn find(
     db: &Db,
     scope: &Scope,
@@ -105,9 +107,11 @@ pub(super) fn answer(
             scope.place.path
         ));
     }
+    // What was indexed last need not be the newest: a file can be given an older time.
+    hits.sort_by_key(|hit| (Reverse(hit.changed), Reverse(hit.id)));
     let mut text = if has_more {
         format!(
-            "the {} newest notes that match; there are more (&limit=)\n",
+            "these {} notes match; more were indexed before them (&limit=)\n",
             hits.len()
         )
     } else {

@@ -61,7 +61,7 @@ impl Asking {
                 Operation::Search => (
                     CallKind::Search,
                     format!(":search?{}&limit={}", plus(&question.keywords), 20 + number),
-                    "newest",
+                    "notes match",
                 ),
                 Operation::Recall => (
                     CallKind::Recall,
