@@ -239,6 +239,36 @@ fn what_was_written_while_nobody_indexed_is_found_later() {
 }
 
 #[test]
+fn what_the_document_says_drops_the_index_and_the_next_mount_builds_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let memory = Memory::open(&path, None);
+    memory.write(ROOT, "a.md", "alpha\n");
+    drop(memory);
+    let document = include_str!("../../docs/MEMORY.md");
+    let (_, rest) = document.split_once("```sql\n").unwrap();
+    let (commands, _) = rest.split_once("```").unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch(commands).unwrap();
+    let left: i64 = db
+        .query_row(
+            "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'memory%' OR tbl_name LIKE 'memory%'",
+            (),
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(left, 0, "the document names them all");
+    drop(db);
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    create(&plain, ROOT, "b.md", Kind::File);
+    drop(plain);
+    let memory = Memory::open(&path, None);
+    assert!(memory.ask(ROOT, ":search?alpha").contains("/a.md"));
+    assert_eq!(memory.store.notes(), 2);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
 fn newest_first_is_by_time_whatever_is_indexed_first() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
