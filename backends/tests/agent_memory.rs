@@ -269,6 +269,40 @@ fn what_the_document_says_drops_the_index_and_the_next_mount_builds_it_again() {
 }
 
 #[test]
+fn what_another_mount_has_written_is_by_nobody_and_of_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    let write = |name: &str, text: &[u8]| {
+        let at = caller(START + DAY);
+        let made = plain.create(&at, ROOT, name.as_bytes(), &node(Kind::File));
+        plain.write(&at, made.unwrap().ino, 0, text).unwrap();
+    };
+    write("old.md", b"alpha\n");
+    write("kim.md", b"---\nauthor: kim\n---\nalpha\n");
+    drop(plain);
+    let now = || Timestamp(START + 30 * DAY);
+    let store = AgentMemory::open_at(&path, &caller(START), Some("mallory"), Box::new(now)).unwrap();
+    let memory = Memory {
+        store,
+        now: Arc::new(AtomicI64::new(START + 30 * DAY)),
+    };
+    let day = |days: i64| {
+        let at = jiff::Timestamp::from_nanosecond((START + days * DAY).into()).unwrap();
+        at.strftime("%Y-%m-%d").to_string()
+    };
+    let history = memory.ask(ROOT, "old.md:history");
+    assert!(history.starts_with(&day(1)) && !history.contains("mallory"), "{history}");
+    assert!(memory.ask(ROOT, "old.md:meta").contains("author: \n"));
+    assert!(!memory.ask(ROOT, ":recall?alpha").contains("mallory"));
+    assert!(memory.ask(ROOT, "kim.md:meta").contains("author: kim\n"));
+    memory.write(ROOT, "old.md", "alpha and beta\n");
+    let history = memory.ask(ROOT, "old.md:history");
+    assert!(history.starts_with(&day(30)), "{history}");
+    assert!(memory.ask(ROOT, "old.md:meta").contains("author: mallory\n"));
+}
+
+#[test]
 fn newest_first_is_by_time_whatever_is_indexed_first() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");

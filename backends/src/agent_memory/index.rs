@@ -75,12 +75,13 @@ pub(super) struct Refreshed {
 
 /// Indexes a batch of what has changed, in the transaction that the caller has begun.
 ///
+/// `agent` is whose mount has written it, and does so now; `None` where that is not known, and it was some other time.
 /// `turn` has what was marked when it was last empty, the oldest at its end: what waits together is indexed in the
 /// order of its times.
 pub(super) fn refresh(
     db: &Db,
     places: &Places,
-    agent: &str,
+    agent: Option<&str>,
     now: Timestamp,
     turn: &mut Vec<i64>,
 ) -> Result<Refreshed> {
@@ -242,7 +243,7 @@ pub(super) fn expiry(changed: Timestamp, ttl: u64) -> Timestamp {
 fn index(
     db: &Db,
     places: &Places,
-    agent: &str,
+    agent: Option<&str>,
     now: Timestamp,
     attr: &Attr,
     known: Option<Known>,
@@ -262,9 +263,10 @@ fn index(
     let same_content = known
         .as_ref()
         .is_some_and(|known| known.changed == attr.mtime && known.size == attr.size);
-    let author = said.author.unwrap_or_else(|| match &known {
-        Some(known) if same_content => known.author.clone(),
-        _ => agent.to_owned(),
+    let author = said.author.unwrap_or_else(|| match (&known, agent) {
+        (Some(known), _) if same_content => known.author.clone(),
+        (_, Some(agent)) => agent.to_owned(),
+        (_, None) => String::new(),
     });
     let tags = said.tags.unwrap_or_default().join(",");
     let expires = said.ttl.map(|ttl| expiry(attr.mtime, ttl));
@@ -291,7 +293,8 @@ fn index(
             if let Some(known) = known {
                 forget(db, known.id)?;
             }
-            record(db, now, what, attr, dir, &name, &author)?;
+            let at = if agent.is_some() { now } else { attr.mtime };
+            record(db, at, what, attr, dir, &name, &author)?;
             let last = db.row("SELECT max(id) FROM memory_note", (), |row| {
                 row.get::<_, Option<i64>>(0)
             })?;

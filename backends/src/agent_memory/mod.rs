@@ -171,7 +171,8 @@ impl AgentMemory {
         if let Some(agent) = agent {
             memory.privacy = Some(memory.make_namespaces(agent).map_err(unreadable)?);
         }
-        memory.refresh().map_err(unreadable)?;
+        // What is marked now was written by another mount, or by one that did not come to index it.
+        memory.refresh_as(None).map_err(unreadable)?;
         Ok(memory)
     }
 
@@ -220,6 +221,11 @@ impl AgentMemory {
 
     /// Indexes what has changed, and drops from the index what has expired.
     fn refresh(&self) -> Result<()> {
+        self.refresh_as(Some(self.agent.as_deref().unwrap_or_default()))
+    }
+
+    /// As [`AgentMemory::refresh`]; `agent` is who has changed it just now, or `None` if that is not known.
+    fn refresh_as(&self, agent: Option<&str>) -> Result<()> {
         let mut turn = self
             .refreshing
             .lock()
@@ -232,7 +238,6 @@ impl AgentMemory {
             if !self.is_stale.swap(false, Ordering::AcqRel) && !has_expired {
                 break;
             }
-            let agent = self.agent.as_deref().unwrap_or_default();
             let refreshed = self
                 .files
                 .transaction(|db| index::refresh(db, &self.places, agent, now, &mut turn));
