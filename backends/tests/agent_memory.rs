@@ -95,8 +95,11 @@ impl Memory {
 
     fn last_error(&self) -> String {
         let stats = self.ask(ROOT, ":stats");
-        let line = stats.lines().find(|line| line.starts_with("last-error: "));
-        line.unwrap().to_owned()
+        let names = stats.lines().map(|line| line.split_once(": ").unwrap().0);
+        let names: std::collections::BTreeSet<_> = names.collect();
+        assert_eq!(names.len(), stats.lines().count(), "a line is forged: {stats}");
+        assert!(stats.lines().last().unwrap().starts_with("last-error: "), "{stats}");
+        stats.lines().last().unwrap().to_owned()
     }
 }
 
@@ -702,6 +705,8 @@ fn bad_requests_are_einval_with_a_reason_and_never_empty() {
             (":search?a)", "syntax error"),
             (":search?colour:a", "no such column"),
             (":search?it's", "syntax error"),
+            (":search?it's%0Anotes: 999", "it's\\nnotes: 999"),
+            (":search?it's\nnotes: 999", "it's\\nnotes: 999"),
             (":search?", "nothing to search for"),
             (":recall?query=&max_tokens=100", "no words"),
             (":recall?query=x&max_tokens=0", "from 64 to"),

@@ -38,6 +38,7 @@ use crate::store::{
 };
 use answers::{Answer, Answers, is_answer};
 use describe::Stats;
+use passage::{one_line, shown_name};
 use paths::{Places, Privacy, Scope};
 pub use request::Strategy;
 use request::{Query, Request, check_query};
@@ -276,8 +277,9 @@ impl AgentMemory {
 
     /// Remembers why somebody got `EINVAL`, for `:stats`.
     fn refuse(&self, errno: Errno, what: &[u8], reason: &str) -> StoreError {
-        let shown = String::from_utf8_lossy(&what[..what.len().min(255)]).into_owned();
-        *self.last_error() = Some(format!("{} {shown}: {reason}", moment((self.clock)())));
+        let shown = shown_name(&what[..what.len().min(255)]);
+        let said = format!("{} {shown}: {}", moment((self.clock)()), one_line(reason));
+        *self.last_error() = Some(said);
         self.tally.refused.fetch_add(1, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::AcqRel);
         StoreError::storage(errno, reason)
