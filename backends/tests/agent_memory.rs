@@ -789,6 +789,37 @@ fn strategies_order_relevant_notes_as_they_say() {
 }
 
 #[test]
+fn how_many_notes_are_relevant_is_only_said_where_it_is_known() {
+    with_memory(|memory| {
+        for number in 0..60 {
+            memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
+        assert!(answer.starts_with("# 50 of 60 relevant notes, "), "{answer:.80}");
+        for number in 60..200 {
+            memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
+        assert!(answer.starts_with("# 50 of 64 best candidates, "), "{answer:.80}");
+    });
+}
+
+#[test]
+fn what_does_not_fit_takes_nobodys_place() {
+    with_memory(|memory| {
+        let small = memory.write(ROOT, "small.md", "NVDA risk\n");
+        memory.set(small, "importance", "0");
+        for number in 0..55 {
+            let text = format!("NVDA risk\n{}", "and more of it ".repeat(60));
+            let ino = memory.write(ROOT, &format!("n{number}.md"), &text);
+            memory.set(ino, "importance", "1");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100");
+        assert!(answer.contains("## /small.md"), "{answer}");
+    });
+}
+
+#[test]
 fn binary_files_are_found_by_name_only_and_stay_as_they_are() {
     with_memory(|memory| {
         let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
@@ -887,9 +918,8 @@ proptest! {
                 let counted = tokens::count(&answer);
                 prop_assert!(counted <= budget, "{counted} of {budget}: {answer}");
                 prop_assert!(answer.starts_with("# "));
-                if let Some((_, rest)) = answer.split_once(" relevant notes, ")
-                    && let Some((said, _)) = rest.split_once(" of ")
-                {
+                if let Some((said, _)) = answer.split_once(&format!(" of {budget} tokens, ")) {
+                    let (_, said) = said.split_once(", ").unwrap();
                     prop_assert_eq!(said.parse::<u64>().ok(), Some(counted));
                 }
             }

@@ -122,6 +122,8 @@ pub(super) fn answer(
 ) -> std::result::Result<String, Failure> {
     let words = read_words(db, scope, asked.query)?;
     let candidates = candidates(db, scope, &words, asked.notes)?;
+    // Then there may be more that are as relevant, which nobody has looked at.
+    let is_limited = candidates.len() == SCORED || words.iter().any(Word::is_common);
     let mut scored = score(db, &words, candidates, asked)?;
     let best = scored.iter().map(|note| note.relevance).fold(0.0, f64::max);
     scored.retain(|note| note.relevance >= RELEVANT * best);
@@ -132,7 +134,7 @@ pub(super) fn answer(
             .then(right[1].total_cmp(&left[1]))
             .then(b.hit.id.cmp(&a.hit.id))
     });
-    write(db, &words, scored, asked)
+    write(db, &words, scored, is_limited, asked)
 }
 
 /// The newest notes with each word.
@@ -275,6 +277,7 @@ fn write(
     db: &Db,
     words: &[Word],
     scored: Vec<Scored>,
+    is_limited: bool,
     asked: &Asked<'_>,
 ) -> std::result::Result<String, Failure> {
     let missing: Vec<&str> = words
@@ -291,10 +294,15 @@ fn write(
         return Ok(text);
     }
     let mut sections = Vec::new();
+    let of_what = if is_limited {
+        "best candidates"
+    } else {
+        "relevant notes"
+    };
     // The first line is written last; so much is kept for it.
     let first_line = |shown: usize, tokens: u64| {
         format!(
-            "# {shown} of {found} relevant notes, {tokens} of {} tokens, {}, by full text\n",
+            "# {shown} of {found} {of_what}, {tokens} of {} tokens, {}, by full text\n",
             asked.max_tokens,
             asked.strategy.name()
         )
@@ -311,7 +319,10 @@ fn write(
         }
     }
     let mut shown = 0;
-    for note in scored.into_iter().take(NOTES_MAX) {
+    for note in scored {
+        if shown == NOTES_MAX {
+            break;
+        }
         // No need to read what cannot fit; a passage has a token or more.
         if used + note.tokens.unwrap_or(1) > asked.max_tokens {
             continue;
@@ -344,7 +355,7 @@ fn write(
         sections.push(section);
     }
     let none_fits = format!(
-        "# {found} relevant notes, but none fits into {} tokens\n",
+        "# {found} {of_what}, but none fits into {} tokens\n",
         asked.max_tokens
     );
     if shown == 0 {

@@ -70,7 +70,7 @@ impl Asking {
                         plus(question.text.trim_end_matches('?')),
                         2000 + number
                     ),
-                    "relevant notes, ",
+                    "tokens, balanced, ",
                 ),
             };
             let ask = FileOp::Ask {
