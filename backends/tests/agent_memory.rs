@@ -460,7 +460,6 @@ fn another_agents_private_notes_are_neither_seen_nor_found() {
     for request in [
         ":search?regime",
         ":search?regime OR secret",
-        // What would close our expression and go on outside of it.
         ":search?\"regime\"",
         ":recall?regime+alpha",
         ":tags",
@@ -854,30 +853,6 @@ fn a_file_that_is_not_utf8_is_not_shown_and_costs_a_recall_what_it_counts() {
         let found = memory.ask(ROOT, ":search?regime");
         assert!(found.contains("(not text)") && !found.contains("caf"), "{found}");
     });
-}
-
-#[test]
-fn a_search_reads_newest_first_without_sorting() {
-    // What bounds the cost of a search: if SQLite sorted, it would read every match.
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
-    drop(Memory::open(&path, None));
-    let db = rusqlite::Connection::open(&path).unwrap();
-    let mut plan = db
-        .prepare(
-            "EXPLAIN QUERY PLAN SELECT n.id FROM memory_text CROSS JOIN memory_note n ON n.id = memory_text.rowid
-             WHERE memory_text MATCH 'a' ORDER BY memory_text.rowid DESC LIMIT 5",
-        )
-        .unwrap();
-    let steps: Vec<String> = plan
-        .query_map((), |row| row.get(3))
-        .unwrap()
-        .map(Result::unwrap)
-        .collect();
-    assert!(
-        steps.iter().all(|step| !step.contains("TEMP B-TREE")),
-        "{steps:?}"
-    );
 }
 
 /// Text of every script, or bytes that are none.

@@ -29,6 +29,11 @@ pub(super) struct Hit {
     pub(super) body: usize,
 }
 
+/// Reads as many matches as it has lines: nothing is sorted.
+const FIND: &str = "SELECT n.id, n.ino, n.dir, n.name, n.changed, n.body
+    FROM memory_text CROSS JOIN memory_note n ON n.id = memory_text.rowid
+    WHERE memory_text MATCH ?1 ORDER BY memory_text.rowid DESC LIMIT ?2";
+
 /// The notes that match, those that were indexed last.
 fn find(
     db: &Db,
@@ -38,11 +43,7 @@ fn find(
 ) -> std::result::Result<Vec<Hit>, Failure> {
     check_syntax(db, query)?;
     let expression = scope.matching(query);
-    let mut statement = db.statement(
-        "SELECT n.id, n.ino, n.dir, n.name, n.changed, n.body
-         FROM memory_text CROSS JOIN memory_note n ON n.id = memory_text.rowid
-         WHERE memory_text MATCH ?1 ORDER BY memory_text.rowid DESC LIMIT ?2",
-    )?;
+    let mut statement = db.statement(FIND)?;
     let hits = statement
         .query_map(params![expression, limit as i64], |row| {
             Ok(Hit {
@@ -138,5 +139,38 @@ pub(super) fn body(db: &Db, hit: &Hit) -> Result<Option<String>> {
     match nodes::find(db, hit.ino)? {
         Some(attr) => text_from(db, &attr, hit.body),
         None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent_memory::index;
+    use crate::sqlite::SqliteStore;
+    use crate::store::Caller;
+
+    #[test]
+    fn a_search_reads_from_the_last_indexed_on_without_sorting() {
+        // What bounds its cost: if SQLite sorted, it would read every match.
+        let dir = tempfile::tempdir().unwrap();
+        let owner = Caller {
+            uid: 0,
+            gid: 0,
+            now: Timestamp(0),
+        };
+        let files = SqliteStore::open(&dir.path().join("m.db"), &owner).unwrap();
+        files.transaction(index::prepare).unwrap();
+        let db = files.db();
+        let explain = format!("EXPLAIN QUERY PLAN {FIND}");
+        let mut plan = db.connection.prepare(&explain).unwrap();
+        let steps: Vec<String> = plan
+            .query_map(params!["a", 5], |row| row.get(3))
+            .unwrap()
+            .map(std::result::Result::unwrap)
+            .collect();
+        assert!(
+            !steps.is_empty() && steps.iter().all(|step| !step.contains("TEMP B-TREE")),
+            "{steps:?}"
+        );
     }
 }
