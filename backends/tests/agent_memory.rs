@@ -97,8 +97,15 @@ impl Memory {
         let stats = self.ask(ROOT, ":stats");
         let names = stats.lines().map(|line| line.split_once(": ").unwrap().0);
         let names: std::collections::BTreeSet<_> = names.collect();
-        assert_eq!(names.len(), stats.lines().count(), "a line is forged: {stats}");
-        assert!(stats.lines().last().unwrap().starts_with("last-error: "), "{stats}");
+        assert_eq!(
+            names.len(),
+            stats.lines().count(),
+            "a line is forged: {stats}"
+        );
+        assert!(
+            stats.lines().last().unwrap().starts_with("last-error: "),
+            "{stats}"
+        );
         stats.lines().last().unwrap().to_owned()
     }
 }
@@ -285,7 +292,8 @@ fn what_another_mount_has_written_is_by_nobody_and_of_then() {
     write("kim.md", b"---\nauthor: kim\n---\nalpha\n");
     drop(plain);
     let now = || Timestamp(START + 30 * DAY);
-    let store = AgentMemory::open_at(&path, &caller(START), Some("mallory"), Box::new(now)).unwrap();
+    let store =
+        AgentMemory::open_at(&path, &caller(START), Some("mallory"), Box::new(now)).unwrap();
     let memory = Memory {
         store,
         now: Arc::new(AtomicI64::new(START + 30 * DAY)),
@@ -295,14 +303,21 @@ fn what_another_mount_has_written_is_by_nobody_and_of_then() {
         at.strftime("%Y-%m-%d").to_string()
     };
     let history = memory.ask(ROOT, "old.md:history");
-    assert!(history.starts_with(&day(1)) && !history.contains("mallory"), "{history}");
+    assert!(
+        history.starts_with(&day(1)) && !history.contains("mallory"),
+        "{history}"
+    );
     assert!(memory.ask(ROOT, "old.md:meta").contains("author: \n"));
     assert!(!memory.ask(ROOT, ":recall?alpha").contains("mallory"));
     assert!(memory.ask(ROOT, "kim.md:meta").contains("author: kim\n"));
     memory.write(ROOT, "old.md", "alpha and beta\n");
     let history = memory.ask(ROOT, "old.md:history");
     assert!(history.starts_with(&day(30)), "{history}");
-    assert!(memory.ask(ROOT, "old.md:meta").contains("author: mallory\n"));
+    assert!(
+        memory
+            .ask(ROOT, "old.md:meta")
+            .contains("author: mallory\n")
+    );
 }
 
 #[test]
@@ -320,11 +335,18 @@ fn newest_first_is_by_time_whatever_is_indexed_first() {
     let memory = Memory::open(&path, None);
     let newest = |limit: usize| {
         let found = memory.ask(ROOT, &format!(":search?halving&limit={limit}"));
-        let names = found.lines().skip(1).filter_map(|line| line.split(' ').next());
+        let names = found
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split(' ').next());
         names.map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(newest(3), ["/n0.md", "/n1.md", "/n2.md"]);
-    assert!(memory.ask(ROOT, ":search?halving&limit=3").starts_with("these 3 notes match; more were indexed"));
+    assert!(
+        memory
+            .ask(ROOT, ":search?halving&limit=3")
+            .starts_with("these 3 notes match; more were indexed")
+    );
     // One that comes late, with a time between the first two.
     let late = create(&memory.store, ROOT, "late.md", Kind::File);
     let at = caller(START - DAY / 48);
@@ -504,7 +526,10 @@ fn the_history_of_a_note_tells_nothing_of_places_that_others_may_not_see() {
     renamed.unwrap();
     akashi.write(shared, "plan.md", "the plan\n");
     let history = akashi.ask(shared, "plan.md:history");
-    assert!(history.contains("written /memory/private/akashi/takeover-of-acme.md"), "{history}");
+    assert!(
+        history.contains("written /memory/private/akashi/takeover-of-acme.md"),
+        "{history}"
+    );
     drop(akashi);
     // Beside the private directories, where no agent can put one.
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
@@ -514,8 +539,14 @@ fn the_history_of_a_note_tells_nothing_of_places_that_others_may_not_see() {
     let bob = Memory::open(&path, Some("bob"));
     bob.pass(DAY);
     let history = bob.ask(shared, "plan.md:history");
-    assert!(history.contains("changed /memory/shared/plan.md"), "{history}");
-    assert!(!history.contains("acme") && !history.contains("private"), "{history}");
+    assert!(
+        history.contains("changed /memory/shared/plan.md"),
+        "{history}"
+    );
+    assert!(
+        !history.contains("acme") && !history.contains("private"),
+        "{history}"
+    );
     let meta = bob.ask(private, ":meta");
     assert!(!meta.contains("stray"), "{meta}");
 }
@@ -549,7 +580,10 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
     let bob = Memory::open(&path, Some("bob"));
     for request in [":search?alpha", ":recall?alpha"] {
         let found = bob.ask(market, request);
-        assert!(found.contains("/memory/shared/market/regime.md"), "{request}: {found}");
+        assert!(
+            found.contains("/memory/shared/market/regime.md"),
+            "{request}: {found}"
+        );
         assert!(!found.contains("draft.md"), "{request}: {found}");
     }
     let history = bob.ask(market, "regime.md:history");
@@ -561,7 +595,11 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
         .store
         .unlink(&akashi.caller(), market, b"regime.md")
         .unwrap();
-    assert!(akashi.ask(own, ":search?alpha").contains("/akashi/draft.md"));
+    assert!(
+        akashi
+            .ask(own, ":search?alpha")
+            .contains("/akashi/draft.md")
+    );
     drop(akashi);
     let bob = Memory::open(&path, Some("bob"));
     assert!(bob.ask(ROOT, ":search?alpha").starts_with("nothing found"));
@@ -794,12 +832,18 @@ fn how_many_notes_are_relevant_is_only_said_where_it_is_known() {
             memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
         }
         let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
-        assert!(answer.starts_with("# 50 of 60 relevant notes, "), "{answer:.80}");
+        assert!(
+            answer.starts_with("# 50 of 60 relevant notes, "),
+            "{answer:.80}"
+        );
         for number in 60..200 {
             memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
         }
         let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
-        assert!(answer.starts_with("# 50 of 64 best candidates, "), "{answer:.80}");
+        assert!(
+            answer.starts_with("# 50 of 64 best candidates, "),
+            "{answer:.80}"
+        );
     });
 }
 
@@ -851,7 +895,10 @@ fn a_file_that_is_not_utf8_is_not_shown_and_costs_a_recall_what_it_counts() {
         assert!(tokens::count(&answer) <= 500, "{answer}");
         assert!(!answer.contains("caf"), "{answer}");
         let found = memory.ask(ROOT, ":search?regime");
-        assert!(found.contains("(not text)") && !found.contains("caf"), "{found}");
+        assert!(
+            found.contains("(not text)") && !found.contains("caf"),
+            "{found}"
+        );
     });
 }
 

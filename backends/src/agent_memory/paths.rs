@@ -128,8 +128,9 @@ const PRIVATE: &str = "/memory/private";
 /// in somebody's private directory, if there is one. `None` if it has no name.
 pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
     let mut names: Vec<(Ino, Vec<u8>)> = {
-        let mut statement =
-            db.statement("SELECT parent, name FROM memory_name WHERE ino = ?1 ORDER BY parent, name")?;
+        let mut statement = db.statement(
+            "SELECT parent, name FROM memory_name WHERE ino = ?1 ORDER BY parent, name",
+        )?;
         let names = statement.query_map([signed(ino)], |row| {
             Ok((unsigned(row.get(0)?), row.get(1)?))
         })?;
@@ -138,7 +139,10 @@ pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino
     if names.len() > 1 {
         for (at, (dir, _)) in names.iter().enumerate() {
             let path = &places.of(db, *dir)?.path;
-            if path.strip_prefix(PRIVATE).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/')) {
+            if path
+                .strip_prefix(PRIVATE)
+                .is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))
+            {
                 return Ok(Some(names.swap_remove(at)));
             }
         }
