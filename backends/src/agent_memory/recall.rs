@@ -354,29 +354,22 @@ fn write(
         shown += 1;
         sections.push(section);
     }
-    let none_fits = format!(
-        "# {found} {of_what}, but none fits into {} tokens\n",
-        asked.max_tokens
-    );
     if shown == 0 {
-        return Ok(none_fits);
+        return Ok(format!(
+            "# {found} {of_what}, but none fits into {} tokens\n",
+            asked.max_tokens
+        ));
     }
-    // The costs were those of each by itself, and some from when they were indexed: what counts is the whole.
-    loop {
-        let body = sections.concat();
-        let rest = tokens::count(&body);
-        let mut total = rest;
-        for _ in 0..3 {
-            // Its own length may depend on the number in it.
-            total = rest + tokens::count(&first_line(shown, total));
-        }
-        if total <= asked.max_tokens {
-            return Ok(first_line(shown, total) + &body);
-        }
-        sections.pop();
-        shown -= 1;
-        if shown == 0 {
-            return Ok(none_fits);
-        }
+    let rest = used - reserved;
+    let mut total = rest;
+    for _ in 0..3 {
+        // Its own length may depend on the number in it.
+        total = rest + tokens::count(&first_line(shown, total));
     }
+    let mut text = first_line(shown, total);
+    text.extend(sections);
+    // The vocabulary always cuts between the end of a line and a `#`, so costs add up. Counting all of it again would
+    // take as long as the rest of a recall.
+    debug_assert_eq!(tokens::count(&text), total, "{text}");
+    Ok(text)
 }
