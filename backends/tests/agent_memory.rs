@@ -438,8 +438,8 @@ fn who_asks_while_others_index_gets_the_answer_of_a_whole_index() {
                         all_at_once.wait();
                         let found = memory.ask(to, ":search?halving&limit=1000");
                         assert!(found.starts_with("these 1000 notes match"), "{found:.80}");
-                        let lines = found.lines().skip(1);
-                        assert!(lines.into_iter().all(|line| line.starts_with(path)));
+                        let mut lines = found.lines().skip(1);
+                        assert!(lines.all(|line| line.starts_with(path)));
                     });
                 }
             });

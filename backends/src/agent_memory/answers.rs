@@ -106,11 +106,12 @@ impl Answers {
         changes: u64,
         made: Timestamp,
     ) -> Answer {
+        let text: Vec<u8> = text.into();
         let mut kept = self.kept();
         kept.last += 1;
         let answer = Answer {
             ino: ANSWER | kept.last,
-            text: text.into().into(),
+            text: text.into(),
             made,
             changes,
         };
