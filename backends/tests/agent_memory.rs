@@ -50,7 +50,11 @@ impl Memory {
         }
     }
 
-    fn write(&self, dir: Ino, name: &str, text: impl AsRef<[u8]>) -> Ino {
+    fn write(&self, dir: Ino, name: &str, text: &str) -> Ino {
+        self.write_bytes(dir, name, text.as_bytes())
+    }
+
+    fn write_bytes(&self, dir: Ino, name: &str, bytes: &[u8]) -> Ino {
         let caller = self.caller();
         let ino = match self.store.lookup(dir, name.as_bytes()) {
             Ok(attr) => {
@@ -68,7 +72,7 @@ impl Memory {
                 made.unwrap().ino
             }
         };
-        self.store.write(&caller, ino, 0, text.as_ref()).unwrap();
+        self.store.write(&caller, ino, 0, bytes).unwrap();
         self.store.close(ino).unwrap();
         ino
     }
@@ -779,14 +783,14 @@ fn bad_requests_are_einval_with_a_reason_and_never_empty() {
         memory.write(
             ROOT,
             "question.txt",
-            format!("{} quoted", "what ".repeat(500)),
+            &format!("{} quoted", "what ".repeat(500)),
         );
         assert!(
             memory
                 .ask(ROOT, ":recall?file=question.txt")
                 .contains("/a.md")
         );
-        memory.write(ROOT, "large.txt", "word ".repeat(13_000));
+        memory.write(ROOT, "large.txt", &"word ".repeat(13_000));
         assert_eq!(
             errno(memory.store.lookup(ROOT, b":recall?file=large.txt")),
             Errno::INVAL
@@ -889,7 +893,7 @@ fn a_file_that_is_not_utf8_is_not_shown_and_costs_a_recall_what_it_counts() {
         // Latin-1: no NUL byte, and no UTF-8 either.
         let latin = b"caf\xe9 r\xe9sum\xe9 na\xefve \xfcber ".repeat(30);
         for number in 0..40 {
-            memory.write(ROOT, &format!("regime {number}.txt"), &latin);
+            memory.write_bytes(ROOT, &format!("regime {number}.txt"), &latin);
         }
         let answer = memory.ask(ROOT, ":recall?regime&max_tokens=500");
         assert!(tokens::count(&answer) <= 500, "{answer}");
@@ -928,7 +932,7 @@ proptest! {
             // By its name, too: what is not text is found by nothing else.
             let mut bytes = format!("{question}\n").into_bytes();
             bytes.extend(text.repeat(1 << (2 * repeat)));
-            let ino = memory.write(ROOT, &format!("{question} {number} {tag}.md"), &bytes);
+            let ino = memory.write_bytes(ROOT, &format!("{question} {number} {tag}.md"), &bytes);
             if number % 3 == 0 {
                 memory.set(ino, "tags", tag);
             }

@@ -138,8 +138,9 @@ pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino
     };
     if names.len() > 1 {
         for (at, (dir, _)) in names.iter().enumerate() {
-            let path = &places.of(db, *dir)?.path;
-            if path
+            let place = places.of(db, *dir)?;
+            if place
+                .path
                 .strip_prefix(PRIVATE)
                 .is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))
             {

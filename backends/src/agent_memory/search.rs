@@ -1,7 +1,7 @@
 //! `:search`: the notes that match an FTS5 expression, newest first.
 //!
-//! FTS5 reads matches from the one down that was indexed last and stops when there are enough: what a search costs depends on how
-//! many lines it shows, not on how many notes match. It is not ranked by `bm25()`, which would count
+//! FTS5 reads matches from the last indexed down and stops when there are enough: what a search costs depends on
+//! how many lines it shows, not on how many notes match. It is not ranked by `bm25()`, which would count
 //! all matches of every word first.
 
 use std::cmp::Reverse;
