@@ -215,8 +215,17 @@ fn files_are_files_all_the_same() {
         "printf -- '---\\nttl: 0\\n---\\nold news\\n' > old.md",
     );
     assert!(sh(&dir, "cat ':search?news'").starts_with("nothing found"));
-    sh(&dir, "cat ':ttl?expired' | xargs -d '\\n' rm --");
-    assert_eq!(sh(&dir, "ls"), "a.md\nb.bin\n");
+    let expire = |name: &str| {
+        let command = format!("printf -- '---\\nttl: 0\\n---\\nold news\\n' > {name}");
+        sh(&dir, &command);
+    };
+    // Names that a tool which reads lines takes for those of others.
+    expire("$'x\\na.md'");
+    sh(&dir, "mkdir $'d\\xff'");
+    expire("$'d\\xff/\\xe9.md'");
+    sh(&dir, "cat ':ttl?expired' | xargs -0r rm --");
+    assert_eq!(sh(&dir, "ls; rmdir d*"), "a.md\nb.bin\nd\u{fffd}\n");
+    sh(&dir, "cat ':ttl?expired' | xargs -0r rm --");
 
     // Held open, an answer stays what it was.
     let mut held = fs::File::open(dir.join(":search?one")).unwrap();
@@ -225,6 +234,32 @@ fn files_are_files_all_the_same() {
     held.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("1 notes"), "{text}");
     assert!(sh(&dir, "cat ':search?one'").starts_with("2 notes"));
+    mount.end();
+}
+
+#[test]
+fn what_is_asked_of_a_file_before_it_is_there_is_answered_afterwards() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("avm");
+    let mount = Mount::new("agent-memory", &dir, &[]);
+    for (name, made) in [
+        ("new.md", "echo alpha > new.md"),
+        ("renamed.md", "mv new.md renamed.md"),
+        ("linked.md", "ln renamed.md linked.md"),
+    ] {
+        for aspect in ["meta", "tags", "ttl", "history"] {
+            let (code, _, err) = shell(&dir, &format!("cat {name}:{aspect}"));
+            assert!(code == 1 && err.contains("No such file"), "{err}");
+        }
+        sh(&dir, made);
+        for aspect in ["meta", "tags", "ttl", "history"] {
+            let answer = sh(&dir, &format!("cat {name}:{aspect}"));
+            assert!(!answer.is_empty());
+        }
+    }
     mount.end();
 }
 

@@ -458,6 +458,12 @@ pub trait Store: Send + Sync {
     /// reclaimed as soon as nobody holds it.
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
 
+    /// Whether the kernel may remember that there is no such name, for as long as nobody makes one: not where
+    /// something else may give it a meaning, such as the file that it asks about.
+    fn keeps_missing(&self, _name: &[u8]) -> bool {
+        true
+    }
+
     /// The attributes of an inode, also of one that has no name left.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 

@@ -51,6 +51,10 @@ impl Memory {
     }
 
     fn write(&self, dir: Ino, name: &str, text: &str) -> Ino {
+        self.write_bytes(dir, name, text.as_bytes())
+    }
+
+    fn write_bytes(&self, dir: Ino, name: &str, bytes: &[u8]) -> Ino {
         let caller = self.caller();
         let ino = match self.store.lookup(dir, name.as_bytes()) {
             Ok(attr) => {
@@ -68,7 +72,7 @@ impl Memory {
                 made.unwrap().ino
             }
         };
-        self.store.write(&caller, ino, 0, text.as_bytes()).unwrap();
+        self.store.write(&caller, ino, 0, bytes).unwrap();
         self.store.close(ino).unwrap();
         ino
     }
@@ -95,8 +99,18 @@ impl Memory {
 
     fn last_error(&self) -> String {
         let stats = self.ask(ROOT, ":stats");
-        let line = stats.lines().find(|line| line.starts_with("last-error: "));
-        line.unwrap().to_owned()
+        let names = stats.lines().map(|line| line.split_once(": ").unwrap().0);
+        let names: std::collections::BTreeSet<_> = names.collect();
+        assert_eq!(
+            names.len(),
+            stats.lines().count(),
+            "a line is forged: {stats}"
+        );
+        assert!(
+            stats.lines().last().unwrap().starts_with("last-error: "),
+            "{stats}"
+        );
+        stats.lines().last().unwrap().to_owned()
     }
 }
 
@@ -239,6 +253,112 @@ fn what_was_written_while_nobody_indexed_is_found_later() {
 }
 
 #[test]
+fn what_the_document_says_drops_the_index_and_the_next_mount_builds_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let memory = Memory::open(&path, None);
+    memory.write(ROOT, "a.md", "alpha\n");
+    drop(memory);
+    let document = include_str!("../../docs/MEMORY.md");
+    let (_, rest) = document.split_once("```sql\n").unwrap();
+    let (commands, _) = rest.split_once("```").unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch(commands).unwrap();
+    let left: i64 = db
+        .query_row(
+            "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'memory%' OR tbl_name LIKE 'memory%'",
+            (),
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(left, 0, "the document names them all");
+    drop(db);
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    create(&plain, ROOT, "b.md", Kind::File);
+    drop(plain);
+    let memory = Memory::open(&path, None);
+    assert!(memory.ask(ROOT, ":search?alpha").contains("/a.md"));
+    assert_eq!(memory.store.notes(), 2);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn what_another_mount_has_written_is_by_nobody_and_of_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    let write = |name: &str, text: &[u8]| {
+        let at = caller(START + DAY);
+        let made = plain.create(&at, ROOT, name.as_bytes(), &node(Kind::File));
+        plain.write(&at, made.unwrap().ino, 0, text).unwrap();
+    };
+    write("old.md", b"alpha\n");
+    write("kim.md", b"---\nauthor: kim\n---\nalpha\n");
+    drop(plain);
+    let now = || Timestamp(START + 30 * DAY);
+    let store =
+        AgentMemory::open_at(&path, &caller(START), Some("mallory"), Box::new(now)).unwrap();
+    let memory = Memory {
+        store,
+        now: Arc::new(AtomicI64::new(START + 30 * DAY)),
+    };
+    let day = |days: i64| {
+        let at = jiff::Timestamp::from_nanosecond((START + days * DAY).into()).unwrap();
+        at.strftime("%Y-%m-%d").to_string()
+    };
+    let history = memory.ask(ROOT, "old.md:history");
+    assert!(
+        history.starts_with(&day(1)) && !history.contains("mallory"),
+        "{history}"
+    );
+    assert!(memory.ask(ROOT, "old.md:meta").contains("author: \n"));
+    assert!(!memory.ask(ROOT, ":recall?alpha").contains("mallory"));
+    assert!(memory.ask(ROOT, "kim.md:meta").contains("author: kim\n"));
+    memory.write(ROOT, "old.md", "alpha and beta\n");
+    let history = memory.ask(ROOT, "old.md:history");
+    assert!(history.starts_with(&day(30)), "{history}");
+    assert!(
+        memory
+            .ask(ROOT, "old.md:meta")
+            .contains("author: mallory\n")
+    );
+}
+
+#[test]
+fn newest_first_is_by_time_whatever_is_indexed_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    // The later its number, the older it is: as `cp -p` and `tar` make files.
+    for number in 0..600 {
+        let file = create(&plain, ROOT, &format!("n{number}.md"), Kind::File);
+        let at = caller(START - number * DAY / 24);
+        plain.write(&at, file.ino, 0, b"halving\n").unwrap();
+    }
+    drop(plain);
+    let memory = Memory::open(&path, None);
+    let newest = |limit: usize| {
+        let found = memory.ask(ROOT, &format!(":search?halving&limit={limit}"));
+        let names = found
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split(' ').next());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(newest(3), ["/n0.md", "/n1.md", "/n2.md"]);
+    assert!(
+        memory
+            .ask(ROOT, ":search?halving&limit=3")
+            .starts_with("these 3 notes match; more were indexed")
+    );
+    // One that comes late, with a time between the first two.
+    let late = create(&memory.store, ROOT, "late.md", Kind::File);
+    let at = caller(START - DAY / 48);
+    memory.store.write(&at, late.ino, 0, b"halving\n").unwrap();
+    assert_eq!(newest(3), ["/n0.md", "/late.md", "/n1.md"]);
+}
+
+#[test]
 fn a_directory_is_asked_about_what_is_below_it_also_after_it_has_moved() {
     with_memory(|memory| {
         let trading = memory.dir(ROOT, "trading");
@@ -282,6 +402,56 @@ fn a_directory_is_asked_about_what_is_below_it_also_after_it_has_moved() {
 }
 
 #[test]
+fn who_asks_while_others_index_gets_the_answer_of_a_whole_index() {
+    with_memory(|memory| {
+        let old = memory.dir(ROOT, "old");
+        let archive = memory.dir(ROOT, "archive");
+        for number in 0..1500 {
+            let name = format!("n{number}.md");
+            let node = node(Kind::File);
+            let made = memory
+                .store
+                .create(&memory.caller(), old, name.as_bytes(), &node);
+            let text = format!("halving {number}\n");
+            memory
+                .store
+                .write(&memory.caller(), made.unwrap().ino, 0, text.as_bytes())
+                .unwrap();
+        }
+        memory.store.close(old).unwrap();
+        for turn in 0..3 {
+            let (from, to) = if turn % 2 == 0 {
+                (ROOT, archive)
+            } else {
+                (archive, ROOT)
+            };
+            memory
+                .store
+                .rename(
+                    &memory.caller(),
+                    (from, b"old"),
+                    (to, b"old"),
+                    RenameMode::Replace,
+                )
+                .unwrap();
+            let path = if to == ROOT { "/old/" } else { "/archive/old/" };
+            let all_at_once = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        all_at_once.wait();
+                        let found = memory.ask(to, ":search?halving&limit=1000");
+                        assert!(found.starts_with("these 1000 notes match"), "{found:.80}");
+                        let mut lines = found.lines().skip(1);
+                        assert!(lines.all(|line| line.starts_with(path)));
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn another_agents_private_notes_are_neither_seen_nor_found() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
@@ -316,7 +486,6 @@ fn another_agents_private_notes_are_neither_seen_nor_found() {
     for request in [
         ":search?regime",
         ":search?regime OR secret",
-        // What would close our expression and go on outside of it.
         ":search?\"regime\"",
         ":recall?regime+alpha",
         ":tags",
@@ -340,6 +509,126 @@ fn another_agents_private_notes_are_neither_seen_nor_found() {
     let escape = format!(":search?within:d{own}");
     assert!(bob.ask(ROOT, &escape).starts_with("nothing found"));
     assert!(bob.ask(ROOT, ":stats").contains("notes-below: 1\n"));
+}
+
+#[test]
+fn the_history_of_a_note_tells_nothing_of_places_that_others_may_not_see() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let akashi = Memory::open(&path, Some("akashi"));
+    let memory_dir = akashi.dir(ROOT, "memory");
+    let private = akashi.dir(memory_dir, "private");
+    let own = akashi.dir(private, "akashi");
+    let shared = akashi.dir(memory_dir, "shared");
+    akashi.write(own, "takeover-of-acme.md", "draft\n");
+    let renamed = akashi.store.rename(
+        &akashi.caller(),
+        (own, b"takeover-of-acme.md"),
+        (shared, b"plan.md"),
+        RenameMode::Replace,
+    );
+    renamed.unwrap();
+    akashi.write(shared, "plan.md", "the plan\n");
+    let history = akashi.ask(shared, "plan.md:history");
+    assert!(
+        history.contains("written /memory/private/akashi/takeover-of-acme.md"),
+        "{history}"
+    );
+    drop(akashi);
+    // Beside the private directories, where no agent can put one.
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    create(&plain, private, "stray-secret.md", Kind::File);
+    drop(plain);
+
+    let bob = Memory::open(&path, Some("bob"));
+    bob.pass(DAY);
+    let history = bob.ask(shared, "plan.md:history");
+    assert!(
+        history.contains("changed /memory/shared/plan.md"),
+        "{history}"
+    );
+    assert!(
+        !history.contains("acme") && !history.contains("private"),
+        "{history}"
+    );
+    let meta = bob.ask(private, ":meta");
+    assert!(!meta.contains("stray"), "{meta}");
+}
+
+#[test]
+fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let akashi = Memory::open(&path, Some("akashi"));
+    let memory_dir = akashi.dir(ROOT, "memory");
+    let private = akashi.dir(memory_dir, "private");
+    let own = akashi.dir(private, "akashi");
+    let shared = akashi.dir(memory_dir, "shared");
+    // Made last, so that it is not the first of them by number either.
+    let market = akashi.dir(shared, "market");
+    assert!(market > own);
+    let ino = akashi.write(own, "draft.md", "regime alpha\n");
+    let link = |memory: &Memory| {
+        let linked = memory
+            .store
+            .link(&memory.caller(), ino, market, b"regime.md");
+        linked.unwrap();
+    };
+    link(&akashi);
+    assert!(
+        akashi
+            .ask(ROOT, ":search?alpha")
+            .contains("/memory/shared/market/regime.md")
+    );
+    drop(akashi);
+    let bob = Memory::open(&path, Some("bob"));
+    for request in [":search?alpha", ":recall?alpha"] {
+        let found = bob.ask(market, request);
+        assert!(
+            found.contains("/memory/shared/market/regime.md"),
+            "{request}: {found}"
+        );
+        assert!(!found.contains("draft.md"), "{request}: {found}");
+    }
+    let history = bob.ask(market, "regime.md:history");
+    assert!(!history.contains("draft.md"), "{history}");
+    drop(bob);
+    // Without the other name it is akashi's alone again.
+    let akashi = Memory::open(&path, Some("akashi"));
+    akashi
+        .store
+        .unlink(&akashi.caller(), market, b"regime.md")
+        .unwrap();
+    assert!(
+        akashi
+            .ask(own, ":search?alpha")
+            .contains("/akashi/draft.md")
+    );
+    drop(akashi);
+    let bob = Memory::open(&path, Some("bob"));
+    assert!(bob.ask(ROOT, ":search?alpha").starts_with("nothing found"));
+}
+
+#[test]
+fn a_file_with_the_number_of_one_that_is_gone_has_not_its_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let memory = Memory::open(&path, None);
+    let gone = memory.write(ROOT, "gone.md", "alpha\n");
+    let removed = memory.store.unlink(&memory.caller(), ROOT, b"gone.md");
+    assert_eq!(removed.unwrap(), Some(gone));
+    memory.store.reclaim(gone).unwrap();
+    memory.ask(ROOT, ":stats");
+    drop(memory);
+    let memory = Memory::open(&path, None);
+    memory.pass(DAY);
+    let new = memory.write(ROOT, "new.md", "beta\n");
+    assert_eq!(new, gone, "the number is used again");
+    let history = memory.ask(ROOT, "new.md:history");
+    assert!(history.contains("written /new.md"), "{history}");
+    assert_eq!(history.lines().count(), 1, "{history}");
+    // What has happened in a directory is known all the same.
+    assert!(memory.ask(ROOT, ":history").contains("removed /gone.md"));
 }
 
 #[test]
@@ -415,12 +704,34 @@ fn what_has_expired_is_not_found_but_can_still_be_read_and_listed() {
         memory.pass(8 * DAY);
         assert!(memory.ask(ROOT, ":search?fact").starts_with("1 notes"));
         assert!(!memory.ask(ROOT, ":recall?fact").contains("ephemeral"));
-        assert_eq!(memory.ask(dir, ":ttl?expired"), "./soon.md\n");
-        assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./notes/soon.md\n");
+        assert_eq!(memory.ask(dir, ":ttl?expired"), "./soon.md\0");
+        assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./notes/soon.md\0");
         assert_eq!(read(&memory.store, ino, 0, 100), b"ephemeral fact\n");
         // Written again, it lives again.
         memory.write(dir, "soon.md", "ephemeral fact, renewed\n");
         assert!(memory.ask(ROOT, ":search?fact").starts_with("2 notes"));
+    });
+}
+
+#[test]
+fn a_name_of_several_lines_is_shown_on_one_and_expires_as_itself() {
+    with_memory(|memory| {
+        memory.write(ROOT, "victim.md", "kept fact\n");
+        let odd = memory.write(ROOT, "x\nvictim.md", "odd fact\n");
+        memory.set(odd, "ttl", "1d");
+        for (request, lines) in [
+            (":search?odd", 2),
+            (":ttl", 1),
+            (":history", 2),
+            (":meta", 2),
+            (":recall?odd", 4),
+        ] {
+            let answer = memory.ask(ROOT, request);
+            assert!(answer.contains("x\\nvictim.md"), "{request}: {answer}");
+            assert_eq!(answer.lines().count(), lines, "{request}: {answer}");
+        }
+        memory.pass(2 * DAY);
+        assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./x\nvictim.md\0");
     });
 }
 
@@ -435,6 +746,8 @@ fn bad_requests_are_einval_with_a_reason_and_never_empty() {
             (":search?a)", "syntax error"),
             (":search?colour:a", "no such column"),
             (":search?it's", "syntax error"),
+            (":search?it's%0Anotes: 999", "it's\\nnotes: 999"),
+            (":search?it's\nnotes: 999", "it's\\nnotes: 999"),
             (":search?", "nothing to search for"),
             (":recall?query=&max_tokens=100", "no words"),
             (":recall?query=x&max_tokens=0", "from 64 to"),
@@ -517,6 +830,43 @@ fn strategies_order_relevant_notes_as_they_say() {
 }
 
 #[test]
+fn how_many_notes_are_relevant_is_only_said_where_it_is_known() {
+    with_memory(|memory| {
+        for number in 0..60 {
+            memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
+        assert!(
+            answer.starts_with("# 50 of 60 relevant notes, "),
+            "{answer:.80}"
+        );
+        for number in 60..200 {
+            memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
+        assert!(
+            answer.starts_with("# 50 of 64 best candidates, "),
+            "{answer:.80}"
+        );
+    });
+}
+
+#[test]
+fn what_does_not_fit_takes_nobodys_place() {
+    with_memory(|memory| {
+        let small = memory.write(ROOT, "small.md", "NVDA risk\n");
+        memory.set(small, "importance", "0");
+        for number in 0..55 {
+            let text = format!("NVDA risk\n{}", "and more of it ".repeat(60));
+            let ino = memory.write(ROOT, &format!("n{number}.md"), &text);
+            memory.set(ino, "importance", "1");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100");
+        assert!(answer.contains("## /small.md"), "{answer}");
+    });
+}
+
+#[test]
 fn binary_files_are_found_by_name_only_and_stay_as_they_are() {
     with_memory(|memory| {
         let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
@@ -538,27 +888,33 @@ fn binary_files_are_found_by_name_only_and_stay_as_they_are() {
 }
 
 #[test]
-fn a_search_reads_newest_first_without_sorting() {
-    // What bounds the cost of a search: if SQLite sorted, it would read every match.
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
-    drop(Memory::open(&path, None));
-    let db = rusqlite::Connection::open(&path).unwrap();
-    let mut plan = db
-        .prepare(
-            "EXPLAIN QUERY PLAN SELECT n.id FROM memory_text CROSS JOIN memory_note n ON n.id = memory_text.rowid
-             WHERE memory_text MATCH 'a' ORDER BY memory_text.rowid DESC LIMIT 5",
-        )
-        .unwrap();
-    let steps: Vec<String> = plan
-        .query_map((), |row| row.get(3))
-        .unwrap()
-        .map(Result::unwrap)
-        .collect();
-    assert!(
-        steps.iter().all(|step| !step.contains("TEMP B-TREE")),
-        "{steps:?}"
-    );
+fn a_file_that_is_not_utf8_is_not_shown_and_costs_a_recall_what_it_counts() {
+    with_memory(|memory| {
+        // Latin-1: no NUL byte, and no UTF-8 either.
+        let latin = b"caf\xe9 r\xe9sum\xe9 na\xefve \xfcber ".repeat(30);
+        for number in 0..40 {
+            memory.write_bytes(ROOT, &format!("regime {number}.txt"), &latin);
+        }
+        let answer = memory.ask(ROOT, ":recall?regime&max_tokens=500");
+        assert!(tokens::count(&answer) <= 500, "{answer}");
+        assert!(!answer.contains("caf"), "{answer}");
+        let found = memory.ask(ROOT, ":search?regime");
+        assert!(
+            found.contains("(not text)") && !found.contains("caf"),
+            "{found}"
+        );
+    });
+}
+
+/// Text of every script, or bytes that are none.
+fn note_bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        "[a-zé/#. \\n-]{0,400}".prop_map(String::into_bytes),
+        "(?s).{0,200}".prop_map(String::into_bytes),
+        prop::collection::vec(any::<u8>(), 0..400),
+        // Hardly ever with a NUL among them, as in Latin-1.
+        prop::collection::vec(0x20u8..=255, 0..400),
+    ]
 }
 
 proptest! {
@@ -566,15 +922,17 @@ proptest! {
 
     #[test]
     fn a_recall_never_exceeds_its_budget(
-        notes in prop::collection::vec(("[a-zé/#. \\n-]{0,400}", 0u8..4, "[a-z]{1,12}"), 1..40),
+        notes in prop::collection::vec((note_bytes(), 0u8..4, "[a-z]{1,12}"), 1..40),
         question in "[a-z]{1,3}( [a-z]{1,3}){0,6}",
         budgets in prop::collection::vec(64u64..3000, 1..6),
     ) {
         let dir = tempfile::tempdir().unwrap();
         let memory = Memory::open(&dir.path().join("m.db"), None);
         for (number, (text, repeat, tag)) in notes.iter().enumerate() {
-            let text = format!("{question}\n{}", text.repeat(1 << (2 * repeat)));
-            let ino = memory.write(ROOT, &format!("{number} {tag}.md"), &text);
+            // By its name, too: what is not text is found by nothing else.
+            let mut bytes = format!("{question}\n").into_bytes();
+            bytes.extend(text.repeat(1 << (2 * repeat)));
+            let ino = memory.write_bytes(ROOT, &format!("{question} {number} {tag}.md"), &bytes);
             if number % 3 == 0 {
                 memory.set(ino, "tags", tag);
             }
@@ -586,9 +944,8 @@ proptest! {
                 let counted = tokens::count(&answer);
                 prop_assert!(counted <= budget, "{counted} of {budget}: {answer}");
                 prop_assert!(answer.starts_with("# "));
-                if let Some((_, rest)) = answer.split_once(" relevant notes, ")
-                    && let Some((said, _)) = rest.split_once(" of ")
-                {
+                if let Some((said, _)) = answer.split_once(&format!(" of {budget} tokens, ")) {
+                    let (_, said) = said.split_once(", ").unwrap();
                     prop_assert_eq!(said.parse::<u64>().ok(), Some(counted));
                 }
             }

@@ -32,7 +32,7 @@ pub(super) fn is_answer(ino: Ino) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) ino: Ino,
-    pub(super) text: Arc<str>,
+    pub(super) text: Arc<[u8]>,
     pub(super) made: Timestamp,
     /// How many changes there had been.
     changes: u64,
@@ -102,10 +102,11 @@ impl Answers {
         &self,
         dir: Ino,
         name: &[u8],
-        text: String,
+        text: impl Into<Vec<u8>>,
         changes: u64,
         made: Timestamp,
     ) -> Answer {
+        let text: Vec<u8> = text.into();
         let mut kept = self.kept();
         kept.last += 1;
         let answer = Answer {
@@ -172,14 +173,14 @@ mod tests {
         let made = answers.keep(1, b":stats", "one".to_owned(), 7, NOW);
         assert!(is_answer(made.ino));
         let again = answers.standing(1, b":stats", 7, NOW).unwrap();
-        assert_eq!((again.ino, &*again.text), (made.ino, "one"));
+        assert_eq!((again.ino, &*again.text), (made.ino, b"one".as_slice()));
         assert!(answers.standing(1, b":stats", 8, NOW).is_none());
         assert!(answers.standing(2, b":stats", 7, NOW).is_none());
         let later = Timestamp(NOW.0 + 1_000_000_000);
         assert!(answers.standing(1, b":stats", 7, later).is_none());
         let newer = answers.keep(1, b":stats", "two".to_owned(), 8, NOW);
         assert_ne!(newer.ino, made.ino);
-        assert_eq!(&*answers.get(made.ino).unwrap().text, "one");
+        assert_eq!(&*answers.get(made.ino).unwrap().text, b"one");
         assert!(answers.standing(1, b":stats", 8, NOW).is_some());
     }
 

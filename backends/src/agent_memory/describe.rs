@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use rusqlite::Row;
 
 use super::index::{attributes, expiry, text};
 use super::metadata::{DEFAULT_IMPORTANCE, head};
-use super::paths::{Places, Scope};
+use super::passage::shown_name;
+use super::paths::{Place, Places, Scope, name_of};
 use super::request::Aspect;
 use super::{date, moment};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
-use crate::store::{Attr, Ino, Result, Timestamp};
+use crate::store::{Attr, Errno, Ino, Result, Timestamp};
 
 /// Notes or events that are shown.
 const SHOWN: usize = 100;
@@ -20,7 +22,7 @@ const SHOWN: usize = 100;
 /// A row of `memory_note`, as far as it is shown.
 struct Note {
     dir: Ino,
-    name: String,
+    name: Vec<u8>,
     changed: Timestamp,
     importance: f64,
     tags: String,
@@ -32,8 +34,7 @@ impl Note {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             dir: unsigned(row.get(0)?),
-            name: String::from_utf8_lossy(row.get_ref(1)?.as_blob().unwrap_or_default())
-                .into_owned(),
+            name: row.get(1)?,
             changed: Timestamp(row.get(2)?),
             importance: row.get(3)?,
             tags: row.get(4)?,
@@ -45,7 +46,7 @@ impl Note {
     fn line(&self) -> String {
         let mut line = format!(
             "{}: {} importance {}",
-            self.name,
+            shown_name(&self.name),
             date(self.changed),
             self.importance
         );
@@ -112,7 +113,7 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
     ))
 }
 
-/// Metadata of the notes in a directory, newest first.
+/// Metadata of the notes in a directory, last indexed first.
 pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
     let (mut text, mut shown, mut more) = (String::new(), 0, false);
     rows(
@@ -120,6 +121,10 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
         "SELECT dir, name, changed, importance, tags, author, expires FROM memory_note WHERE dir = ?1 ORDER BY id DESC",
         [signed(scope.dir)],
         |note| {
+            // What is beside the agents' private directories is nobody's.
+            if !scope.covers(&scope.place) {
+                return Ok(false);
+            }
             more = shown == SHOWN;
             if !more {
                 text += &note.line();
@@ -129,7 +134,7 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
         },
     )?;
     if more {
-        text += "there are more: these are the newest; `NAME:meta` is about one\n";
+        text += "there are more, indexed before these; `NAME:meta` is about one\n";
     }
     if shown == 0 {
         text = format!("there are no notes in {}/\n", scope.place.path);
@@ -164,42 +169,66 @@ pub(super) fn tags(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
         .collect())
 }
 
-/// What expires below a directory, or has; only paths from there on, of what has.
-pub(super) fn ttl(
+/// Runs `each` on the notes below a directory that expire, the first to do so first, with where they are and when.
+fn expiring(
     db: &Db,
     places: &Places,
     scope: &Scope,
-    only_expired: bool,
-    now: Timestamp,
-) -> Result<String> {
-    let mut text = String::new();
+    mut each: impl FnMut(&Place, &Note, Timestamp) -> Result<()>,
+) -> Result<()> {
     rows(
         db,
         "SELECT dir, name, changed, importance, tags, author, expires FROM memory_note WHERE expires IS NOT NULL ORDER BY expires",
         (),
         |note| {
             let place = places.of(db, note.dir)?;
-            let Some(expires) = note.expires else {
-                return Ok(true);
-            };
-            let has_expired = expires <= now;
-            if !scope.covers(&place) || (only_expired && !has_expired) {
-                return Ok(true);
-            }
-            if only_expired {
-                let below = &place.path[scope.place.path.len()..];
-                text += &format!(".{below}/{}\n", note.name);
-            } else {
-                let verb = if has_expired { "expired" } else { "expires" };
-                text += &format!("{}/{} {verb} {}\n", place.path, note.name, moment(expires));
+            if let Some(expires) = note.expires
+                && scope.covers(&place)
+            {
+                each(&place, &note, expires)?;
             }
             Ok(true)
         },
-    )?;
-    if text.is_empty() && !only_expired {
+    )
+}
+
+/// What expires below a directory, or has.
+pub(super) fn ttl(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Result<String> {
+    let mut text = String::new();
+    expiring(db, places, scope, |place, note, expires| {
+        let verb = if expires <= now { "expired" } else { "expires" };
+        let name = shown_name(&note.name);
+        text += &format!("{}/{name} {verb} {}\n", place.path, moment(expires));
+        Ok(())
+    })?;
+    if text.is_empty() {
         text = format!("no note below {}/ expires\n", scope.place.path);
     }
     Ok(text)
+}
+
+/// The paths of what has expired below a directory, from there on. They are for programs that remove what they
+/// name: byte by byte as they are, each with a NUL after it, which no name can have.
+pub(super) fn expired(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Result<Vec<u8>> {
+    let mut paths = Vec::new();
+    expiring(db, places, scope, |place, note, expires| {
+        if expires > now {
+            return Ok(());
+        }
+        paths.push(b'.');
+        let below = place.chain.iter().skip_while(|dir| **dir != scope.dir);
+        for dir in below.skip(1) {
+            // A directory has a name for as long as there is something in it.
+            let (_, name) = name_of(db, *dir)?.ok_or(Errno::IO)?;
+            paths.push(b'/');
+            paths.extend(name);
+        }
+        paths.push(b'/');
+        paths.extend(&note.name);
+        paths.push(0);
+        Ok(())
+    })?;
+    Ok(paths)
 }
 
 /// What happened below a directory, newest first.
@@ -210,14 +239,9 @@ pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String>
     let mut rows = statement.query(())?;
     let mut shown = 0;
     while let Some(row) = rows.next()? {
-        let dir = unsigned(row.get(2)?);
-        if nodes::find(db, dir)?.is_none_or(|attr| attr.nlink == 0) {
+        let Some(place) = place_of_event(db, places, scope, row)? else {
             continue;
-        }
-        let place = places.of(db, dir)?;
-        if !scope.covers(&place) {
-            continue;
-        }
+        };
         if shown == SHOWN {
             text += "there is more; `NAME:history` is about one\n";
             break;
@@ -229,6 +253,24 @@ pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String>
         text = format!("nothing has happened below {}/\n", scope.place.path);
     }
     Ok(text)
+}
+
+/// Where an event was, if that still is and the scope covers it. A directory that was made after the event is
+/// another one, which has got the number of one that is gone.
+fn place_of_event(
+    db: &Db,
+    places: &Places,
+    scope: &Scope,
+    row: &Row<'_>,
+) -> Result<Option<Arc<Place>>> {
+    let (at, dir) = (Timestamp(row.get(0)?), unsigned(row.get(2)?));
+    match nodes::find(db, dir)? {
+        Some(attr) if attr.nlink > 0 && attr.btime <= at => {
+            let place = places.of(db, dir)?;
+            Ok(scope.covers(&place).then_some(place))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
@@ -244,7 +286,7 @@ fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
     Ok(format!(
         "{} {what} {path}/{} {size} bytes{by}\n",
         moment(Timestamp(row.get(0)?)),
-        String::from_utf8_lossy(&name),
+        shown_name(&name),
     ))
 }
 
@@ -252,6 +294,7 @@ fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
 pub(super) fn aspect(
     db: &Db,
     places: &Places,
+    scope: &Scope,
     attr: &Attr,
     aspect: Aspect,
     now: Timestamp,
@@ -275,18 +318,22 @@ pub(super) fn aspect(
         }),
         Aspect::Ttl => Ok(life + "\n"),
         Aspect::History => {
+            // What happened before it was made, happened to another one with the number that it has got.
             let mut statement = db.statement(
-                "SELECT at, what, dir, name, size, author FROM memory_event WHERE ino = ?1 ORDER BY id DESC LIMIT ?2",
+                "SELECT at, what, dir, name, size, author FROM memory_event WHERE ino = ?1 AND at >= ?2 ORDER BY id DESC",
             )?;
-            let mut rows = statement.query([signed(attr.ino), SHOWN as i64])?;
-            let mut text = String::new();
-            while let Some(row) = rows.next()? {
-                let dir = unsigned(row.get(2)?);
-                let path = match nodes::find(db, dir)? {
-                    Some(_) => places.of(db, dir)?.path.clone(),
-                    None => String::new(),
-                };
-                text += &event(row, &path)?;
+            let mut rows = statement.query([signed(attr.ino), attr.btime.0])?;
+            let (mut text, mut shown) = (String::new(), 0);
+            while shown < SHOWN
+                && let Some(row) = rows.next()?
+            {
+                if let Some(place) = place_of_event(db, places, scope, row)? {
+                    text += &event(row, &place.path)?;
+                    shown += 1;
+                }
+            }
+            if shown == 0 {
+                text = "nothing that has happened to it is known\n".to_owned();
             }
             Ok(text)
         }

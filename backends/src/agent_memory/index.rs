@@ -7,7 +7,7 @@ use rusqlite::params;
 
 use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
 use super::passage;
-use super::paths::{Places, name_of};
+use super::paths::{Places, found_as};
 use super::words::{fingerprint, words};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
@@ -74,15 +74,28 @@ pub(super) struct Refreshed {
 }
 
 /// Indexes a batch of what has changed, in the transaction that the caller has begun.
-pub(super) fn refresh(db: &Db, places: &Places, agent: &str, now: Timestamp) -> Result<Refreshed> {
+///
+/// `agent` is whose mount has written it, and does so now; `None` where that is not known, and it was some other time.
+/// `turn` has what was marked when it was last empty, the oldest at its end: what waits together is indexed in the
+/// order of its times.
+pub(super) fn refresh(
+    db: &Db,
+    places: &Places,
+    agent: Option<&str>,
+    now: Timestamp,
+    turn: &mut Vec<i64>,
+) -> Result<Refreshed> {
     let mut done = Refreshed::default();
     expire(db, now)?;
-    let stale: Vec<i64> = {
-        let mut statement = db.statement("SELECT ino FROM memory_stale LIMIT ?1")?;
-        let inos = statement.query_map([BATCH as i64], |row| row.get(0))?;
-        inos.collect::<rusqlite::Result<_>>()?
-    };
-    for ino in stale {
+    if turn.is_empty() {
+        let mut statement = db.statement(
+            "SELECT s.ino FROM memory_stale s LEFT JOIN inode i ON i.ino = s.ino ORDER BY i.mtime DESC, s.ino DESC",
+        )?;
+        let inos = statement.query_map((), |row| row.get(0))?;
+        *turn = inos.collect::<rusqlite::Result<_>>()?;
+    }
+    let batch = turn.split_off(turn.len().saturating_sub(BATCH));
+    for ino in batch.into_iter().rev() {
         done.looked_at += 1;
         db.execute("DELETE FROM memory_stale WHERE ino = ?1", [ino])?;
         let ino = unsigned(ino);
@@ -90,6 +103,8 @@ pub(super) fn refresh(db: &Db, places: &Places, agent: &str, now: Timestamp) -> 
         let was = i64::from(known.is_some());
         let is = match nodes::find(db, ino)? {
             Some(attr) if attr.kind == Kind::Directory => {
+                // Who has moved it may not yet have come to say so.
+                places.let_go();
                 done.has_more |= expand(db, ino)? > 0;
                 false
             }
@@ -103,7 +118,7 @@ pub(super) fn refresh(db: &Db, places: &Places, agent: &str, now: Timestamp) -> 
         };
         done.notes += i64::from(is) - was;
     }
-    done.has_more |= done.looked_at == BATCH;
+    done.has_more |= !turn.is_empty();
     let next = db.row(
         "SELECT min(expires) FROM memory_note WHERE expires IS NOT NULL AND is_found = 1",
         (),
@@ -177,8 +192,14 @@ fn forget(db: &Db, id: i64) -> Result<()> {
 
 /// The text of a note as far as it is indexed: its first 256 KiB. `None` if it is not text.
 pub(super) fn text(db: &Db, attr: &Attr) -> Result<Option<String>> {
+    text_from(db, attr, 0)
+}
+
+/// As [`text`], from a byte on.
+pub(super) fn text_from(db: &Db, attr: &Attr, from: usize) -> Result<Option<String>> {
     let mut bytes = Vec::new();
-    content::read(db, attr.ino, 0, HEAD as usize, &mut bytes)?;
+    let size = (HEAD as usize).saturating_sub(from);
+    content::read(db, attr.ino, from as u64, size, &mut bytes)?;
     if bytes.contains(&0) {
         return Ok(None);
     }
@@ -222,12 +243,12 @@ pub(super) fn expiry(changed: Timestamp, ttl: u64) -> Timestamp {
 fn index(
     db: &Db,
     places: &Places,
-    agent: &str,
+    agent: Option<&str>,
     now: Timestamp,
     attr: &Attr,
     known: Option<Known>,
 ) -> Result<bool> {
-    let Some((dir, name)) = name_of(db, attr.ino)? else {
+    let Some((dir, name)) = found_as(db, places, attr.ino)? else {
         if let Some(known) = known {
             forget(db, known.id)?;
         }
@@ -242,9 +263,10 @@ fn index(
     let same_content = known
         .as_ref()
         .is_some_and(|known| known.changed == attr.mtime && known.size == attr.size);
-    let author = said.author.unwrap_or_else(|| match &known {
-        Some(known) if same_content => known.author.clone(),
-        _ => agent.to_owned(),
+    let author = said.author.unwrap_or_else(|| match (&known, agent) {
+        (Some(known), _) if same_content => known.author.clone(),
+        (_, Some(agent)) => agent.to_owned(),
+        (_, None) => String::new(),
     });
     let tags = said.tags.unwrap_or_default().join(",");
     let expires = said.ttl.map(|ttl| expiry(attr.mtime, ttl));
@@ -271,7 +293,8 @@ fn index(
             if let Some(known) = known {
                 forget(db, known.id)?;
             }
-            record(db, now, what, attr, dir, &name, &author)?;
+            let at = if agent.is_some() { now } else { attr.mtime };
+            record(db, at, what, attr, dir, &name, &author)?;
             let last = db.row("SELECT max(id) FROM memory_note", (), |row| {
                 row.get::<_, Option<i64>>(0)
             })?;
@@ -318,17 +341,20 @@ fn index(
 
 fn record(
     db: &Db,
-    now: Timestamp,
+    at: Timestamp,
     what: &str,
     attr: &Attr,
     dir: Ino,
     name: &[u8],
     author: &str,
 ) -> Result<()> {
+    // Never before the file and its directory were made, whatever times a file was given or a clock shows: what
+    // is older than they are is of others, whose numbers they have got.
+    let made = nodes::find(db, dir)?.map_or(attr.btime, |dir| dir.btime.max(attr.btime));
     db.execute(
         "INSERT INTO memory_event (at, what, ino, dir, name, size, author) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
-            now.0,
+            at.max(made).0,
             what,
             signed(attr.ino),
             signed(dir),

@@ -38,6 +38,7 @@ use crate::store::{
 };
 use answers::{Answer, Answers, is_answer};
 use describe::Stats;
+use passage::{one_line, shown_name};
 use paths::{Places, Privacy, Scope};
 pub use request::Strategy;
 use request::{Query, Request, check_query};
@@ -92,6 +93,8 @@ pub struct AgentMemory {
     places: Places,
     answers: Answers,
     clock: Clock,
+    /// Held by whoever brings the index up to date: others wait, and then find it so. The inodes whose turn it is.
+    refreshing: Mutex<Vec<i64>>,
     /// Something may be marked that is not indexed.
     is_stale: AtomicBool,
     /// When the next note expires, in nanoseconds since 1970.
@@ -158,6 +161,7 @@ impl AgentMemory {
             places: Places::default(),
             answers: Answers::default(),
             clock,
+            refreshing: Mutex::default(),
             is_stale: AtomicBool::new(true),
             next_expiry: AtomicI64::new(i64::MAX),
             notes: AtomicI64::new(notes as i64),
@@ -168,7 +172,8 @@ impl AgentMemory {
         if let Some(agent) = agent {
             memory.privacy = Some(memory.make_namespaces(agent).map_err(unreadable)?);
         }
-        memory.refresh().map_err(unreadable)?;
+        // What is marked now was written by another mount, or by one that did not come to index it.
+        memory.refresh_as(None).map_err(unreadable)?;
         Ok(memory)
     }
 
@@ -217,6 +222,15 @@ impl AgentMemory {
 
     /// Indexes what has changed, and drops from the index what has expired.
     fn refresh(&self) -> Result<()> {
+        self.refresh_as(Some(self.agent.as_deref().unwrap_or_default()))
+    }
+
+    /// As [`AgentMemory::refresh`]; `agent` is who has changed it just now, or `None` if that is not known.
+    fn refresh_as(&self, agent: Option<&str>) -> Result<()> {
+        let mut turn = self
+            .refreshing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut total = 0;
         loop {
             let now = (self.clock)();
@@ -225,15 +239,17 @@ impl AgentMemory {
             if !self.is_stale.swap(false, Ordering::AcqRel) && !has_expired {
                 break;
             }
-            let agent = self.agent.as_deref().unwrap_or_default();
             let refreshed = self
                 .files
-                .transaction(|db| index::refresh(db, &self.places, agent, now));
-            let done = refreshed.inspect_err(|_| self.is_stale.store(true, Ordering::Release))?;
+                .transaction(|db| index::refresh(db, &self.places, agent, now, &mut turn));
+            let done = refreshed.inspect_err(|_| {
+                turn.clear();
+                self.is_stale.store(true, Ordering::Release);
+            })?;
             self.notes.fetch_add(done.notes, Ordering::AcqRel);
             let next = done.next_expiry.map_or(i64::MAX, |at| at.0);
             self.next_expiry.store(next, Ordering::Release);
-            if has_expired {
+            if has_expired || done.looked_at > 0 {
                 self.changes.fetch_add(1, Ordering::AcqRel);
             }
             if done.has_more {
@@ -261,8 +277,9 @@ impl AgentMemory {
 
     /// Remembers why somebody got `EINVAL`, for `:stats`.
     fn refuse(&self, errno: Errno, what: &[u8], reason: &str) -> StoreError {
-        let shown = String::from_utf8_lossy(&what[..what.len().min(255)]).into_owned();
-        *self.last_error() = Some(format!("{} {shown}: {reason}", moment((self.clock)())));
+        let shown = shown_name(&what[..what.len().min(255)]);
+        let said = format!("{} {shown}: {}", moment((self.clock)()), one_line(reason));
+        *self.last_error() = Some(said);
         self.tally.refused.fetch_add(1, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::AcqRel);
         StoreError::storage(errno, reason)
@@ -305,7 +322,9 @@ impl AgentMemory {
                 _ => return Ok(None),
             };
             let db = self.files.db();
-            describe::aspect(&db, &self.places, &attr, aspect, now)?
+            // Where it is asked about it is; its history may have been anywhere.
+            let scope = self.scope(&db, ROOT)?;
+            describe::aspect(&db, &self.places, &scope, &attr, aspect, now)?.into_bytes()
         } else {
             return Ok(None);
         };
@@ -318,13 +337,13 @@ impl AgentMemory {
         dir: Ino,
         name: &[u8],
         now: Timestamp,
-    ) -> std::result::Result<String, Failure> {
+    ) -> std::result::Result<Vec<u8>, Failure> {
         let request = request::parse(name).map_err(Failure::Asked)?;
         let query_of = |query: Query| match query {
             Query::Here(text) => Ok(text),
             Query::InFile(file) => self.read_query(dir, &file),
         };
-        Ok(match request {
+        let text = match request {
             Request::Search { query, lines } => {
                 let query = query_of(query)?;
                 self.tally.searches.fetch_add(1, Ordering::Relaxed);
@@ -367,16 +386,23 @@ impl AgentMemory {
                 let db = self.files.db();
                 describe::tags(&db, &self.places, &self.scope(&db, dir)?)?
             }
-            Request::Ttl { only_expired } => {
+            Request::Ttl { only_expired: true } => {
                 let db = self.files.db();
                 let scope = self.scope(&db, dir)?;
-                describe::ttl(&db, &self.places, &scope, only_expired, now)?
+                return Ok(describe::expired(&db, &self.places, &scope, now)?);
+            }
+            Request::Ttl {
+                only_expired: false,
+            } => {
+                let db = self.files.db();
+                describe::ttl(&db, &self.places, &self.scope(&db, dir)?, now)?
             }
             Request::History => {
                 let db = self.files.db();
                 describe::history(&db, &self.places, &self.scope(&db, dir)?)?
             }
-        })
+        };
+        Ok(text.into_bytes())
     }
 
     /// The query that is in a file, for one that is too long for a name.
@@ -504,6 +530,10 @@ impl Store for AgentMemory {
         }
     }
 
+    fn keeps_missing(&self, name: &[u8]) -> bool {
+        !request::is_reserved(name) && request::aspect(name).is_none()
+    }
+
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         if is_answer(ino) {
             return Ok(self.answer_attr(&self.kept_answer(ino)?));
@@ -556,9 +586,9 @@ impl Store for AgentMemory {
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         check_dir(parent)?;
         self.check_old_name(parent, name)?;
-        let removed = self.changed(self.files.rmdir(caller, parent, name));
+        let removed = self.files.rmdir(caller, parent, name);
         self.places.let_go();
-        removed
+        self.changed(removed)
     }
 
     fn rename(
@@ -576,13 +606,12 @@ impl Store for AgentMemory {
         } else {
             self.check_new_name(to, to_name)?;
         }
-        let renamed =
-            self.changed(
-                self.files
-                    .rename(caller, (from, from_name), (to, to_name), mode),
-            );
+        let renamed = self
+            .files
+            .rename(caller, (from, from_name), (to, to_name), mode);
+        // First: whoever sees the change must not see the old places with it.
         self.places.let_go();
-        renamed
+        self.changed(renamed)
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
@@ -596,7 +625,7 @@ impl Store for AgentMemory {
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         if is_answer(ino) {
             let answer = self.kept_answer(ino)?;
-            let bytes = answer.text.as_bytes();
+            let bytes = &answer.text;
             let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
             let end = start.saturating_add(size).min(bytes.len());
             out.extend_from_slice(&bytes[start..end]);

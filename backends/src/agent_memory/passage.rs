@@ -11,6 +11,24 @@ const WHOLE_MAX: usize = 1200;
 /// The longest line of a search, in bytes.
 const LINE_MAX: usize = 160;
 
+/// A text in which nothing ends the line, or does anything else to a terminal: control characters as in Rust, `\n`.
+pub(super) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+/// A name as people are shown it: on one line, and `\u{fffd}` where it is not UTF-8.
+pub(super) fn shown_name(name: &[u8]) -> String {
+    one_line(&String::from_utf8_lossy(name))
+}
+
 /// Where a note is and what is said about it: it begins with `#` and ends a line.
 pub(super) fn heading(
     path: &str,
@@ -19,8 +37,11 @@ pub(super) fn heading(
     tags: &str,
     author: &str,
 ) -> String {
-    let path = path.replace('\n', "\u{fffd}");
-    let mut heading = format!("## {path}\n{} importance {importance}", date(changed));
+    let mut heading = format!(
+        "## {}\n{} importance {importance}",
+        one_line(path),
+        date(changed)
+    );
     for (what, value) in [("tags", tags), ("by", author)] {
         if !value.is_empty() {
             // Writing to a string cannot fail.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::passage::shown_name;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::store::{Ino, ROOT, Result};
@@ -13,7 +14,7 @@ const KEPT: usize = 65_536;
 /// A directory.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Its path in the mount, `/` at the end left out: empty for the root.
+    /// Its path in the mount as it is shown, `/` at the end left out: empty for the root.
     pub(super) path: String,
     /// Itself and those above it, the root first.
     pub(super) chain: Vec<Ino>,
@@ -106,7 +107,7 @@ impl Places {
             let mut chain = above.chain.clone();
             chain.push(dir);
             Place {
-                path: format!("{}/{}", above.path, String::from_utf8_lossy(&name)),
+                path: format!("{}/{}", above.path, shown_name(&name)),
                 chain,
             }
         };
@@ -118,6 +119,36 @@ impl Places {
         kept.insert(dir, Arc::clone(&place));
         Ok(place)
     }
+}
+
+/// Where `/memory/private` is, however the database is mounted.
+const PRIVATE: &str = "/memory/private";
+
+/// The name by which a file is found, of those that it has, and the directory that is in: the first that is not
+/// in somebody's private directory, if there is one. `None` if it has no name.
+pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
+    let mut names: Vec<(Ino, Vec<u8>)> = {
+        let mut statement = db.statement(
+            "SELECT parent, name FROM memory_name WHERE ino = ?1 ORDER BY parent, name",
+        )?;
+        let names = statement.query_map([signed(ino)], |row| {
+            Ok((unsigned(row.get(0)?), row.get(1)?))
+        })?;
+        names.collect::<rusqlite::Result<_>>()?
+    };
+    if names.len() > 1 {
+        for (at, (dir, _)) in names.iter().enumerate() {
+            let place = places.of(db, *dir)?;
+            if place
+                .path
+                .strip_prefix(PRIVATE)
+                .is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))
+            {
+                return Ok(Some(names.swap_remove(at)));
+            }
+        }
+    }
+    Ok(names.into_iter().next())
 }
 
 /// A name of an inode and the directory it is in; `None` if it has none.

@@ -29,7 +29,7 @@ use super::request::Strategy;
 use super::search::{Hit, body};
 use super::words::{has, hash, question};
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{self, unsigned};
+use crate::sqlite::nodes::{signed, unsigned};
 use crate::store::{Result, Timestamp};
 
 /// Notes that are read of each word: the newest.
@@ -84,7 +84,6 @@ struct Scored {
     heading: String,
     /// Of heading and body, if it is shown whole.
     tokens: Option<u64>,
-    size: u64,
     relevance: f64,
     recency: f64,
 }
@@ -123,6 +122,8 @@ pub(super) fn answer(
 ) -> std::result::Result<String, Failure> {
     let words = read_words(db, scope, asked.query)?;
     let candidates = candidates(db, scope, &words, asked.notes)?;
+    // Then there may be more that are as relevant, which nobody has looked at.
+    let is_limited = candidates.len() == SCORED || words.iter().any(Word::is_common);
     let mut scored = score(db, &words, candidates, asked)?;
     let best = scored.iter().map(|note| note.relevance).fold(0.0, f64::max);
     scored.retain(|note| note.relevance >= RELEVANT * best);
@@ -133,7 +134,7 @@ pub(super) fn answer(
             .then(right[1].total_cmp(&left[1]))
             .then(b.hit.id.cmp(&a.hit.id))
     });
-    write(db, &words, scored, asked)
+    write(db, &words, scored, is_limited, asked)
 }
 
 /// The newest notes with each word.
@@ -236,11 +237,11 @@ fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Re
     let mut scored = Vec::with_capacity(candidates.len());
     for id in candidates {
         let note = db.row(
-            "SELECT ino, dir, name, changed, body, importance, heading, size, tokens, words
+            "SELECT ino, dir, name, changed, body, importance, heading, tokens, words
              FROM memory_note WHERE id = ?1",
             [id],
             |row| {
-                let print = row.get_ref(9)?.as_blob().map_err(rusqlite::Error::from)?;
+                let print = row.get_ref(8)?.as_blob().map_err(rusqlite::Error::from)?;
                 let found: f64 = words
                     .iter()
                     .zip(&idf)
@@ -260,8 +261,7 @@ fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Re
                     },
                     importance: row.get(5)?,
                     heading: row.get(6)?,
-                    size: unsigned(row.get(7)?),
-                    tokens: row.get::<_, Option<i64>>(8)?.map(unsigned),
+                    tokens: row.get::<_, Option<i64>>(7)?.map(unsigned),
                     relevance: if whole > 0.0 { found / whole } else { 0.0 },
                     recency: 1.0 / (1.0 + age_days / HALF_AGE_DAYS),
                 })
@@ -277,6 +277,7 @@ fn write(
     db: &Db,
     words: &[Word],
     scored: Vec<Scored>,
+    is_limited: bool,
     asked: &Asked<'_>,
 ) -> std::result::Result<String, Failure> {
     let missing: Vec<&str> = words
@@ -293,10 +294,15 @@ fn write(
         return Ok(text);
     }
     let mut sections = Vec::new();
+    let of_what = if is_limited {
+        "best candidates"
+    } else {
+        "relevant notes"
+    };
     // The first line is written last; so much is kept for it.
     let first_line = |shown: usize, tokens: u64| {
         format!(
-            "# {shown} of {found} relevant notes, {tokens} of {} tokens, {}, by full text\n",
+            "# {shown} of {found} {of_what}, {tokens} of {} tokens, {}, by full text\n",
             asked.max_tokens,
             asked.strategy.name()
         )
@@ -313,7 +319,10 @@ fn write(
         }
     }
     let mut shown = 0;
-    for note in scored.into_iter().take(NOTES_MAX) {
+    for note in scored {
+        if shown == NOTES_MAX {
+            break;
+        }
         // No need to read what cannot fit; a passage has a token or more.
         if used + note.tokens.unwrap_or(1) > asked.max_tokens {
             continue;
@@ -321,9 +330,13 @@ fn write(
         let Some(text) = body(db, &note.hit)? else {
             continue;
         };
-        let attr = nodes::find(db, note.hit.ino)?;
-        let is_as_indexed =
-            attr.is_some_and(|attr| attr.mtime == note.hit.changed && attr.size == note.size);
+        // What was counted when it was indexed holds as long as nothing of it has changed since.
+        let is_marked = db.row(
+            "SELECT 1 FROM memory_stale WHERE ino = ?1",
+            [signed(note.hit.ino)],
+            |_| Ok(()),
+        )?;
+        let is_as_indexed = is_marked.is_none();
         let shown_text = passage::whole(&text).unwrap_or_else(|| {
             let wanted: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
             passage::around(&text, &wanted)
@@ -343,7 +356,7 @@ fn write(
     }
     if shown == 0 {
         return Ok(format!(
-            "# {found} relevant notes, but none fits into {} tokens\n",
+            "# {found} {of_what}, but none fits into {} tokens\n",
             asked.max_tokens
         ));
     }
@@ -355,5 +368,8 @@ fn write(
     }
     let mut text = first_line(shown, total);
     text.extend(sections);
+    // The vocabulary always cuts between the end of a line and a `#`, so costs add up. Counting all of it again would
+    // take as long as the rest of a recall.
+    debug_assert_eq!(tokens::count(&text), total, "{text}");
     Ok(text)
 }

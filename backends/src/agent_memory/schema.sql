@@ -1,5 +1,6 @@
--- What agent memory has beside the tables of a ctxbench file system, version 1. docs/MEMORY.md explains them.
--- Everything here is derived from files, names and attributes: it can be dropped and is built again by the next mount.
+-- What agent memory has beside the tables of a ctxbench file system, version 1. docs/MEMORY.md explains them, and how to
+-- drop them: the triggers too, without which `inode` and `dirent` cannot be changed once the tables are gone. The next mount
+-- builds all of it again from files, names and attributes; but for what happened and who wrote, which is only here.
 
 CREATE TABLE memory_setting (
   name  TEXT PRIMARY KEY,
@@ -20,7 +21,8 @@ CREATE TABLE memory_stale (
   ino INTEGER PRIMARY KEY
 ) STRICT;
 
--- A regular file with a name. The newer its content, the higher its id: what is found is read newest first.
+-- A regular file with a name. The later its content was indexed, the higher its id; what waited together was indexed
+-- in the order of mtime. What is found is read from the highest id down.
 CREATE TABLE memory_note (
   id         INTEGER PRIMARY KEY,
   ino        INTEGER NOT NULL UNIQUE,
@@ -61,27 +63,32 @@ CREATE TABLE memory_event (
   author TEXT NOT NULL
 ) STRICT;
 
+DROP TRIGGER IF EXISTS memory_inode_changed;
 CREATE TRIGGER memory_inode_changed AFTER UPDATE ON inode
 WHEN new.mode & 61440 = 32768 AND (new.size <> old.size OR new.mtime <> old.mtime OR new.ctime <> old.ctime)
 BEGIN
   INSERT INTO memory_stale VALUES (new.ino) ON CONFLICT (ino) DO NOTHING;
 END;
+DROP TRIGGER IF EXISTS memory_inode_gone;
 CREATE TRIGGER memory_inode_gone AFTER DELETE ON inode
 WHEN old.mode & 61440 = 32768
 BEGIN
   INSERT INTO memory_stale VALUES (old.ino) ON CONFLICT (ino) DO NOTHING;
 END;
 
+DROP TRIGGER IF EXISTS memory_name_added;
 CREATE TRIGGER memory_name_added AFTER INSERT ON dirent
 BEGIN
   INSERT INTO memory_name VALUES (new.ino, new.parent, new.name) ON CONFLICT (ino, parent, name) DO NOTHING;
   INSERT INTO memory_stale VALUES (new.ino) ON CONFLICT (ino) DO NOTHING;
 END;
+DROP TRIGGER IF EXISTS memory_name_removed;
 CREATE TRIGGER memory_name_removed AFTER DELETE ON dirent
 BEGIN
   DELETE FROM memory_name WHERE ino = old.ino AND parent = old.parent AND name = old.name;
   INSERT INTO memory_stale VALUES (old.ino) ON CONFLICT (ino) DO NOTHING;
 END;
+DROP TRIGGER IF EXISTS memory_name_changed;
 CREATE TRIGGER memory_name_changed AFTER UPDATE ON dirent
 BEGIN
   DELETE FROM memory_name WHERE ino = old.ino AND parent = old.parent AND name = old.name;
@@ -92,4 +99,4 @@ END;
 
 -- What is in the file system already.
 INSERT INTO memory_name SELECT ino, parent, name FROM dirent WHERE true ON CONFLICT (ino, parent, name) DO NOTHING;
-INSERT INTO memory_stale SELECT ino FROM inode WHERE mode & 61440 = 32768 ORDER BY mtime, ino;
+INSERT INTO memory_stale SELECT ino FROM inode WHERE mode & 61440 = 32768;

@@ -1,18 +1,20 @@
 //! `:search`: the notes that match an FTS5 expression, newest first.
 //!
-//! FTS5 reads matches from the newest down and stops when there are enough: what a search costs depends on how
-//! many lines it shows, not on how many notes match. It is not ranked by `bm25()`, which would count
+//! FTS5 reads matches from the last indexed down and stops when there are enough: what a search costs depends on
+//! how many lines it shows, not on how many notes match. It is not ranked by `bm25()`, which would count
 //! all matches of every word first.
+
+use std::cmp::Reverse;
 
 use rusqlite::{ErrorCode, params};
 
+use super::index::text_from;
 use super::passage;
 use super::paths::{Places, Scope};
 use super::words::question;
 use super::{Failure, date};
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes::unsigned;
-use crate::sqlite::{HEAD, content};
+use crate::sqlite::nodes::{self, unsigned};
 use crate::store::{Ino, Result, Timestamp};
 
 /// What a search has found.
@@ -27,7 +29,12 @@ pub(super) struct Hit {
     pub(super) body: usize,
 }
 
-/// The newest notes that match.
+/// Reads as many matches as it has lines: nothing is sorted.
+const FIND: &str = "SELECT n.id, n.ino, n.dir, n.name, n.changed, n.body
+    FROM memory_text CROSS JOIN memory_note n ON n.id = memory_text.rowid
+    WHERE memory_text MATCH ?1 ORDER BY memory_text.rowid DESC LIMIT ?2";
+
+/// The notes that match, those that were indexed last.
 fn find(
     db: &Db,
     scope: &Scope,
@@ -36,11 +43,7 @@ fn find(
 ) -> std::result::Result<Vec<Hit>, Failure> {
     check_syntax(db, query)?;
     let expression = scope.matching(query);
-    let mut statement = db.statement(
-        "SELECT n.id, n.ino, n.dir, n.name, n.changed, n.body
-         FROM memory_text CROSS JOIN memory_note n ON n.id = memory_text.rowid
-         WHERE memory_text MATCH ?1 ORDER BY memory_text.rowid DESC LIMIT ?2",
-    )?;
+    let mut statement = db.statement(FIND)?;
     let hits = statement
         .query_map(params![expression, limit as i64], |row| {
             Ok(Hit {
@@ -105,9 +108,11 @@ pub(super) fn answer(
             scope.place.path
         ));
     }
+    // What was indexed last need not be the newest: a file can be given an older time.
+    hits.sort_by_key(|hit| (Reverse(hit.changed), Reverse(hit.id)));
     let mut text = if has_more {
         format!(
-            "the {} newest notes that match; there are more (&limit=)\n",
+            "these {} notes match; more were indexed before them (&limit=)\n",
             hits.len()
         )
     } else {
@@ -122,26 +127,50 @@ pub(super) fn answer(
         text += &format!(
             "{}/{} {}: {line}\n",
             places.of(db, hit.dir)?.path,
-            String::from_utf8_lossy(&hit.name),
+            passage::shown_name(&hit.name),
             date(hit.changed),
         );
     }
     Ok(text)
 }
 
-/// What follows the front matter of a note; `None` if it is not text.
+/// What follows the front matter of a note; `None` if it is not text, or gone.
 pub(super) fn body(db: &Db, hit: &Hit) -> Result<Option<String>> {
-    let mut bytes = Vec::new();
-    content::read(
-        db,
-        hit.ino,
-        hit.body as u64,
-        HEAD as usize - hit.body.min(HEAD as usize),
-        &mut bytes,
-    )?;
-    if bytes.contains(&0) {
-        return Ok(None);
+    match nodes::find(db, hit.ino)? {
+        Some(attr) => text_from(db, &attr, hit.body),
+        None => Ok(None),
     }
-    // What is indexed may end within a character.
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent_memory::index;
+    use crate::sqlite::SqliteStore;
+    use crate::store::Caller;
+
+    #[test]
+    fn a_search_reads_from_the_last_indexed_on_without_sorting() {
+        // What bounds its cost: if SQLite sorted, it would read every match.
+        let dir = tempfile::tempdir().unwrap();
+        let owner = Caller {
+            uid: 0,
+            gid: 0,
+            now: Timestamp(0),
+        };
+        let files = SqliteStore::open(&dir.path().join("m.db"), &owner).unwrap();
+        files.transaction(index::prepare).unwrap();
+        let db = files.db();
+        let explain = format!("EXPLAIN QUERY PLAN {FIND}");
+        let mut plan = db.connection.prepare(&explain).unwrap();
+        let steps: Vec<String> = plan
+            .query_map(params!["a", 5], |row| row.get(3))
+            .unwrap()
+            .map(std::result::Result::unwrap)
+            .collect();
+        assert!(
+            !steps.is_empty() && steps.iter().all(|step| !step.contains("TEMP B-TREE")),
+            "{steps:?}"
+        );
+    }
 }

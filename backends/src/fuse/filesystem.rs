@@ -286,7 +286,11 @@ impl Filesystem for FrontEnd {
             .and_then(|()| span.store(|| self.store().lookup(parent.0, name.as_bytes())));
         match result {
             // Inode 0 with a lifetime is how a missing name is cached.
-            Err(error) if error.errno == Errno::NOENT && !self.policy.ttl.is_zero() => {
+            Err(error)
+                if error.errno == Errno::NOENT
+                    && !self.policy.ttl.is_zero()
+                    && self.store().keeps_missing(name.as_bytes()) =>
+            {
                 span.failed();
                 let nothing = file_attr(&missing(req));
                 reply.entry(&self.policy.ttl, &nothing, GENERATION);

@@ -404,7 +404,6 @@ mod tests {
                 recall.own_words.0 * 5 >= recall.own_words.1 * 4,
                 "{recall:?}"
             );
-            assert!(recall.tokens <= 500 * recall.answerable as u64);
             let file = of(notes, "MEMORY.md, its end");
             assert!(recall.in_budget > file.in_budget, "{recall:?} {file:?}");
         }

@@ -1,8 +1,8 @@
 //! How long it takes to write a note, to search and to recall, by how many notes there are.
 //!
 //! In every round all sizes take their turn in random order, in this process and through a mount. A block is a few
-//! calls of each kind; its median is the sample. Every call asks something else, and every block writes notes
-//! first, so no answer is one that was given before.
+//! calls of each kind; its median is the sample. The same may be asked twice, but something has changed before each
+//! call, so no answer is one that was given before.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -187,7 +187,6 @@ fn block(
             .questions
             .choose(rng)
             .context("there are no questions")?;
-        // A word that is in no note tells this question from all that were asked before.
         let common = COMMON.sample(rng, 3).copied().collect::<Vec<_>>();
         let request = match item {
             Item::Remember => {

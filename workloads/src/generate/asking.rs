@@ -61,7 +61,7 @@ impl Asking {
                 Operation::Search => (
                     CallKind::Search,
                     format!(":search?{}&limit={}", plus(&question.keywords), 20 + number),
-                    "newest",
+                    "notes match",
                 ),
                 Operation::Recall => (
                     CallKind::Recall,
@@ -70,7 +70,7 @@ impl Asking {
                         plus(question.text.trim_end_matches('?')),
                         2000 + number
                     ),
-                    "relevant notes, ",
+                    "tokens, balanced, ",
                 ),
             };
             let ask = FileOp::Ask {
