@@ -13,11 +13,40 @@ const BACKENDS: &[(&str, &[&str])] = &[
         &["agent_memory", "sqlite", "fuse", "store.rs"],
     ),
     ("S3", &["s3", "sqlite", "fuse", "store.rs"]),
+    (
+        "LLM_HISTORY",
+        &[
+            "llm/history",
+            "llm/asker.rs",
+            "llm/flight.rs",
+            "llm/log_file.rs",
+            "llm/names.rs",
+            "../../models/src",
+            "memory",
+            "fuse",
+            "store.rs",
+        ],
+    ),
+    (
+        "LLM_GENERATE",
+        &[
+            "llm/generate",
+            "llm/asker.rs",
+            "llm/flight.rs",
+            "llm/log_file.rs",
+            "llm/names.rs",
+            "../../models/src",
+            "memory",
+            "fuse",
+            "store.rs",
+        ],
+    ),
     ("STATE", &["state.rs"]),
 ];
 
 fn main() {
     println!("cargo:rerun-if-changed=src");
+    println!("cargo:rerun-if-changed=../models/src");
     for (name, places) in BACKENDS {
         let lines: usize = places
             .iter()

@@ -13,7 +13,8 @@ use crate::direct::Direct;
 use crate::external::{self, External};
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
-use crate::mounted::{Mounted, S3Mount};
+use crate::model_service::Answers;
+use crate::mounted::{LlmMode, LlmMount, Mounted, S3Mount};
 use crate::s3_service::Server;
 use crate::state::State;
 
@@ -30,6 +31,9 @@ pub struct Capabilities {
     /// Names such as `:search?words` are answered.
     #[serde(default)]
     pub answers_requests: bool,
+    /// A model is asked what a file holds each time that it is read: a read is slow, warms nothing, and may be wrong.
+    #[serde(default)]
+    pub guesses_content: bool,
 }
 
 /// Something a backend needs on the machine before it can be used.
@@ -68,6 +72,16 @@ pub struct Description {
     pub lines_of_code: u32,
 }
 
+/// What a backend needs that asks a language model.
+pub(crate) const MODEL: &str = "a language model";
+
+impl Description {
+    /// Whether it can only be used with a language model.
+    pub fn needs_model(&self) -> bool {
+        self.needs.iter().any(|need| need.name == MODEL)
+    }
+}
+
 /// The versions of every part of a backend, by part.
 pub type Receipt = BTreeMap<String, String>;
 
@@ -104,6 +118,12 @@ pub trait Backend: Send + Sync {
     /// Whether it has no paths at all: an agent reaches its files by tool calls only, other programs never.
     fn is_tools_only(&self) -> bool {
         false
+    }
+
+    /// Why it cannot take part in a workload that reads files, where that is so. `workload` is its name, `sha256` what it is.
+    fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
+        let _ = (workload, sha256);
+        None
     }
 
     /// The versions of its parts on this machine. No receipt, no measurement.
@@ -290,6 +310,8 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
         Box::new(Mounted::AgentMemory),
         Box::new(Mounted::S3(s3(false))),
         Box::new(Mounted::S3(s3(true))),
+        Box::new(Mounted::Llm(llm(LlmMode::History))),
+        Box::new(Mounted::Llm(llm(LlmMode::Generate))),
         Box::new(State),
     ]
 }
@@ -298,6 +320,13 @@ fn s3(fsync_waits: bool) -> S3Mount {
     S3Mount {
         fsync_waits,
         server: Server::default_here(),
+    }
+}
+
+fn llm(mode: LlmMode) -> LlmMount {
+    LlmMount {
+        mode,
+        answers: Answers::Local,
     }
 }
 
@@ -323,6 +352,9 @@ pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
     }
     if let Some(mount) = S3Mount::of_name(name) {
         return Ok(Box::new(Mounted::S3(mount)));
+    }
+    if let Some(mount) = LlmMount::of_name(name) {
+        return Ok(Box::new(Mounted::Llm(mount)));
     }
     if let Some(external) = external::named(name) {
         return Ok(Box::new(external));

@@ -30,6 +30,7 @@ impl Backend for Direct {
                 persistent: true,
                 counts_requests: false,
                 answers_requests: false,
+                guesses_content: false,
             },
             daemons: 0,
             mounts: 0,

@@ -14,6 +14,7 @@ mod external;
 pub mod fuse;
 pub mod llm;
 pub mod memory;
+pub mod model_service;
 mod mounted;
 pub mod null;
 pub mod s3;

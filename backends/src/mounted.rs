@@ -12,15 +12,19 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{
-    Backend, Capabilities, Description, Lifeline, Need, Receipt, Site, Unavailable, Workspace,
-    drop_machine_caches, kernel,
+    Backend, Capabilities, Description, Lifeline, MODEL, Need, Receipt, Site, Unavailable,
+    Workspace, drop_machine_caches, kernel,
 };
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters, MountError, Opcode};
+use crate::model_service::Answers;
 use crate::s3_service::{self, Server};
 
 /// The line a daemon prints on standard output when its mount can be used.
 pub const READY: &str = "ready";
+
+/// The longest answer of a model in a run, in its tokens: what it adds after the file must not take the run's time.
+const ANSWER_TOKENS: u32 = 256;
 
 /// The stores that can be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,7 @@ pub(crate) enum Mounted {
     Sqlite,
     AgentMemory,
     S3(S3Mount),
+    Llm(LlmMount),
 }
 
 /// An `s3` mount, and the server that it is measured with.
@@ -62,6 +67,86 @@ impl S3Mount {
     }
 }
 
+/// What a language model is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LlmMode {
+    /// What a file holds, by the log of operations.
+    History,
+    /// What a file holds that nobody has written.
+    Generate,
+}
+
+/// An `llm-history` or `llm-generate` mount, and what answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LlmMount {
+    pub(crate) mode: LlmMode,
+    pub(crate) answers: Answers,
+}
+
+impl LlmMode {
+    fn store(self) -> &'static str {
+        match self {
+            LlmMode::History => "llm-history",
+            LlmMode::Generate => "llm-generate",
+        }
+    }
+}
+
+impl LlmMount {
+    /// The mount that a backend's name stands for: the mode, then maybe what answers, as in `llm-history-recorded`.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        [LlmMode::History, LlmMode::Generate]
+            .into_iter()
+            .find_map(|mode| {
+                let answers = Answers::of_suffix(name.strip_prefix(mode.store())?)?;
+                Some(Self { mode, answers })
+            })
+    }
+
+    fn name(self) -> String {
+        format!("{}{}", self.mode.store(), self.answers.suffix())
+    }
+
+    fn summary(self) -> String {
+        let answers = self.answers.words();
+        match self.mode {
+            LlmMode::History => format!(
+                "FUSE over a log of operations: each read asks a language model what the file holds now; {answers}, of at most {ANSWER_TOKENS} tokens"
+            ),
+            LlmMode::Generate => format!(
+                "FUSE over memory, where a language model makes up what nobody has written; what a workload writes it keeps, and asks nothing; {answers}"
+            ),
+        }
+    }
+
+    fn launch(self, site: &Site) -> io::Result<Launch> {
+        let mut arguments = self.answers.arguments(&site.program, &site.dir)?;
+        arguments.push(format!("--answer-tokens={ANSWER_TOKENS}").into());
+        match self.mode {
+            LlmMode::History => {
+                let log = site.dir.join("log.db");
+                arguments.extend(["--log-db".into(), log.into()]);
+            }
+            LlmMode::Generate => {
+                let cache = site.dir.join("answers");
+                arguments.extend(["--cache-folder".into(), cache.into()]);
+            }
+        }
+        let mut environment = vec![("CTXBENCH_PROMPT", String::new())];
+        if self.answers != Answers::Given {
+            // A model of our own wants no key, and is told none.
+            environment.extend([
+                ("CTXBENCH_API_KEY", String::new()),
+                ("OPENAI_API_KEY", String::new()),
+            ]);
+        }
+        Ok(Launch {
+            arguments,
+            environment,
+        })
+    }
+}
+
 /// How a daemon is started.
 #[derive(Default)]
 struct Launch {
@@ -73,6 +158,7 @@ impl Mounted {
     fn name(self) -> String {
         match self {
             Mounted::S3(mount) => mount.name(),
+            Mounted::Llm(mount) => mount.name(),
             store => store.store().to_owned(),
         }
     }
@@ -85,6 +171,16 @@ impl Mounted {
             Mounted::Sqlite => "sqlite",
             Mounted::AgentMemory => "agent-memory",
             Mounted::S3(_) => "s3",
+            Mounted::Llm(mount) => mount.mode.store(),
+        }
+    }
+
+    /// Where an agent works in the mount `root`: what it lists has to be its own files alone.
+    fn work(self, root: &Path) -> PathBuf {
+        match self {
+            // The root also lists `.llmfs`.
+            Mounted::Llm(mount) if mount.mode == LlmMode::Generate => root.join("workspace"),
+            _ => root.to_owned(),
         }
     }
 
@@ -95,6 +191,7 @@ impl Mounted {
                 arguments: vec!["--db".into(), site.dir.join("store.db").into()],
                 ..Launch::default()
             },
+            Mounted::Llm(mount) => mount.launch(site)?,
             Mounted::S3(mount) => {
                 let address = mount.server.address(&site.program)?;
                 let mut arguments: Vec<OsString> = vec![
@@ -164,12 +261,29 @@ impl Backend for Mounted {
                 },
                 env!("CTXBENCH_LINES_S3"),
             ),
+            Mounted::Llm(LlmMount {
+                mode: LlmMode::History,
+                ..
+            }) => (
+                "",
+                "of the log, as sqlite; of what a file holds, nothing: it is asked for anew",
+                env!("CTXBENCH_LINES_LLM_HISTORY"),
+            ),
+            Mounted::Llm(LlmMount {
+                mode: LlmMode::Generate,
+                ..
+            }) => (
+                "",
+                "what was written since the last fsync, unmount or generated file is gone with a killed daemon",
+                env!("CTXBENCH_LINES_LLM_GENERATE"),
+            ),
         };
         let summary = match self {
             Mounted::S3(mount) => {
                 let server = mount.server.words();
                 format!("FUSE over a local SQLite cache and journal of a bucket {server}")
             }
+            Mounted::Llm(mount) => mount.summary(),
             _ => summary.to_owned(),
         };
         let need = |name: &str, why: &str| Need {
@@ -183,6 +297,9 @@ impl Backend for Mounted {
         if let Mounted::S3(mount) = self {
             needs.push(need(mount.server.wanted.label(), "to hold the bucket"));
         }
+        if let Mounted::Llm(mount) = self {
+            needs.push(need(MODEL, mount.answers.need()));
+        }
         Description {
             name: self.name(),
             file: None,
@@ -193,11 +310,24 @@ impl Backend for Mounted {
                 persistent: *self != Mounted::Memory,
                 counts_requests: true,
                 answers_requests: *self == Mounted::AgentMemory,
+                guesses_content: matches!(
+                    self,
+                    Mounted::Llm(mount) if mount.mode == LlmMode::History
+                ),
             },
             daemons: 1,
             mounts: 1,
             needs,
             lines_of_code: lines.parse().unwrap_or(0),
+        }
+    }
+
+    fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
+        match self {
+            Mounted::Llm(mount) if mount.mode == LlmMode::History => {
+                mount.answers.lacks(workload, sha256)
+            }
+            _ => None,
         }
     }
 
@@ -235,6 +365,9 @@ impl Backend for Mounted {
             let label = mount.server.wanted.label().to_owned();
             receipt.insert(label, mount.server.wanted.version()?);
         }
+        if let Mounted::Llm(mount) = self {
+            receipt.extend(mount.answers.receipt()?);
+        }
         Ok(receipt)
     }
 
@@ -247,18 +380,22 @@ impl Backend for Mounted {
         let mut workspace = MountedWorkspace {
             backend: *self,
             site: site.clone(),
+            work: self.work(&root),
             root,
             daemon: None,
             connection: None,
             time_to_ready: Duration::ZERO,
         };
         workspace.start()?;
+        if workspace.work != workspace.root {
+            std::fs::create_dir_all(&workspace.work)?;
+        }
         Ok(Box::new(workspace))
     }
 
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
-            Mounted::Null | Mounted::Memory | Mounted::S3(_) => None,
+            Mounted::Null | Mounted::Memory | Mounted::S3(_) | Mounted::Llm(_) => None,
             Mounted::Sqlite | Mounted::AgentMemory => {
                 let query = format!(
                     "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
@@ -273,7 +410,10 @@ impl Backend for Mounted {
 struct MountedWorkspace {
     backend: Mounted,
     site: Site,
+    /// The mount.
     root: PathBuf,
+    /// Where the agent works: the mount, or a directory in it.
+    work: PathBuf,
     daemon: Option<Daemon>,
     connection: Option<Connection>,
     time_to_ready: Duration,
@@ -307,8 +447,9 @@ impl MountedWorkspace {
         // A socket that an earlier daemon left behind would keep the new one from listening.
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
-        let started = Instant::now();
+        // A server that all workspaces share may start first; that is no workspace's time.
         let launch = self.backend.launch(&self.site)?;
+        let started = Instant::now();
         let mut process = Command::new(&self.site.program)
             .arg("mount")
             .arg(self.backend.store())
@@ -401,7 +542,7 @@ impl MountedWorkspace {
 
 impl Workspace for MountedWorkspace {
     fn root(&self) -> &Path {
-        &self.root
+        &self.work
     }
 
     fn lifeline(&self) -> Lifeline {

@@ -172,6 +172,7 @@ impl Backend for State {
                 persistent: false,
                 counts_requests: false,
                 answers_requests: false,
+                guesses_content: false,
             },
             daemons: 0,
             mounts: 0,

@@ -56,6 +56,8 @@ pub struct Measured {
     pub calls: BTreeMap<String, Calls>,
     /// Service times summed, in nanoseconds.
     pub makespan_ns: u64,
+    /// What the caller waited for all timed calls, wrong answers and failures among them, in nanoseconds.
+    pub waited_ns: u64,
     /// Bytes that reads returned.
     pub bytes_read: u64,
     /// Bytes the calling thread fetched from disk.
@@ -188,6 +190,10 @@ impl Task {
         self.backend.describe().capabilities.holds_data
     }
 
+    fn guesses_content(&self) -> bool {
+        self.backend.describe().capabilities.guesses_content
+    }
+
     fn bring_into_state(&self, workspace: &mut dyn Workspace, pulse: &Pulse) -> io::Result<()> {
         let root = workspace.root().to_owned();
         if let Some(tools) = workspace.tools() {
@@ -197,7 +203,10 @@ impl Task {
             let mut scratch = Scratch::new();
             self.fill(&root, pulse, &mut scratch)?;
             let mut model = self.model();
-            for op in &self.script().warm_up {
+            // A read that asks a model warms nothing.
+            let guesses = self.guesses_content();
+            let warm_up = self.script().warm_up.iter();
+            for op in warm_up.filter(|op| !(guesses && op.reads_content())) {
                 let prepared = prepare(&root, op, &mut OpenFiles::new())?;
                 scratch.clear();
                 pulse.enter(self.call_limit());
@@ -329,7 +338,16 @@ impl Task {
                 pulse.enter(SETUP_LIMIT);
                 let whole = match workspace.tools() {
                     Some(tools) => snapshot_back(tools, &mut replay.model, &mut replay.scratch),
-                    None => read_back(&root, &mut replay.model, &mut replay.scratch),
+                    None => {
+                        // What each file holds would be asked for at the end of each block, for minutes: the
+                        // timed reads say how often that is right.
+                        let everything = if self.guesses_content() {
+                            FileOp::Walk(WorkspacePath::root())
+                        } else {
+                            FileOp::Search(WorkspacePath::root())
+                        };
+                        read_back(&root, &everything, &mut replay.model, &mut replay.scratch)
+                    }
                 };
                 if let Err(reason) = whole {
                     let cut = pulse.severed().map(|cut| format!("; {cut}"));
@@ -396,6 +414,7 @@ impl<C: Clock> Replay<'_, C> {
         let (outcome, reason) = self.judge(call, &expected, took, workspace);
         if let Some(kind) = call.kind {
             *measured.outcomes.entry(outcome).or_default() += 1;
+            measured.waited_ns += took;
             if outcome == Outcome::Ok {
                 measured.makespan_ns += took;
                 // A failure, though the recording had it too, takes as long as failing takes.
@@ -453,14 +472,18 @@ impl<C: Clock> Replay<'_, C> {
 }
 
 /// Compares the whole workspace with the model: what was written has to be there, and nothing else.
-fn read_back(root: &Path, model: &mut Model, scratch: &mut Scratch) -> Result<(), String> {
-    let everything = FileOp::Search(WorkspacePath::root());
-    let expected = model.apply(&everything);
+fn read_back(
+    root: &Path,
+    everything: &FileOp,
+    model: &mut Model,
+    scratch: &mut Scratch,
+) -> Result<(), String> {
+    let expected = model.apply(everything);
     scratch.clear();
     scratch.reserve(content_bytes(&expected));
-    let prepared = prepare(root, &everything, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
+    let prepared = prepare(root, everything, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
     let observed = perform(&prepared, scratch);
-    verify(&everything, &expected, &observed, scratch)
+    verify(everything, &expected, &observed, scratch)
 }
 
 /// As [`read_back`], from a snapshot: a read shows lines, a snapshot has every byte.

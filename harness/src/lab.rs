@@ -114,6 +114,7 @@ impl Lab for Machine {
             outcomes: measured.outcomes,
             calls: measured.calls,
             makespan_ns: measured.makespan_ns,
+            waited_ns: measured.waited_ns,
             bytes_read: measured.bytes_read,
             disk_read_bytes: measured.disk_read_bytes,
             ready_ns: measured.ready.as_nanos() as u64,

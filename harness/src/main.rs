@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     cmd::log_to_stderr();
     let ended = arguments.run();
     backends::s3_service::stop_all();
+    backends::model_service::stop_all();
     match ended {
         Ok(code) => code,
         Err(error) => {

@@ -11,6 +11,7 @@ use reports::run::{
     Arm, ArmBackend, Plan, PlannedPolicy, PlannedWorkload, SCHEMA_VERSION, Settings, Skipped,
 };
 use workloads::definition::{CacheState, Workload};
+use workloads::script::Script;
 use workloads::suite::Suite;
 
 use crate::replay::tools::unsupported;
@@ -20,6 +21,9 @@ pub const BASELINE: &str = "direct";
 
 /// The second arm of the baseline.
 pub const TWIN: &str = "direct-twin";
+
+/// The most reads of a block for a backend that asks a model at each of them.
+const GUESSES_MAX: usize = 16;
 
 /// An arm as the runner uses it.
 #[derive(Clone)]
@@ -183,6 +187,13 @@ fn planned_workload(
     }
 }
 
+/// How many operations of a script read what files hold.
+fn content_reads(script: &Script) -> usize {
+    let ops = script.calls.iter().flat_map(|call| &call.ops);
+    let reads = ops.filter(|op| op.reads_content());
+    reads.count()
+}
+
 fn skip_reason(
     arm: &LiveArm,
     workload: &Workload,
@@ -213,6 +224,17 @@ fn skip_reason(
                 "{name} is in the agent's own memory: there is no cache to empty"
             ));
         }
+    }
+    let reads = content_reads(&workload.script);
+    if described.capabilities.guesses_content && reads > GUESSES_MAX {
+        return Some(format!(
+            "{name} asks a model at each of its {reads} reads, for seconds; agent/shortened has few"
+        ));
+    }
+    if reads > 0
+        && let Some(reason) = arm.backend.lacks(&workload.name, &workload.sha256)
+    {
+        return Some(reason);
     }
     if workload.asks && !described.capabilities.answers_requests {
         return Some(format!("{name} only holds files: it answers no requests"));
@@ -419,6 +441,40 @@ states = ["hot"]
             BTreeSet::from([0, 1]),
             "direct and its twin still run"
         );
+    }
+
+    #[test]
+    fn a_model_is_asked_only_where_it_can_keep_up_and_a_recording_only_where_it_has_answers() {
+        use backends::model_service::RECORDED;
+        let reason = |arm: &str, workload: &str| {
+            let backend: Arc<dyn Backend> = backend::find(arm).unwrap().into();
+            let live = LiveArm {
+                name: arm.to_owned(),
+                backend,
+                receipt: Ok(Receipt::new()),
+            };
+            let workload = catalogue::workload(workload).unwrap();
+            skip_reason(&live, &workload, CacheState::Hot, true).unwrap_or_default()
+        };
+        for arm in ["llm-history", "llm-history-given", "llm-history-recorded"] {
+            assert!(reason(arm, "micro/read-1k").contains("at each of its 256 reads"));
+            assert_eq!(reason(arm, "micro/stat"), "");
+        }
+        assert_eq!(reason("llm-history", "agent/shortened"), "");
+        assert!(reason("llm-history", "agent/vsm-cycle").contains("asks a model"));
+        for name in ["micro/read-1k", "agent/shortened", "agent/vsm-cycle"] {
+            assert_eq!(reason("llm-generate", name), "");
+        }
+        let is_recorded = !RECORDED.is_empty();
+        let lacking = reason("llm-history-recorded", "agent/shortened");
+        assert_eq!(lacking.is_empty(), is_recorded, "{lacking}");
+        for (name, sha256) in RECORDED {
+            let workload = catalogue::workload(name).unwrap();
+            assert_eq!(
+                &workload.sha256, sha256,
+                "{name} has changed: its recording is another workload's"
+            );
+        }
     }
 
     #[test]

@@ -98,6 +98,7 @@ mod tests {
                 outcomes: Default::default(),
                 calls: Default::default(),
                 makespan_ns: 1,
+                waited_ns: 1,
                 bytes_read: 0,
                 disk_read_bytes: 0,
                 ready_ns: 0,

@@ -47,6 +47,29 @@ pub enum GgufError {
     },
 }
 
+/// The SHA-256 of a file, in hexadecimal.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn sha256_of(path: &Path) -> Result<String, GgufError> {
+    let failed = |error| GgufError::File {
+        path: path.to_owned(),
+        error,
+    };
+    let mut file = File::open(path).map_err(failed)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = file.read(&mut buffer).map_err(failed)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+    }
+    let digest = hash.finalize();
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// Checks that a file is GGUF and, where a SHA-256 is `expected` or the file has the name of [`SMOLLM2`], that it is
 /// that file.
 ///
@@ -73,21 +96,7 @@ pub fn check_gguf(path: &Path, expected: Option<&str>) -> Result<(), GgufError> 
     let Some(expected) = expected.or(is_known.then_some(SMOLLM2.2)) else {
         return Ok(());
     };
-    let mut hash = Sha256::new();
-    hash.update(&magic);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let read = file.read(&mut buffer).map_err(failed)?;
-        if read == 0 {
-            break;
-        }
-        hash.update(&buffer[..read]);
-    }
-    let is: String = hash
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let is = sha256_of(path)?;
     if is.eq_ignore_ascii_case(expected) {
         return Ok(());
     }

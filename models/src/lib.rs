@@ -20,7 +20,7 @@ mod sse;
 pub use cassette::{Cassette, CassetteError, Pace, Recorder};
 pub use error::ModelError;
 pub use fake::{Behaviour, FakeServer, SIMULATED};
-pub use gguf::{GgufError, SMOLLM2, check_gguf};
+pub use gguf::{GgufError, SMOLLM2, check_gguf, sha256_of};
 pub use llama_server::{LlamaServer, LlamaServerError, find_llama_server, find_model};
 pub use meter::{Budget, Meter, Price, Totals};
 pub use model::{Cancel, Model, Origin};

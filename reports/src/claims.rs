@@ -6,6 +6,7 @@ use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::context::{ContextCost, Contexts};
+use crate::render::time;
 use crate::run::Basis;
 use crate::stats::{Interval, MIN_ROUNDS};
 use crate::summary::Summary;
@@ -252,7 +253,24 @@ impl Test {
                 && cell.metric == self.metric
         });
         let Some(cell) = cell else {
-            return (Standing::Open, format!("this run did not measure {place}"));
+            let failing = summary.failing.iter().find(|found| {
+                found.arm == self.arm
+                    && found.workload == self.workload
+                    && found.state == self.state
+            });
+            let why = failing.map_or(String::new(), |found| {
+                format!(
+                    ": {:.1} % of the calls did not end well, in {} of {} blocks, and a wrong answer has no latency; a block's calls were waited for {}",
+                    found.share() * 100.0,
+                    found.blocks,
+                    found.of_blocks,
+                    time(found.waited_ns)
+                )
+            });
+            return (
+                Standing::Open,
+                format!("this run did not measure {place}{why}"),
+            );
         };
         let Some(interval) = cell.interval else {
             return (
@@ -313,6 +331,28 @@ mod tests {
         assert_eq!(standing("untested = 'no backend'"), Ok(Standing::Untested));
         let elsewhere = place("below_ms = 1.0").replace("micro/read", "micro/none");
         assert_eq!(standing(&elsewhere), Ok(Standing::Open));
+    }
+
+    #[test]
+    fn a_wrong_answer_neither_confirms_nor_refutes_a_latency() {
+        let mut run = testing::run();
+        for sample in run.samples.iter_mut().filter(|s| s.arm == "sqlite") {
+            sample.outcome = crate::run::Outcome::WrongData;
+            sample.outcomes = [(crate::run::Outcome::WrongData, 4)].into();
+            sample.waited_ns = 2_000_000_000;
+        }
+        let summary = crate::summary::summarise(&run).unwrap();
+        let test = place("below_ms = 1000.0").replace("direct", "sqlite");
+        let text = format!("source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\n{test}\n");
+        let judged =
+            judge_file(Path::new("c.toml"), &text, &summary, &testing::contexts()).unwrap();
+        assert_eq!(judged[0].standing, Standing::Open);
+        let evidence = &judged[0].evidence;
+        assert!(
+            evidence.contains("100.0 % of the calls did not end well, in 10 of 10 blocks"),
+            "{evidence}"
+        );
+        assert!(evidence.contains("2.00 s"), "{evidence}");
     }
 
     #[test]

@@ -205,6 +205,13 @@ impl Model {
         )
     }
 
+    /// Dollars of `calls` calls that read and wrote so many tokens together, without a cache; each is billed by the tier
+    /// of the mean prompt.
+    pub fn dollars_of(&self, calls: u64, prompt: u64, output: u64) -> f64 {
+        let rates = self.rates(prompt / calls.max(1), false);
+        (prompt as f64 * rates.input + output as f64 * rates.output) / MILLION
+    }
+
     fn check(&self) -> Result<(), String> {
         for (field, day) in [
             ("effective_from", &self.effective_from),
@@ -449,6 +456,16 @@ cache_write = 2.5
         assert!(
             error(&format!("{ROW}cache_write_1h = 4.0\n{tier}")).contains("tier.cache_write_1h")
         );
+    }
+
+    #[test]
+    fn calls_together_are_billed_by_the_tier_of_their_mean_prompt() {
+        let tier = "[[model.tier]]\nabove_prompt_tokens = 1000\ninput = 4.0\noutput = 15.0\ncache_read = 0.2\n";
+        let prices = parse(&format!("{ROW}{tier}")).unwrap();
+        let model = prices.of("m", "2026-06-01").unwrap();
+        assert!((model.dollars_of(1000, 1_000_000, 100_000) - 3.0).abs() < 1e-9);
+        assert!((model.dollars_of(500, 1_000_000, 100_000) - 5.5).abs() < 1e-9);
+        assert_eq!(model.dollars_of(0, 0, 0), 0.0);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Summary {
     pub costs: Vec<Cost>,
     /// How blocks and calls ended, by arm.
     pub endings: Vec<Ending>,
+    /// What callers waited where something ended wrong.
+    pub failing: Vec<Failing>,
 }
 
 /// One metric of one arm in one workload and cache state.
@@ -154,6 +156,37 @@ pub struct Ending {
     pub reasons: BTreeMap<String, u64>,
 }
 
+/// Blocks of one arm in one workload in which a timed call did not end well. They are in no cell: a wrong answer has
+/// no latency. What the caller waited for it is told apart.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failing {
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// The arm.
+    pub arm: String,
+    /// Such blocks.
+    pub blocks: u64,
+    /// All blocks of the arm here.
+    pub of_blocks: u64,
+    /// Timed calls of such blocks, by how they ended.
+    pub calls: BTreeMap<Outcome, u64>,
+    /// What the caller waited for all calls of a block, however they ended: the median, in nanoseconds.
+    pub waited_ns: f64,
+    /// The same for the baseline, of its blocks that ended well.
+    pub baseline_ns: Option<f64>,
+}
+
+impl Failing {
+    /// The share of calls that did not end well.
+    pub fn share(&self) -> f64 {
+        let all: u64 = self.calls.values().sum();
+        let ok = self.calls.get(&Outcome::Ok).copied().unwrap_or(0);
+        (all - ok) as f64 / all.max(1) as f64
+    }
+}
+
 impl Ending {
     /// The most that the rate of failing calls can be, given that none of n failed: 3/n, the "rule of
     /// three" for 95 %. `None` if calls did fail, or there were none.
@@ -250,12 +283,14 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             ));
         }
     }
+    let failing = failing(plan, &run.samples, &baseline);
     Ok(Summary {
         baseline,
         twin,
         cells,
         noise,
         costs,
+        failing,
         endings: endings(plan, &run.samples),
     })
 }
@@ -516,6 +551,51 @@ fn endings(plan: &Plan, samples: &[Sample]) -> Vec<Ending> {
     plan.arms.iter().map(ending).collect()
 }
 
+fn failing(plan: &Plan, samples: &[Sample], baseline: &str) -> Vec<Failing> {
+    let mut found = Vec::new();
+    for workload in &plan.workloads {
+        for state in &workload.states {
+            let of_arm = |arm: &str| {
+                let all = samples.iter();
+                all.filter(|sample| {
+                    sample.arm == arm && sample.workload == workload.name && sample.state == *state
+                })
+                .collect::<Vec<_>>()
+            };
+            let waited = |blocks: &[&Sample]| {
+                median(blocks.iter().map(|block| block.waited_ns as f64).collect())
+            };
+            let mut sound = of_arm(baseline);
+            sound.retain(|block| block.outcome == Outcome::Ok && block.waited_ns > 0);
+            for arm in &plan.arms {
+                let all = of_arm(&arm.name);
+                let mut wrong = all.clone();
+                wrong.retain(|block| {
+                    block.waited_ns > 0 && block.outcomes.keys().any(|how| *how != Outcome::Ok)
+                });
+                let Some(waited_ns) = waited(&wrong) else {
+                    continue;
+                };
+                let mut calls = BTreeMap::new();
+                for (outcome, count) in wrong.iter().flat_map(|block| &block.outcomes) {
+                    *calls.entry(*outcome).or_default() += count;
+                }
+                found.push(Failing {
+                    workload: workload.name.clone(),
+                    state: state.clone(),
+                    arm: arm.name.clone(),
+                    blocks: wrong.len() as u64,
+                    of_blocks: all.len() as u64,
+                    calls,
+                    waited_ns,
+                    baseline_ns: waited(&sound),
+                });
+            }
+        }
+    }
+    found
+}
+
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -602,6 +682,32 @@ mod tests {
         let ending = &summary.endings[0];
         assert_eq!(ending.blocks[&Outcome::WrongData], 18);
         assert_eq!(ending.reasons.values().sum::<u64>(), 18);
+    }
+
+    #[test]
+    fn an_arm_that_is_always_wrong_has_no_latency_but_what_was_waited_for_it() {
+        let mut run = testing::run();
+        for sample in run.samples.iter_mut() {
+            if sample.arm == "sqlite" && sample.workload == "agent/session" {
+                sample.outcome = Outcome::WrongData;
+                let all: u64 = sample.outcomes.values().sum();
+                sample.outcomes = BTreeMap::from([(Outcome::WrongData, 5), (Outcome::Ok, all - 5)]);
+                sample.waited_ns = 1_000_000_000;
+            }
+        }
+        let summary = summarise(&run).unwrap();
+        let mut cells = summary.cells.iter();
+        assert!(!cells.any(|cell| cell.arm == "sqlite" && cell.workload == "agent/session"));
+        assert!(summary.cells.iter().any(|cell| cell.arm == "sqlite"));
+        let [failing] = &summary.failing[..] else {
+            panic!("{:?}", summary.failing);
+        };
+        assert_eq!((failing.blocks, failing.of_blocks), (10, 10));
+        assert_eq!(failing.calls[&Outcome::WrongData], 50);
+        assert!(failing.share() > 0.0 && failing.share() < 1.0);
+        assert!((failing.waited_ns - 1e9).abs() < 1.0);
+        assert!(failing.baseline_ns.unwrap() < 1e9);
+        assert!(testing::summary().failing.is_empty());
     }
 
     #[test]

@@ -174,6 +174,7 @@ fn sample(
         outcomes: BTreeMap::from([(Outcome::Ok, CALLS)]),
         calls: BTreeMap::from([(kind, Calls::new(&times, total).unwrap())]),
         makespan_ns: total,
+        waited_ns: total,
         bytes_read: 1024 * CALLS,
         disk_read_bytes: 0,
         ready_ns: if has_daemon { 12_000_000 } else { 0 },

@@ -146,6 +146,31 @@ mod tests {
     }
 
     #[test]
+    fn a_shortened_session_is_short_and_says_so() {
+        let shortened = workload("agent/shortened").unwrap();
+        let script = &shortened.script;
+        assert_eq!(script.calls.len(), 12);
+        let reads = script.calls.iter().flat_map(|call| &call.ops);
+        assert_eq!(reads.filter(|op| op.reads_content()).count(), 5);
+        assert!(script.files.iter().all(|(_, content)| content.len() <= 60));
+        assert!(shortened.essay.contains("short"));
+
+        let refused = |text: &str| {
+            let path = Path::new("w.toml");
+            let parsed = Workload::parse(path, text, |_| Err(std::io::ErrorKind::NotFound.into()));
+            parsed.unwrap_err().to_string()
+        };
+        let stat = MICRO
+            .get_file("stat.toml")
+            .and_then(|file| file.contents_utf8());
+        let stat = stat.unwrap();
+        let shorten = "\n[shortened]\ncalls = 3\nbytes = 10\n";
+        assert!(
+            refused(&format!("{stat}{shorten}")).contains("only `[vsm_cycle]` can be shortened")
+        );
+    }
+
+    #[test]
     fn every_suite_names_workloads_and_states_that_exist() {
         for name in suite_names() {
             for entry in suite(&name).unwrap().workloads {

@@ -49,6 +49,17 @@ struct Definition {
     vsm_cycle: Option<vsm_cycle::VsmCycle>,
     offload_comparison: Option<offload::OffloadComparison>,
     trace: Option<TraceFile>,
+    shortened: Option<Shortened>,
+}
+
+/// What is left of a generated workload that would take too long.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shortened {
+    /// Its first timed calls, so many.
+    calls: usize,
+    /// Of what a file or a write holds, so many bytes.
+    bytes: usize,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -139,7 +150,11 @@ impl Workload {
                 .map_err(|error| InputError::whole(file, format!("field `contexts`: {error}")))?;
         }
         let mut session = SessionSource::Script;
-        let (script, fits_fixed_tree) = match (
+        if definition.shortened.is_some() && definition.vsm_cycle.is_none() {
+            let message = "field `shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets";
+            return Err(InputError::whole(file, message));
+        }
+        let (mut script, fits_fixed_tree) = match (
             &definition.micro,
             &definition.asking,
             &definition.vsm_cycle,
@@ -189,6 +204,13 @@ impl Workload {
                 return Err(InputError::whole(file, message));
             }
         };
+        if let Some(Shortened { calls, bytes }) = definition.shortened {
+            if calls == 0 || bytes == 0 {
+                let message = "field `shortened`: `calls` and `bytes` must be at least 1";
+                return Err(InputError::whole(file, message));
+            }
+            script.shorten(calls, bytes);
+        }
         let mut ops = script.calls.iter().flat_map(|call| &call.ops);
         let asks = ops.any(|op| matches!(op, FileOp::Ask { .. }));
         Ok(Self {

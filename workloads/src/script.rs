@@ -124,6 +124,18 @@ impl FileOp {
         }
     }
 
+    /// Whether it returns what a file holds.
+    pub fn reads_content(&self) -> bool {
+        matches!(
+            self,
+            FileOp::Read(_)
+                | FileOp::ReadAt { .. }
+                | FileOp::ReadOpen { .. }
+                | FileOp::Search(_)
+                | FileOp::Ask { .. }
+        )
+    }
+
     /// A short description for messages.
     pub fn describe(&self) -> String {
         let verb = match self {
@@ -254,6 +266,24 @@ impl Script {
             lines: None,
             recorded_tokens: None,
         });
+    }
+
+    /// Keeps the first so many calls, and of each content its first `bytes`.
+    pub(crate) fn shorten(&mut self, calls: usize, bytes: usize) {
+        self.calls.truncate(calls);
+        let cut = |content: &mut Bytes| {
+            if content.len() > bytes {
+                *content = content[..bytes].into();
+            }
+        };
+        for (_, content) in &mut self.files {
+            cut(content);
+        }
+        for op in self.calls.iter_mut().flat_map(|call| &mut call.ops) {
+            if let FileOp::Write { content, .. } | FileOp::Append { content, .. } = op {
+                cut(content);
+            }
+        }
     }
 
     /// The calls to replay with caches that are hot or not.

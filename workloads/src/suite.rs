@@ -9,7 +9,7 @@ use crate::definition::CacheState;
 use inputs::{InputError, parse_toml};
 
 /// A suite file.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
     /// What it is for.
@@ -21,6 +21,8 @@ pub struct Suite {
     /// What is replayed.
     #[serde(rename = "workload")]
     pub workloads: Vec<SuiteWorkload>,
+    /// Seconds after which a call counts as a timeout, unless the command line says; `None` for the usual limit.
+    pub call_timeout: Option<f64>,
     /// Whether the decision's probes (tools, cron, what is visible) run too.
     #[serde(default)]
     pub probes: bool,
@@ -48,6 +50,13 @@ impl Suite {
                 file,
                 "field `rounds`: must be at least 1",
             ));
+        }
+        if let Some(seconds) = suite.call_timeout
+            && !(seconds > 0.0 && seconds <= 3600.0)
+        {
+            let message =
+                format!("field `call_timeout`: {seconds} s is not above 0 and at most an hour");
+            return Err(InputError::whole(file, message));
         }
         if suite.workloads.is_empty() {
             return Err(InputError::whole(file, "needs at least one `[[workload]]`"));
@@ -87,5 +96,36 @@ impl Suite {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_may_set_how_long_a_call_may_take() {
+        let parse = |line: &str| {
+            let text = format!(
+                "essay = 'e'\nrounds = 1\nbackends = []\n{line}\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
+            );
+            Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse("").unwrap().call_timeout, None);
+        assert_eq!(
+            parse("call_timeout = 60.0").unwrap().call_timeout,
+            Some(60.0)
+        );
+        for wrong in [
+            "call_timeout = 0.0",
+            "call_timeout = nan",
+            "call_timeout = 4000.0",
+        ] {
+            let error = parse(wrong).unwrap_err();
+            assert!(
+                error.contains("s.toml") && error.contains("field `call_timeout`"),
+                "{error}"
+            );
+        }
     }
 }

@@ -140,6 +140,7 @@ impl Backend for External {
                 persistent: definition.persistent,
                 counts_requests: false,
                 answers_requests: false,
+                guesses_content: false,
             },
             daemons: definition.daemons,
             mounts: 1,

@@ -72,6 +72,7 @@ fn two_files() -> Script {
 struct Tampered {
     tamper: fn(&Path),
     obituary: Option<&'static str>,
+    guesses_content: bool,
 }
 
 struct TamperedWorkspace {
@@ -82,7 +83,9 @@ struct TamperedWorkspace {
 
 impl Backend for Tampered {
     fn describe(&self) -> backends::backend::Description {
-        backends::backend::find("direct").unwrap().describe()
+        let mut described = backends::backend::find("direct").unwrap().describe();
+        described.capabilities.guesses_content = self.guesses_content;
+        described
     }
 
     fn receipt(&self) -> Result<backends::backend::Receipt, backends::backend::Unavailable> {
@@ -162,7 +165,11 @@ fn tampered(tamper: fn(&Path), obituary: Option<&'static str>) -> Measured {
     script.warm_up.clear();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
     script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
-    let backend = Tampered { tamper, obituary };
+    let backend = Tampered {
+        tamper,
+        obituary,
+        guesses_content: false,
+    };
     measured_on(
         Arc::new(backend),
         script,
@@ -182,6 +189,10 @@ fn a_wrong_byte_an_error_and_a_death_are_told_apart_and_in_no_latency() {
         BTreeMap::from([(Outcome::Ok, 1), (Outcome::WrongData, 1)])
     );
     assert_eq!((wrong.makespan_ns, wrong.calls["read"].count), (200, 1));
+    assert_eq!(
+        wrong.waited_ns, 300,
+        "the caller waited for wrong bytes, too"
+    );
     let (outcome, reason) = wrong.verdict.unwrap();
     assert_eq!(
         (outcome, reason.as_str()),
@@ -200,6 +211,30 @@ fn a_wrong_byte_an_error_and_a_death_are_told_apart_and_in_no_latency() {
         died.outcomes,
         BTreeMap::from([(Outcome::Crash, 1)]),
         "nothing follows a death"
+    );
+}
+
+#[test]
+fn what_a_backend_guesses_is_asked_for_by_timed_reads_only() {
+    let spoil: fn(&Path) = |root| std::fs::write(root.join("b"), "sXcond").unwrap();
+    let remove: fn(&Path) = |root| std::fs::remove_file(root.join("b")).unwrap();
+    let verdict = |tamper, guesses_content| {
+        let mut script = two_files();
+        script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+        let backend = Tampered {
+            tamper,
+            obituary: None,
+            guesses_content,
+        };
+        let measured = measured_on(Arc::new(backend), script, &[100], Duration::from_secs(10));
+        measured.verdict.map(|(outcome, _)| outcome)
+    };
+    assert_eq!(verdict(spoil, false), Some(Outcome::WrongData));
+    assert_eq!(verdict(spoil, true), None, "nobody read b");
+    assert_eq!(
+        verdict(remove, true),
+        Some(Outcome::WrongData),
+        "names are no guess"
     );
 }
 

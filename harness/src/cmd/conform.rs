@@ -138,7 +138,11 @@ impl Conform {
         if self.backends.is_empty() {
             let all = backend::registry().into_iter();
             let hold_data = all.filter(|backend| {
-                backend.describe().capabilities.holds_data && !backend.is_tools_only()
+                let described = backend.describe();
+                // A model is asked only where somebody names it.
+                described.capabilities.holds_data
+                    && !backend.is_tools_only()
+                    && !described.needs_model()
             });
             return Ok(hold_data.map(Arc::from).collect());
         }

@@ -41,7 +41,8 @@ pub struct ModelArgs {
     /// What answers [default: openai with --base-url, cassette with --cassette, else local].
     #[arg(long, value_enum)]
     pub provider: Option<Provider>,
-    /// The server of `openai`, as in `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`.
+    /// The server of `openai`, as in `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; of `local`, a
+    /// llama-server that is running.
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
     /// The model: a name for `openai`, a GGUF file for `local` [default: $CTXBENCH_MODEL, or that of `make model`].
@@ -284,6 +285,14 @@ impl ModelArgs {
     }
 
     fn local(&self, timeout: Duration) -> anyhow::Result<Ready> {
+        if let (Some(base_url), Some(model)) = (&self.base_url, &self.model) {
+            return Ok(Ready {
+                model: Box::new(OpenAi::new(local_config(base_url, model, timeout))?),
+                engine: format!("the llama-server at {base_url}, one thread"),
+                provider: Provider::Local,
+                server: None,
+            });
+        }
         let file = match &self.model {
             Some(named) => PathBuf::from(named),
             None => find_model()?,
@@ -303,11 +312,7 @@ impl ModelArgs {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let mut config = OpenAiConfig::new(&server.base_url(), &name, timeout);
-        config.key = None;
-        config.is_only_model = true;
-        // What an earlier request left in its cache would change how long the next one takes.
-        config.more = Map::from_iter([("cache_prompt".to_owned(), json!(false))]);
+        let config = local_config(&server.base_url(), &name, timeout);
         let version =
             LlamaServer::version(&program).unwrap_or_else(|| "of unknown version".to_owned());
         Ok(Ready {
@@ -346,6 +351,16 @@ impl ModelArgs {
         ));
         Ok((asker, ready.server))
     }
+}
+
+/// How a `llama-server` with one model is asked.
+fn local_config(base_url: &str, model: &str, timeout: Duration) -> OpenAiConfig {
+    let mut config = OpenAiConfig::new(base_url, model, timeout);
+    config.key = None;
+    config.is_only_model = true;
+    // What an earlier request left in its cache would change how long the next one takes.
+    config.more = Map::from_iter([("cache_prompt".to_owned(), json!(false))]);
+    config
 }
 
 /// A store, and the server that has to live as long.

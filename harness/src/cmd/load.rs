@@ -130,7 +130,8 @@ impl Load {
             let all = backend::registry().into_iter();
             let mountable = all.filter(|backend| !backend.is_tools_only());
             let hold_data = mountable.map(|backend| backend.describe());
-            let hold_data = hold_data.filter(|described| described.capabilities.holds_data);
+            let hold_data = hold_data
+                .filter(|described| described.capabilities.holds_data && !described.needs_model());
             names.extend(hold_data.map(|described| described.name));
         } else {
             names.extend(self.backends.iter().cloned());

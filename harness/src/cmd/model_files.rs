@@ -56,7 +56,7 @@ impl ModelFiles {
             seed: self.seed,
         };
         let results = measure(&self.model, &plan, scratch.path(), &interrupt)?;
-        let page = page(&results);
+        let page = page(&results)?;
         // Everything at the end: an interrupted measurement leaves nothing that looks like one.
         std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
         std::fs::write(

@@ -74,9 +74,10 @@ pub struct Run {
     /// [default: $CTXBENCH_SCRATCH or /var/tmp].
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// Seconds after which a call counts as a timeout; after twice as long it is cut off.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
-    call_timeout: f64,
+    /// Seconds after which a call counts as a timeout; after twice as long it is cut off [default: as the
+    /// suite says, else 10].
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    call_timeout: Option<f64>,
     /// Where the client and the daemon run.
     #[arg(long, value_enum, default_value_t = Placement::SharedCpu)]
     placement: Placement,
@@ -93,6 +94,9 @@ pub struct Run {
     #[command(flatten)]
     prices: PriceList,
 }
+
+/// Seconds after which a call counts as a timeout, unless suite or command line say otherwise.
+const CALL_TIMEOUT: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
@@ -240,7 +244,7 @@ impl Run {
     }
 
     /// The command line that plans the same run.
-    fn command(&self, seed: u64, rounds: u32) -> String {
+    fn command(&self, seed: u64, rounds: u32, call_timeout: f64) -> String {
         let mut words = vec!["ctxbench run".to_owned(), format!("--suite {}", self.suite)];
         words.extend(
             self.workload
@@ -252,7 +256,7 @@ impl Run {
         }
         words.extend(self.backend.iter().map(|name| format!("--backend {name}")));
         words.push(format!("--rounds {rounds} --seed {seed}"));
-        words.push(format!("--call-timeout {}", self.call_timeout));
+        words.push(format!("--call-timeout {call_timeout}"));
         words.push(format!("--placement {}", self.placement.name()));
         words.push(format!("--policy {}", self.policy));
         words.extend(self.prices.option());
@@ -285,8 +289,15 @@ impl Run {
         for name in &suite.backends {
             backends.push(backend::find(name)?.into());
         }
+        if let Some(recorded) = recording_instead(&backends) {
+            backends.push(recorded);
+        }
         let policy = self.policy()?;
         let arms = arms(backends);
+        let call_timeout = self
+            .call_timeout
+            .or(suite.call_timeout)
+            .unwrap_or(CALL_TIMEOUT);
         let tokens = agent_tokens(&workloads);
         let seed = self.seed.unwrap_or_else(time_seed);
         let now = jiff::Timestamp::now();
@@ -298,7 +309,7 @@ impl Run {
             result_tokens: &tokens,
             seed,
             settings: Settings {
-                call_timeout_ms: (self.call_timeout * 1000.0).ceil() as u64,
+                call_timeout_ms: (call_timeout * 1000.0).ceil() as u64,
                 placement: self.placement.name().to_owned(),
             },
             policy: policy.as_ref().map(|(name, text)| PlannedPolicy {
@@ -308,7 +319,7 @@ impl Run {
             can_drop_caches: backend::can_drop_caches(),
             created: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             ctxbench: environment::ctxbench(),
-            command: self.command(seed, suite.rounds),
+            command: self.command(seed, suite.rounds, call_timeout),
         });
         if let Some((_, text)) = &policy {
             let (file, _) = find(&self.policy)?;
@@ -517,6 +528,24 @@ fn agent_tokens(workloads: &[Arc<Workload>]) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// The arm that answers from the recording, where a run is to ask a live model and there is none.
+fn recording_instead(backends: &[Arc<dyn Backend>]) -> Option<Arc<dyn Backend>> {
+    const LIVE: &str = "llm-history-live";
+    const RECORDED: &str = "llm-history-recorded";
+    let named = |name: &str| {
+        let mut all = backends.iter();
+        all.find(|backend| backend.describe().name == name)
+    };
+    let missing = named(LIVE)?.receipt().err()?;
+    if named(RECORDED).is_some() {
+        return None;
+    }
+    eprintln!(
+        "no live model: {missing}\n  {RECORDED} replays the answers of an earlier one in its place, as an arm of its own"
+    );
+    backend::find(RECORDED).ok().map(Arc::from)
+}
+
 /// A seed that fits into TOML's integers.
 fn time_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -555,12 +584,27 @@ fn summary_table(judgement: &Judgement) -> String {
         }
         rows.push(row);
     }
+    let wrong: String = summary
+        .failing
+        .iter()
+        .map(|failing| {
+            format!(
+                "{} {} on {}: {} of calls did not end well, in {} of {} blocks; it is in no figure above\n",
+                failing.workload,
+                failing.state,
+                failing.arm,
+                percent(1.0 + failing.share()),
+                failing.blocks,
+                failing.of_blocks
+            )
+        })
+        .collect();
     let mut head = vec!["workload", &summary.baseline];
     head.extend(&arms);
     let floor = summary.noise.median_floor.map(percent);
     let floor = floor.unwrap_or("unknown, too few rounds".to_owned());
     format!(
-        "{}\nratios to {} with 99 % intervals; identical arms differ by up to {floor} (noise floor, median cell)\n",
+        "{}\nratios to {} with 99 % intervals; identical arms differ by up to {floor} (noise floor, median cell)\n{wrong}",
         table(&head, &rows),
         summary.baseline
     )

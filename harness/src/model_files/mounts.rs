@@ -51,6 +51,8 @@ pub struct Mounted {
     pub session: Option<(f64, f64)>,
     /// Reads of that session, and how many were byte-exact.
     pub session_reads: Option<(u32, u32)>,
+    /// Questions of that session, their tokens, and those of the answers.
+    pub session_tokens: Option<(u64, u64, u64)>,
     pub consistency: Vec<(String, String)>,
 }
 
@@ -209,12 +211,24 @@ pub(super) fn history(
         ("editor save", EDITOR.replace("FILE", "c.txt")),
     ];
     let done = steps(&mount, &all, interrupt)?;
+    let before = mount.counters()?;
     let (session, reads) = session(&mount.dir, at)?;
+    let after = mount.counters()?;
+    let counted = |name: &str| {
+        let of = |counters: &Counters| counters.store.get(name).copied().unwrap_or(0);
+        of(&after) - of(&before)
+    };
+    let tokens = (
+        counted("model-calls"),
+        counted("prompt-tokens"),
+        counted("output-tokens"),
+    );
     mount.end()?;
     Ok(Mounted {
         steps: done,
         session: Some(session),
         session_reads: Some(reads),
+        session_tokens: Some(tokens),
         consistency: Vec::new(),
     })
 }

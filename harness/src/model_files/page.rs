@@ -2,31 +2,52 @@
 
 use std::fmt::Write;
 
+use reports::prices::Prices;
 use reports::render::markdown_table as table;
 
 use super::{Fidelity, Mounted, Results};
 
-/// Two hosted models: US dollars per million tokens of questions and answers, from the data file of `genai-prices`
-/// 0.2.3, read 2026-11-21.
-const PRICES: [(&str, f64, f64); 2] = [("GPT-5", 1.25, 10.0), ("Claude Haiku 5.5", 0.10, 0.50)];
+/// The hosted models whose prices are put on counted tokens, and the day of the prices.
+const PRICED: ([&str; 2], &str) = (["gpt-5", "claude-haiku-5-5"], "2026-11-22");
+
+/// What the tokens of so many calls would cost at each of the [`PRICED`] models.
+fn dollars(calls: u64, prompt: u64, output: u64) -> anyhow::Result<Vec<f64>> {
+    let prices = Prices::built_in()?;
+    let of = |name: &&str| {
+        let model = prices.of(name, PRICED.1).map_err(anyhow::Error::msg)?;
+        Ok(model.dollars_of(calls, prompt, output))
+    };
+    PRICED.0.iter().map(of).collect()
+}
+
+/// Which prices, since when, and who says so.
+fn price_labels() -> anyhow::Result<String> {
+    let prices = Prices::built_in()?;
+    let of = |name: &&str| {
+        let model = prices.of(name, PRICED.1).map_err(anyhow::Error::msg)?;
+        Ok(model.label())
+    };
+    let labels: anyhow::Result<Vec<String>> = PRICED.0.iter().map(of).collect();
+    Ok(labels?.join("; "))
+}
 
 /// The page: Markdown.
-pub fn page(results: &Results) -> String {
+pub fn page(results: &Results) -> anyhow::Result<String> {
     let mut page = String::new();
     let _ = writeln!(
         page,
         "# Files that a language model makes up\n\n{} by {}; answers: **{}**.\n",
         results.model, results.engine, results.origin
     );
-    fidelity(&mut page, results);
+    fidelity(&mut page, results)?;
     latency(&mut page, results);
-    mounted(&mut page, "llm-history", &results.history, &results.origin);
+    mounted(&mut page, "llm-history", &results.history, &results.origin)?;
     mounted(
         &mut page,
         "llm-generate",
         &results.generate,
         &results.origin,
-    );
+    )?;
     if let Some((ratio, low, high)) = results.memory_ratio {
         let _ = writeln!(
             page,
@@ -35,7 +56,7 @@ pub fn page(results: &Results) -> String {
         );
     }
     answer(&mut page, results);
-    page
+    Ok(page)
 }
 
 fn share(part: usize, all: usize) -> String {
@@ -46,7 +67,7 @@ fn share(part: usize, all: usize) -> String {
     }
 }
 
-fn fidelity(page: &mut String, results: &Results) {
+fn fidelity(page: &mut String, results: &Results) -> anyhow::Result<()> {
     let head = [
         "operations",
         "byte-exact reads",
@@ -59,11 +80,12 @@ fn fidelity(page: &mut String, results: &Results) {
         "time an answer",
         "US$ per 1,000 reads, computed",
     ];
-    let rows: Vec<Vec<String>> = results
+    let rows: anyhow::Result<Vec<Vec<String>>> = results
         .fidelity
         .iter()
         .map(|found| row(found, results))
         .collect();
+    let rows = rows?;
     let _ = writeln!(
         page,
         "## Fidelity of llm-history\n\n{}",
@@ -72,15 +94,12 @@ fn fidelity(page: &mut String, results: &Results) {
     let _ = writeln!(
         page,
         "Seeded histories of small files ({} of each length, seed {}); a read is compared with a plain interpreter of the same \
-         log. 0 wrong of n is not perfect: it is at most 3/n. Costs are computed from the counted tokens at {}; they are not \
-         those of a run on these models.\n",
+         log. 0 wrong of n is not perfect: it is at most 3/n. Costs are computed from the counted tokens at the \
+         prices of reports/prices.toml on {}, in US dollars per million tokens ({}); they are not those of a run on these models.\n",
         results.plan.histories,
         results.plan.seed,
-        PRICES
-            .map(|(name, prompt, output)| format!(
-                "{name} (${prompt} in, ${output} out per million, 2026-11-21)"
-            ))
-            .join(" and ")
+        PRICED.1,
+        price_labels()?
     );
     let reads = results.fidelity.iter().flat_map(|found| &found.reads);
     let mut by_size = Vec::new();
@@ -101,9 +120,10 @@ fn fidelity(page: &mut String, results: &Results) {
         "{}",
         table(&["file size", "byte-exact reads"], &by_size)
     );
+    Ok(())
 }
 
-fn row(found: &Fidelity, results: &Results) -> Vec<String> {
+fn row(found: &Fidelity, results: &Results) -> anyhow::Result<Vec<String>> {
     let exact = found.reads.iter().filter(|read| read.is_exact).count();
     let changed: Vec<_> = found.reads.iter().filter(|read| read.changes > 0).collect();
     let changed_exact = changed.iter().filter(|read| read.is_exact).count();
@@ -115,12 +135,12 @@ fn row(found: &Fidelity, results: &Results) -> Vec<String> {
         .collect();
     distances.sort_unstable();
     let calls = found.calls.max(1);
-    let cost = PRICES.map(|(_, prompt, output)| {
-        let dollars =
-            (found.prompt_tokens as f64 * prompt + found.output_tokens as f64 * output) / 1e6;
-        format!("{:.2}", dollars / calls as f64 * 1000.0)
-    });
-    vec![
+    let cost = dollars(found.calls, found.prompt_tokens, found.output_tokens)?;
+    let cost: Vec<String> = cost
+        .iter()
+        .map(|dollars| format!("{:.2}", dollars / calls as f64 * 1000.0))
+        .collect();
+    Ok(vec![
         found.operations.to_string(),
         share(exact, found.reads.len()),
         share(changed_exact, changed.len()),
@@ -143,7 +163,7 @@ fn row(found: &Fidelity, results: &Results) -> Vec<String> {
         ),
         format!("{:.2} s ({})", found.answer_ms / 1000.0, results.origin),
         cost.join(" · "),
-    ]
+    ])
 }
 
 fn latency(page: &mut String, results: &Results) {
@@ -176,7 +196,7 @@ fn latency(page: &mut String, results: &Results) {
     );
 }
 
-fn mounted(page: &mut String, name: &str, mounted: &Mounted, origin: &str) {
+fn mounted(page: &mut String, name: &str, mounted: &Mounted, origin: &str) -> anyhow::Result<()> {
     let head = ["done", "model calls", "tokens in + out", "time", "ended"];
     let rows: Vec<Vec<String>> = mounted
         .steps
@@ -206,6 +226,17 @@ fn mounted(page: &mut String, name: &str, mounted: &Mounted, origin: &str) {
             here / there
         );
     }
+    if let Some((calls, prompt, output)) = mounted.session_tokens {
+        let cost = dollars(calls, prompt, output)?;
+        let cost: Vec<String> = cost.iter().map(|dollars| format!("{dollars:.5}")).collect();
+        let _ = writeln!(
+            page,
+            "Its {calls} questions had {prompt} tokens and were answered by {output} ({origin}): US$ {} a session at the prices of {}, \
+             computed from these tokens, not billed.\n",
+            cost.join(" and "),
+            PRICED.0.join(" and ")
+        );
+    }
     if !mounted.consistency.is_empty() {
         let rows: Vec<Vec<String>> = mounted
             .consistency
@@ -214,6 +245,7 @@ fn mounted(page: &mut String, name: &str, mounted: &Mounted, origin: &str) {
             .collect();
         let _ = writeln!(page, "{}", table(&["consistency", "found"], &rows));
     }
+    Ok(())
 }
 
 fn answer(page: &mut String, results: &Results) {

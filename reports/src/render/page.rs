@@ -597,6 +597,7 @@ fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     ];
     parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
     parts.push(Text("Every read, listing and size was compared with the reference model, outside the timed section. Skipped is not passed.".to_owned()));
+    failing(report, parts);
     let mut reasons = Vec::new();
     for ending in &report.summary.endings {
         for (reason, times) in &ending.reasons {
@@ -609,6 +610,48 @@ fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
             vec![List(reasons)],
         ));
     }
+}
+
+/// What callers waited where something ended wrong.
+fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let failing = &report.summary.failing;
+    if failing.is_empty() {
+        return;
+    }
+    parts.push(Text(format!(
+        "A block in which a call ended otherwise than ok is in no latency, ratio or verdict above. What its caller waited all the same, for all calls of the block however they ended, beside the same calls on {}: medians of blocks, without intervals, and no makespan, because the work was not done.",
+        report.summary.baseline
+    )));
+    let rows = failing.iter().map(|found| {
+        let calls = found.calls.iter();
+        let calls: Vec<String> = calls
+            .map(|(outcome, n)| format!("{outcome} {}", count(*n)))
+            .collect();
+        let against = found.baseline_ns.filter(|base| *base > 0.0);
+        vec![
+            format!("{} {}", found.workload, found.state),
+            found.arm.clone(),
+            format!("{} of {}", found.blocks, found.of_blocks),
+            calls.join(", "),
+            format!("{:.1} %", found.share() * 100.0),
+            time(found.waited_ns),
+            against.map_or("–".to_owned(), time),
+            against.map_or("–".to_owned(), |base| {
+                format!("×{:.0}", found.waited_ns / base)
+            }),
+        ]
+    });
+    let head = [
+        "workload",
+        "arm",
+        "blocks",
+        "their timed calls",
+        "not ok",
+        "waited",
+        report.summary.baseline.as_str(),
+        "ratio of the medians",
+    ];
+    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
 }
 
 fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {

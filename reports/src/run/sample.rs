@@ -83,6 +83,10 @@ pub struct Sample {
     pub calls: BTreeMap<String, Calls>,
     /// Service times of all calls that ended well, summed: what the agent waited for files, in nanoseconds.
     pub makespan_ns: u64,
+    /// What the caller waited for all timed calls, wrong answers and failures among them, in nanoseconds: no
+    /// latency, but what a session took that was answered wrongly. 0 in runs of before 2026-11-22.
+    #[serde(default)]
+    pub waited_ns: u64,
     /// Bytes that reads and searches returned.
     pub bytes_read: u64,
     /// Bytes the calling thread fetched from disk while it was timed.

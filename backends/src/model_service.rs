@@ -1,0 +1,356 @@
+//! The language model that the workspaces of one process share: a `llama-server` that is started when first needed
+//! and ended by [`stop_all`], a server that is there, or a recording.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use models::{Cassette, LlamaServer, Pace, check_gguf, find_llama_server, find_model, sha256_of};
+use sha2::{Digest, Sha256};
+
+use crate::backend::{Receipt, Unavailable};
+use crate::cpu;
+
+/// The variable that names an OpenAI-compatible server for the `-given` backends.
+pub const SERVER: &str = "CTXBENCH_MODEL_URL";
+
+/// The variable that names its model.
+pub const SERVER_MODEL: &str = "CTXBENCH_MODEL_NAME";
+
+/// The variable that names a file in which a run's live answers are recorded.
+pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
+
+/// The recording that comes with ctxbench: SmolLM2-135M's answers to the reads of [`RECORDED`].
+const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
+
+/// The workloads whose reads [`RECORDING`] answers, by name and SHA-256.
+pub const RECORDED: &[(&str, &str)] = &[(
+    "agent/shortened",
+    "68b22d005ab25daf7a09cf91319ad1d003368af534ad99f12afc6538a7b3a814",
+)];
+
+/// What answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// A model on this machine, by a `llama-server` of our own.
+    Local,
+    /// The server at [`SERVER`].
+    Given,
+    /// The recording that comes with ctxbench.
+    Recorded,
+}
+
+impl Answers {
+    /// What the rest of a backend's name stands for; nothing is [`Answers::Local`].
+    pub fn of_suffix(suffix: &str) -> Option<Self> {
+        match suffix {
+            "" | "-live" => Some(Self::Local),
+            "-given" => Some(Self::Given),
+            "-recorded" => Some(Self::Recorded),
+            _ => None,
+        }
+    }
+
+    /// The inverse of [`Answers::of_suffix`]: answers of different origins are never one arm.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Local => "-live",
+            Self::Given => "-given",
+            Self::Recorded => "-recorded",
+        }
+    }
+
+    /// Where answers come from, for a description.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Local => "answers live, by a local model in a llama-server",
+            Self::Given => {
+                "answers by the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated"
+            }
+            Self::Recorded => "answers recorded, replayed as slowly as they came",
+        }
+    }
+
+    /// What is needed on the machine.
+    pub(crate) fn need(self) -> &'static str {
+        match self {
+            Self::Local => "a GGUF file and a llama-server, to say what files hold",
+            Self::Given => "behind $CTXBENCH_MODEL_URL, to say what files hold",
+            Self::Recorded => "when it was recorded; none now",
+        }
+    }
+
+    /// Which model, and what runs it.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn receipt(self) -> Result<Receipt, Unavailable> {
+        match self {
+            Self::Local => local().map(|local| local.receipt.clone()),
+            Self::Given => {
+                let (url, model) = given()?;
+                let origin = if model == "simulated" {
+                    "simulated"
+                } else {
+                    "live"
+                };
+                Ok(Receipt::from([
+                    ("answers".to_owned(), origin.to_owned()),
+                    ("model".to_owned(), model),
+                    ("model server".to_owned(), url),
+                ]))
+            }
+            Self::Recorded => {
+                let cassette = recording()?;
+                let digest = Sha256::digest(RECORDING);
+                let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                Ok(Receipt::from([
+                    ("answers".to_owned(), "recorded".to_owned()),
+                    (
+                        "model".to_owned(),
+                        models::Model::name(&cassette).to_owned(),
+                    ),
+                    ("recorded on".to_owned(), cassette.engine().to_owned()),
+                    ("recording sha256".to_owned(), digest),
+                ]))
+            }
+        }
+    }
+
+    /// Why there are no answers for a workload's reads, where that is known.
+    pub(crate) fn lacks(self, workload: &str, sha256: &str) -> Option<String> {
+        let is_known = self != Self::Recorded || RECORDED.contains(&(workload, sha256));
+        (!is_known).then(|| {
+            format!("the recording holds no answers for the reads of {workload} (fix: `make model`, for a live model)")
+        })
+    }
+
+    /// The options by which `ctxbench mount` asks it; what has to run is started. `program` is `ctxbench`, `dir` a
+    /// directory of the workspace's own.
+    pub(crate) fn arguments(self, program: &Path, dir: &Path) -> io::Result<Vec<OsString>> {
+        Ok(match self {
+            Self::Local => {
+                let Shared { url, model } = shared(program)?;
+                let mut words: Vec<OsString> =
+                    ["--provider=local", "--parallel=1"].map(Into::into).into();
+                words.push(format!("--base-url={url}").into());
+                words.push(format!("--model={model}").into());
+                if let Some(file) = std::env::var_os(RECORD).filter(|file| !file.is_empty()) {
+                    words.extend(["--record".into(), file]);
+                }
+                words
+            }
+            Self::Given => {
+                let (url, model) = given().map_err(io::Error::other)?;
+                vec![
+                    "--provider=openai".into(),
+                    format!("--base-url={url}").into(),
+                    format!("--model={model}").into(),
+                ]
+            }
+            Self::Recorded => {
+                let cassette = dir.join("recording.jsonl");
+                std::fs::write(&cassette, RECORDING)?;
+                // One at a time, as they were answered.
+                let words = ["--provider=cassette", "--parallel=1", "--cassette"];
+                let mut words: Vec<OsString> = words.map(Into::into).into();
+                words.push(cassette.into());
+                words
+            }
+        })
+    }
+}
+
+fn recording() -> Result<Cassette, Unavailable> {
+    let path = Path::new("models/cassettes/run.jsonl");
+    Cassette::parse(path, RECORDING, Pace::AsRecorded).map_err(|error| Unavailable {
+        reason: error.to_string(),
+        fix: "make model, for a live model".to_owned(),
+    })
+}
+
+fn given() -> Result<(String, String), Unavailable> {
+    let variable = |name: &str| {
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+        value.ok_or_else(|| Unavailable {
+            reason: format!("{name} is not set"),
+            fix: format!("set {SERVER} as in http://127.0.0.1:11434/v1, and {SERVER_MODEL}"),
+        })
+    };
+    Ok((variable(SERVER)?, variable(SERVER_MODEL)?))
+}
+
+/// The model and the server that are installed.
+#[derive(Clone)]
+struct Local {
+    model: PathBuf,
+    program: PathBuf,
+    receipt: Receipt,
+}
+
+/// Looks once: a checksum of a model takes a while.
+fn local() -> Result<&'static Local, Unavailable> {
+    static LOCAL: OnceLock<Result<Local, Unavailable>> = OnceLock::new();
+    LOCAL.get_or_init(look).as_ref().map_err(Clone::clone)
+}
+
+fn look() -> Result<Local, Unavailable> {
+    let missing = |error: &dyn std::error::Error| {
+        let said = error.to_string();
+        let (reason, fix) = said
+            .split_once("\n  fix: ")
+            .unwrap_or((said.as_str(), "make model"));
+        Unavailable {
+            reason: reason.to_owned(),
+            fix: fix.to_owned(),
+        }
+    };
+    let model = find_model().map_err(|error| missing(&error))?;
+    let program = find_llama_server().map_err(|error| missing(&error))?;
+    check_gguf(&model, None).map_err(|error| missing(&error))?;
+    let sha256 = sha256_of(&model).map_err(|error| missing(&error))?;
+    let version = LlamaServer::version(&program).ok_or_else(|| Unavailable {
+        reason: format!("{} does not say its version", program.display()),
+        fix: "make model".to_owned(),
+    })?;
+    let receipt = Receipt::from([
+        ("answers".to_owned(), "live".to_owned()),
+        ("llama-server".to_owned(), version),
+        ("model".to_owned(), name_of(&model)),
+        ("model sha256".to_owned(), sha256),
+    ]);
+    Ok(Local {
+        model,
+        program,
+        receipt,
+    })
+}
+
+fn name_of(model: &Path) -> String {
+    let stem = model.file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
+/// What a workspace needs to know of the shared server.
+#[derive(Clone)]
+struct Shared {
+    url: String,
+    model: String,
+}
+
+struct Service {
+    shared: Shared,
+    /// Ends the server when closed.
+    stop: Sender<()>,
+    keeper: JoinHandle<()>,
+}
+
+static SERVICE: Mutex<Option<Service>> = Mutex::new(None);
+
+fn service() -> MutexGuard<'static, Option<Service>> {
+    SERVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn shared(program: &Path) -> io::Result<Shared> {
+    let mut service = service();
+    if let Some(service) = &*service {
+        return Ok(service.shared.clone());
+    }
+    let local = local().map_err(io::Error::other)?;
+    let launcher: [OsString; 3] = [
+        program.into(),
+        "with-parent".into(),
+        std::process::id().to_string().into(),
+    ];
+    let (started, start) = channel();
+    let (stop, stopped) = channel();
+    // The kernel ends the server with the thread that started it, and a block's thread ends with the block.
+    let keeper = std::thread::spawn(move || keep(local, &launcher, &started, &stopped));
+    let url = match start.recv() {
+        Ok(Ok(url)) => url,
+        Ok(Err(error)) => return Err(error),
+        Err(_) => return Err(io::Error::other("llama-server was not started")),
+    };
+    let shared = Shared {
+        url,
+        model: name_of(&local.model),
+    };
+    *service = Some(Service {
+        shared: shared.clone(),
+        stop,
+        keeper,
+    });
+    Ok(shared)
+}
+
+/// Starts the server, says where it is, and keeps it until `stopped` is closed.
+fn keep(
+    local: &Local,
+    launcher: &[OsString],
+    started: &Sender<io::Result<String>>,
+    stopped: &Receiver<()>,
+) {
+    // Whoever needs it first may be bound to the processor on which is measured.
+    let server = cpu::go_anywhere().and_then(|()| {
+        LlamaServer::start(&local.program, &local.model, launcher).map_err(io::Error::other)
+    });
+    match server {
+        Ok(server) => {
+            // An error means that nobody waits any more: then `stopped` is closed, too.
+            let _ = started.send(Ok(server.base_url()));
+            let _ = stopped.recv();
+        }
+        Err(error) => {
+            let _ = started.send(Err(error));
+        }
+    }
+}
+
+/// Ends the server, if one was started, and waits for that.
+pub fn stop_all() {
+    let Some(Service { stop, keeper, .. }) = service().take() else {
+        return;
+    };
+    drop(stop);
+    if keeper.join().is_err() {
+        tracing::warn!("the thread that kept the llama-server panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_ends_with_what_answers() {
+        for suffix in ["-live", "-given", "-recorded"] {
+            assert_eq!(Answers::of_suffix(suffix).unwrap().suffix(), suffix);
+        }
+        assert_eq!(Answers::of_suffix(""), Some(Answers::Local));
+        assert_eq!(Answers::of_suffix("-simulated"), None);
+        assert_eq!(Answers::of_suffix("live"), None);
+    }
+
+    #[test]
+    fn a_recording_takes_part_only_where_it_has_answers() {
+        let lacks = Answers::Recorded.lacks("agent/other", "0").unwrap();
+        assert!(lacks.contains("agent/other") && lacks.contains("make model"));
+        assert_eq!(Answers::Local.lacks("agent/other", "0"), None);
+        for (workload, sha256) in RECORDED {
+            assert_eq!(Answers::Recorded.lacks(workload, sha256), None);
+            assert!(Answers::Recorded.lacks(workload, "another").is_some());
+        }
+    }
+
+    #[test]
+    fn the_recording_says_whose_answers_it_has() {
+        let receipt = Answers::Recorded.receipt().unwrap();
+        assert_eq!(receipt["answers"], "recorded");
+        assert_eq!(receipt["model"], "SmolLM2-135M-Instruct.Q4_1");
+        assert!(receipt["recorded on"].contains("llama-server"));
+        assert_eq!(receipt["recording sha256"].len(), 64);
+    }
+}
