@@ -26,11 +26,8 @@ pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
 /// The recording that comes with ctxbench: SmolLM2-135M's answers to the reads of [`RECORDED`].
 const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
 
-/// The workloads whose reads [`RECORDING`] answers, by name and SHA-256.
-pub const RECORDED: &[(&str, &str)] = &[(
-    "agent/shortened",
-    "68b22d005ab25daf7a09cf91319ad1d003368af534ad99f12afc6538a7b3a814",
-)];
+/// The workloads whose reads the recording answers, by name and SHA-256. None yet: it takes part where nothing is read.
+pub const RECORDED: &[(&str, &str)] = &[];
 
 /// What answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
