@@ -157,7 +157,7 @@ mod tests {
 
         let refused = |text: &str| {
             let path = Path::new("w.toml");
-            let parsed = Workload::parse(path, text, |_| Err(std::io::ErrorKind::NotFound.into()));
+            let parsed = Workload::parse(path, text, |_| Err(io::ErrorKind::NotFound.into()));
             parsed.unwrap_err().to_string()
         };
         let stat = MICRO
