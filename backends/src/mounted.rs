@@ -372,23 +372,23 @@ impl Backend for Mounted {
     }
 
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let root = site.dir.join("mnt");
+        let mount = site.dir.join("mnt");
         // A dead mount is there, but cannot be looked at; the daemon knows what to do about it.
-        if mount_at(&root)?.is_none() {
-            std::fs::create_dir_all(&root)?;
+        if mount_at(&mount)?.is_none() {
+            std::fs::create_dir_all(&mount)?;
         }
         let mut workspace = MountedWorkspace {
             backend: *self,
             site: site.clone(),
-            work: self.work(&root),
-            root,
+            root: self.work(&mount),
+            mount,
             daemon: None,
             connection: None,
             time_to_ready: Duration::ZERO,
         };
         workspace.start()?;
-        if workspace.work != workspace.root {
-            std::fs::create_dir_all(&workspace.work)?;
+        if workspace.root != workspace.mount {
+            std::fs::create_dir_all(&workspace.root)?;
         }
         Ok(Box::new(workspace))
     }
@@ -410,10 +410,9 @@ impl Backend for Mounted {
 struct MountedWorkspace {
     backend: Mounted,
     site: Site,
-    /// The mount.
-    root: PathBuf,
+    mount: PathBuf,
     /// Where the agent works: the mount, or a directory in it.
-    work: PathBuf,
+    root: PathBuf,
     daemon: Option<Daemon>,
     connection: Option<Connection>,
     time_to_ready: Duration,
@@ -453,7 +452,7 @@ impl MountedWorkspace {
         let mut process = Command::new(&self.site.program)
             .arg("mount")
             .arg(self.backend.store())
-            .arg(&self.root)
+            .arg(&self.mount)
             .args(launch.arguments)
             .envs(launch.environment)
             .arg("--control")
@@ -489,7 +488,7 @@ impl MountedWorkspace {
             }
         }
         self.time_to_ready = started.elapsed();
-        self.connection = mount_at(&self.root)?.as_ref().and_then(Connection::of);
+        self.connection = mount_at(&self.mount)?.as_ref().and_then(Connection::of);
         Ok(())
     }
 
@@ -542,13 +541,13 @@ impl MountedWorkspace {
 
 impl Workspace for MountedWorkspace {
     fn root(&self) -> &Path {
-        &self.work
+        &self.root
     }
 
     fn lifeline(&self) -> Lifeline {
         Lifeline {
             daemon: self.daemon(),
-            mount: Some((self.root.clone(), self.connection)),
+            mount: Some((self.mount.clone(), self.connection)),
         }
     }
 
@@ -561,7 +560,7 @@ impl Workspace for MountedWorkspace {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        rustix::fs::syncfs(File::open(&self.root)?)?;
+        rustix::fs::syncfs(File::open(&self.mount)?)?;
         fuse::ask(&self.control(), fuse::Command::Sync)?;
         Ok(())
     }
