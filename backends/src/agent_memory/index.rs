@@ -5,6 +5,7 @@
 
 use rusqlite::params;
 
+use super::merging;
 use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
 use super::passage;
 use super::paths::{Places, name_of};
@@ -29,7 +30,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     )?;
     if exists.is_none() {
         db.connection.execute_batch(include_str!("schema.sql"))?;
-        return Ok(());
+        return merging::prepare(db);
     }
     let version: Option<String> = db.row(
         "SELECT value FROM memory_setting WHERE name = 'version'",
@@ -43,7 +44,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
         );
         return Err(StoreError::storage(crate::store::Errno::INVAL, reason));
     }
-    Ok(())
+    merging::prepare(db)
 }
 
 /// How many notes there are.

@@ -16,6 +16,7 @@
 mod answers;
 mod describe;
 mod index;
+mod merging;
 mod metadata;
 mod passage;
 mod paths;
@@ -38,6 +39,7 @@ use crate::store::{
 };
 use answers::{Answer, Answers, is_answer};
 use describe::Stats;
+use merging::Merger;
 use paths::{Places, Privacy, Scope};
 pub use request::Strategy;
 use request::{Query, Request, check_query};
@@ -85,7 +87,9 @@ fn format_time(at: Timestamp, format: &str) -> String {
 
 /// An agent's memory in one SQLite database.
 pub struct AgentMemory {
-    files: SqliteStore,
+    // Stops before the rest goes.
+    merger: Merger,
+    files: Arc<SqliteStore>,
     agent: Option<String>,
     owner: Caller,
     privacy: Option<Privacy>,
@@ -150,7 +154,13 @@ impl AgentMemory {
                 index::count(db)
             })
             .map_err(unreadable)?;
+        let files = Arc::new(files);
+        let merger = Merger::start(Arc::clone(&files)).map_err(|error| OpenError::Unreadable {
+            path: path.to_owned(),
+            reason: format!("starting the thread that merges the index: {error}"),
+        })?;
         let mut memory = Self {
+            merger,
             files,
             agent: agent.map(str::to_owned),
             owner: *owner,
@@ -244,6 +254,9 @@ impl AgentMemory {
             if total / 10_000 > before / 10_000 {
                 tracing::warn!("indexing notes: {total} so far");
             }
+        }
+        if total > 0 {
+            self.merger.wake();
         }
         let indexed = &self.tally.indexed;
         indexed.fetch_add(total as u64, Ordering::Relaxed);
