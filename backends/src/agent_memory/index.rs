@@ -72,6 +72,9 @@ pub(super) struct Refreshed {
     pub(super) has_more: bool,
     /// When the next note expires.
     pub(super) next_expiry: Option<Timestamp>,
+    /// Notes with new content, and those whose content is gone: for what is derived from it elsewhere.
+    pub(super) added: Vec<i64>,
+    pub(super) forgotten: Vec<i64>,
 }
 
 /// Indexes a batch of what has changed, in the transaction that the caller has begun.
@@ -95,10 +98,10 @@ pub(super) fn refresh(db: &Db, places: &Places, agent: &str, now: Timestamp) -> 
                 false
             }
             Some(attr) if attr.kind == Kind::File && attr.nlink > 0 => {
-                index(db, places, agent, now, &attr, known)?
+                index(db, places, agent, now, &attr, known, &mut done)?
             }
             _ => {
-                remove(db, ino, known, now)?;
+                remove(db, ino, known, now, &mut done)?;
                 false
             }
         };
@@ -158,7 +161,13 @@ fn expand(db: &Db, dir: Ino) -> Result<usize> {
     )
 }
 
-fn remove(db: &Db, ino: Ino, known: Option<Known>, now: Timestamp) -> Result<()> {
+fn remove(
+    db: &Db,
+    ino: Ino,
+    known: Option<Known>,
+    now: Timestamp,
+    done: &mut Refreshed,
+) -> Result<()> {
     let Some(known) = known else {
         return Ok(());
     };
@@ -167,7 +176,14 @@ fn remove(db: &Db, ino: Ino, known: Option<Known>, now: Timestamp) -> Result<()>
          SELECT ?2, 'removed', ino, dir, name, size, author FROM memory_note WHERE ino = ?1",
         params![signed(ino), now.0],
     )?;
-    forget(db, known.id)
+    forget_content(db, known.id, done)
+}
+
+/// Forgets a note with what is derived from its content alone.
+fn forget_content(db: &Db, id: i64, done: &mut Refreshed) -> Result<()> {
+    db.execute("DELETE FROM memory_embedding WHERE id = ?1", [id])?;
+    done.forgotten.push(id);
+    forget(db, id)
 }
 
 fn forget(db: &Db, id: i64) -> Result<()> {
@@ -227,10 +243,11 @@ fn index(
     now: Timestamp,
     attr: &Attr,
     known: Option<Known>,
+    done: &mut Refreshed,
 ) -> Result<bool> {
     let Some((dir, name)) = name_of(db, attr.ino)? else {
         if let Some(known) = known {
-            forget(db, known.id)?;
+            forget_content(db, known.id, done)?;
         }
         return Ok(false);
     };
@@ -270,13 +287,15 @@ fn index(
         }
         known => {
             if let Some(known) = known {
-                forget(db, known.id)?;
+                forget_content(db, known.id, done)?;
             }
             record(db, now, what, attr, dir, &name, &author)?;
             let last = db.row("SELECT max(id) FROM memory_note", (), |row| {
                 row.get::<_, Option<i64>>(0)
             })?;
-            last.flatten().unwrap_or(0) + 1
+            let id = last.flatten().unwrap_or(0) + 1;
+            done.added.push(id);
+            id
         }
     };
     db.execute(

@@ -16,6 +16,7 @@
 mod answers;
 mod describe;
 mod index;
+mod meaning;
 mod merging;
 mod metadata;
 mod passage;
@@ -39,6 +40,8 @@ use crate::store::{
 };
 use answers::{Answer, Answers, is_answer};
 use describe::Stats;
+pub use meaning::{EmbeddingState, Embeddings};
+use meaning::{Meaning, Meant};
 use merging::Merger;
 use paths::{Places, Privacy, Scope};
 pub use request::Strategy;
@@ -88,6 +91,9 @@ fn format_time(at: Timestamp, format: &str) -> String {
 /// An agent's memory in one SQLite database.
 pub struct AgentMemory {
     // Stops before the rest goes.
+    meaning: Option<Meaning>,
+    /// Why there is none.
+    no_meaning: String,
     merger: Merger,
     files: Arc<SqliteStore>,
     agent: Option<String>,
@@ -102,7 +108,7 @@ pub struct AgentMemory {
     next_expiry: AtomicI64,
     notes: AtomicI64,
     /// Counts what may change an answer.
-    changes: AtomicU64,
+    changes: Arc<AtomicU64>,
     last_error: Mutex<Option<String>>,
     tally: Tally,
 }
@@ -160,6 +166,8 @@ impl AgentMemory {
             reason: format!("starting the thread that merges the index: {error}"),
         })?;
         let mut memory = Self {
+            meaning: None,
+            no_meaning: "embeddings are not asked for".to_owned(),
             merger,
             files,
             agent: agent.map(str::to_owned),
@@ -171,7 +179,7 @@ impl AgentMemory {
             is_stale: AtomicBool::new(true),
             next_expiry: AtomicI64::new(i64::MAX),
             notes: AtomicI64::new(notes as i64),
-            changes: AtomicU64::new(0),
+            changes: Arc::default(),
             last_error: Mutex::default(),
             tally: Tally::default(),
         };
@@ -214,6 +222,35 @@ impl AgentMemory {
         })
     }
 
+    /// Also by meaning, from as soon on as the model is read; or not, and why.
+    ///
+    /// # Errors
+    /// If a model's small files are missing or say something else than expected. What is wrong with its weights is
+    /// found out in the background, and said by [`AgentMemory::embeddings`] and `:stats`.
+    pub fn set_embeddings(&mut self, wanted: Embeddings) -> std::result::Result<(), String> {
+        self.meaning = None;
+        match wanted {
+            Embeddings::Off { reason } => self.no_meaning = reason,
+            Embeddings::In(dir) => {
+                embeddings::Config::read(&dir).map_err(|error| error.to_string())?;
+                let (files, changes) = (Arc::clone(&self.files), Arc::clone(&self.changes));
+                let started = Meaning::start(dir, files, changes);
+                self.meaning =
+                    Some(started.map_err(|error| format!("starting a thread: {error}"))?);
+            }
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// How far embedding is.
+    pub fn embeddings(&self) -> EmbeddingState {
+        match &self.meaning {
+            Some(meaning) => meaning.state(),
+            None => EmbeddingState::Off(self.no_meaning.clone()),
+        }
+    }
+
     /// How many notes there are, those of other agents included.
     pub fn notes(&self) -> u64 {
         u64::try_from(self.notes.load(Ordering::Acquire)).unwrap_or(0)
@@ -236,9 +273,13 @@ impl AgentMemory {
                 break;
             }
             let agent = self.agent.as_deref().unwrap_or_default();
-            let refreshed = self
-                .files
-                .transaction(|db| index::refresh(db, &self.places, agent, now));
+            let refreshed = self.files.transaction(|db| {
+                let done = index::refresh(db, &self.places, agent, now)?;
+                if let Some(meaning) = &self.meaning {
+                    meaning.take_up(&done);
+                }
+                Ok(done)
+            });
             let done = refreshed.inspect_err(|_| self.is_stale.store(true, Ordering::Release))?;
             self.notes.fetch_add(done.notes, Ordering::AcqRel);
             let next = done.next_expiry.map_or(i64::MAX, |at| at.0);
@@ -352,22 +393,29 @@ impl AgentMemory {
             } => {
                 let query = query_of(query)?;
                 self.tally.recalls.fetch_add(1, Ordering::Relaxed);
+                // Before the database is locked: it takes milliseconds.
+                let meant = match &self.meaning {
+                    Some(meaning) => meaning.ask(&query, self.notes()),
+                    None => Meant::by_text(None),
+                };
                 let asked = recall::Asked {
                     query: &query,
                     max_tokens,
                     strategy,
                     now,
                     notes: self.notes(),
+                    meant: &meant,
                 };
                 let db = self.files.db();
                 let scope = self.scope(&db, dir)?;
-                recall::answer(&db, &scope, &asked)?
+                recall::answer(&db, &self.places, &scope, &asked)?
             }
             Request::Stats => {
                 let stats = Stats {
                     agent: self.agent.as_deref(),
                     notes: self.notes(),
                     last_error: self.last_error().clone(),
+                    embeddings: self.embeddings(),
                 };
                 let db = self.files.db();
                 describe::stats(&db, &self.scope(&db, dir)?, &stats)?
@@ -744,6 +792,16 @@ impl Store for AgentMemory {
             ("recalls", load(&self.tally.recalls)),
             ("requests_refused", load(&self.tally.refused)),
         ]);
+        if let Some(meaning) = &self.meaning {
+            counters.insert("notes_embedded", meaning.embedded());
+        }
+        let waiting = match self.embeddings() {
+            // It is not known how many before they are read, but that is not over.
+            EmbeddingState::Loading => self.notes().max(1),
+            EmbeddingState::Ready { waiting, .. } => waiting,
+            EmbeddingState::Off(_) | EmbeddingState::Failed(_) => 0,
+        };
+        counters.insert("waiting_to_be_embedded", waiting);
         counters
     }
 }

@@ -49,6 +49,13 @@ CREATE VIRTUAL TABLE memory_text USING fts5 (
   content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );
 
+-- What notes mean: vectors of an embedding model, one signed byte a number; empty where there is no text.
+CREATE TABLE memory_embedding (
+  id     INTEGER PRIMARY KEY,           -- the note's
+  model  TEXT NOT NULL,                 -- the beginning of the SHA-256 of its weights and vocabulary
+  vector BLOB NOT NULL
+) STRICT;
+
 -- What happened to notes, the newest 100,000 of it.
 CREATE TABLE memory_event (
   id     INTEGER PRIMARY KEY,
