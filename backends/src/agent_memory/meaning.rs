@@ -31,8 +31,8 @@ const BATCH_PIECES: usize = 512;
 /// Notes that are read at once.
 const BATCH_NOTES: usize = 32;
 
-/// Questions whose vectors are kept.
-const QUESTIONS_KEPT: usize = 64;
+/// Questions whose vectors are kept, for who asks again with another budget or in another directory.
+const QUESTIONS_KEPT: usize = 8;
 
 /// Notes whose signs are nearest that are looked at closely; more where only some are asked about.
 const NEAREST: usize = 256;
