@@ -288,6 +288,7 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
         Box::new(Mounted::Memory),
         Box::new(Mounted::Sqlite),
         Box::new(Mounted::AgentMemory),
+        Box::new(Mounted::AgentMemoryMeaning),
         Box::new(Mounted::S3(s3(false))),
         Box::new(Mounted::S3(s3(true))),
         Box::new(State),

@@ -22,6 +22,9 @@ use crate::s3_service::{self, Server};
 /// The line a daemon prints on standard output when its mount can be used.
 pub const READY: &str = "ready";
 
+/// How long notes may take to be embedded before they are asked about.
+const EMBEDDING_MAX: Duration = Duration::from_secs(100);
+
 /// The stores that can be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mounted {
@@ -29,6 +32,8 @@ pub(crate) enum Mounted {
     Memory,
     Sqlite,
     AgentMemory,
+    /// With an embedding model.
+    AgentMemoryMeaning,
     S3(S3Mount),
 }
 
@@ -73,6 +78,7 @@ impl Mounted {
     fn name(self) -> String {
         match self {
             Mounted::S3(mount) => mount.name(),
+            Mounted::AgentMemoryMeaning => "agent-memory-meaning".to_owned(),
             store => store.store().to_owned(),
         }
     }
@@ -83,7 +89,7 @@ impl Mounted {
             Mounted::Null => "null",
             Mounted::Memory => "memory",
             Mounted::Sqlite => "sqlite",
-            Mounted::AgentMemory => "agent-memory",
+            Mounted::AgentMemory | Mounted::AgentMemoryMeaning => "agent-memory",
             Mounted::S3(_) => "s3",
         }
     }
@@ -91,10 +97,27 @@ impl Mounted {
     fn launch(self, site: &Site) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
-            Mounted::Sqlite | Mounted::AgentMemory => Launch {
+            Mounted::Sqlite => Launch {
                 arguments: vec!["--db".into(), site.dir.join("store.db").into()],
                 ..Launch::default()
             },
+            Mounted::AgentMemory | Mounted::AgentMemoryMeaning => {
+                let embeddings = match self {
+                    Mounted::AgentMemoryMeaning => {
+                        embeddings::find().map_err(io::Error::other)?.into()
+                    }
+                    _ => "none".into(),
+                };
+                Launch {
+                    arguments: vec![
+                        "--db".into(),
+                        site.dir.join("store.db").into(),
+                        "--embeddings".into(),
+                        embeddings,
+                    ],
+                    ..Launch::default()
+                }
+            }
             Mounted::S3(mount) => {
                 let address = mount.server.address(&site.program)?;
                 let mut arguments: Vec<OsString> = vec![
@@ -155,6 +178,11 @@ impl Backend for Mounted {
                 "as sqlite; what is found is derived from it, and up to date when close returns",
                 env!("CTXBENCH_LINES_AGENT_MEMORY"),
             ),
+            Mounted::AgentMemoryMeaning => (
+                "agent-memory that recalls by meaning, too, with a sentence model in the daemon",
+                "as sqlite; what is found by words is up to date when close returns, by meaning soon after",
+                env!("CTXBENCH_LINES_AGENT_MEMORY_MEANING"),
+            ),
             Mounted::S3(mount) => (
                 "",
                 if mount.fsync_waits {
@@ -192,7 +220,10 @@ impl Backend for Mounted {
                 holds_data: *self != Mounted::Null,
                 persistent: *self != Mounted::Memory,
                 counts_requests: true,
-                answers_requests: *self == Mounted::AgentMemory,
+                answers_requests: matches!(
+                    self,
+                    Mounted::AgentMemory | Mounted::AgentMemoryMeaning
+                ),
             },
             daemons: 1,
             mounts: 1,
@@ -227,9 +258,16 @@ impl Backend for Mounted {
         ]);
         if matches!(
             self,
-            Mounted::Sqlite | Mounted::AgentMemory | Mounted::S3(_)
+            Mounted::Sqlite | Mounted::AgentMemory | Mounted::AgentMemoryMeaning | Mounted::S3(_)
         ) {
             receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
+        }
+        if *self == Mounted::AgentMemoryMeaning {
+            let dir = embeddings::find().map_err(|missing| Unavailable {
+                reason: missing.to_string(),
+                fix: "make embeddings".to_owned(),
+            })?;
+            receipt.insert("embeddings".to_owned(), dir.display().to_string());
         }
         if let Mounted::S3(mount) = self {
             let label = mount.server.wanted.label().to_owned();
@@ -259,7 +297,7 @@ impl Backend for Mounted {
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
             Mounted::Null | Mounted::Memory | Mounted::S3(_) => None,
-            Mounted::Sqlite | Mounted::AgentMemory => {
+            Mounted::Sqlite | Mounted::AgentMemory | Mounted::AgentMemoryMeaning => {
                 let query = format!(
                     "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
                 );
@@ -382,6 +420,28 @@ impl MountedWorkspace {
         self.connection = None;
     }
 
+    /// Waits until every note has a vector: what is measured is recall by meaning, and nothing beside it.
+    fn embed_all(&self) -> io::Result<()> {
+        if self.backend != Mounted::AgentMemoryMeaning {
+            return Ok(());
+        }
+        let started = Instant::now();
+        loop {
+            let counters = fuse::ask(&self.control(), fuse::Command::Counters)?;
+            match counters.store.get("waiting_to_be_embedded") {
+                Some(0) => return Ok(()),
+                Some(waiting) if started.elapsed() > EMBEDDING_MAX => {
+                    return Err(self.failure(&format!(
+                        "still has {waiting} notes to embed after {} s",
+                        EMBEDDING_MAX.as_secs()
+                    )));
+                }
+                Some(_) => std::thread::sleep(Duration::from_millis(20)),
+                None => return Err(self.failure("does not say how many notes are to be embedded")),
+            }
+        }
+    }
+
     /// Waits until the kernel has told the daemon which inodes it let go: until then those messages
     /// compete with what is to be measured.
     fn settle(&mut self) -> io::Result<()> {
@@ -422,7 +482,7 @@ impl Workspace for MountedWorkspace {
     fn sync(&mut self) -> io::Result<()> {
         rustix::fs::syncfs(File::open(&self.root)?)?;
         fuse::ask(&self.control(), fuse::Command::Sync)?;
-        Ok(())
+        self.embed_all()
     }
 
     fn drop_caches(&mut self) -> io::Result<()> {
