@@ -99,15 +99,6 @@ impl FrontEnd {
         name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
     }
 
-    /// How long the kernel may keep these attributes.
-    fn attr_ttl(&self, ino: Ino) -> Duration {
-        if self.store().is_settled(ino) {
-            self.policy.ttl
-        } else {
-            Duration::ZERO
-        }
-    }
-
     /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it.
     fn answer(&self, is_slow: bool, answer: impl FnOnce(&Mounted) + Send + 'static) {
         if !is_slow {
@@ -126,7 +117,7 @@ impl FrontEnd {
             Ok(attr) => {
                 self.mounted.inodes.looked_up(attr.ino);
                 let ttl = if attr.nlink > 0 {
-                    self.attr_ttl(attr.ino)
+                    self.policy.attr_ttl(self.store(), attr.ino)
                 } else {
                     // What can be looked up but has no name is made anew each time: the kernel asks again,
                     // and what it has forgotten is reclaimed. It holds the inode, so not now.
@@ -144,7 +135,10 @@ impl FrontEnd {
         match result {
             Ok(attr) => {
                 span.handled();
-                reply.attr(&self.attr_ttl(attr.ino), &file_attr(&attr));
+                reply.attr(
+                    &self.policy.attr_ttl(self.store(), attr.ino),
+                    &file_attr(&attr),
+                );
             }
             Err(error) => reply.error(failed(span, error)),
         }
@@ -320,12 +314,7 @@ impl Filesystem for FrontEnd {
                 match asked {
                     Ok(attr) => {
                         span.handled();
-                        let is_settled = mounted.store.is_settled(ino.0);
-                        let ttl = if is_settled {
-                            policy.ttl
-                        } else {
-                            Duration::ZERO
-                        };
+                        let ttl = policy.attr_ttl(&*mounted.store, ino.0);
                         reply.attr(&ttl, &file_attr(&attr));
                     }
                     Err(error) => reply.error(failed(&mut span, error)),
@@ -374,14 +363,13 @@ impl Filesystem for FrontEnd {
         };
         let is_slow =
             size.is_some_and(|size| size > 0) && self.store().is_slow(ino.0, Slow::Change);
-        let ttl = self.policy.ttl;
+        let policy = self.policy;
         self.answer(is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Setattr);
             match span.store(|| mounted.store.setattr(&caller, ino.0, &change)) {
                 Ok(attr) => {
                     span.handled();
-                    let is_settled = mounted.store.is_settled(ino.0);
-                    let ttl = if is_settled { ttl } else { Duration::ZERO };
+                    let ttl = policy.attr_ttl(&*mounted.store, ino.0);
                     reply.attr(&ttl, &file_attr(&attr));
                 }
                 Err(error) => reply.error(failed(&mut span, error)),
@@ -706,7 +694,7 @@ impl Filesystem for FrontEnd {
                 return false;
             };
             let name = OsStr::from_bytes(entry.name);
-            let ttl = self.attr_ttl(attr.ino);
+            let ttl = self.policy.attr_ttl(self.store(), attr.ino);
             let attr = file_attr(&attr);
             let full = reply.add(attr.ino, entry.cookie, name, &ttl, &attr, GENERATION);
             // The kernel takes no reference on `.` and `..`.

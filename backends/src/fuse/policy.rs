@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::store::Coherence;
+use crate::store::{Coherence, Ino, Store};
 
 /// How long the kernel may answer by itself, and which requests it may leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,15 @@ impl CachePolicy {
                 no_open: false,
                 direct_io: true,
             },
+        }
+    }
+
+    /// How long the kernel may keep the attributes of an inode.
+    pub(crate) fn attr_ttl(self, store: &dyn Store, ino: Ino) -> Duration {
+        if store.is_settled(ino) {
+            self.ttl
+        } else {
+            Duration::ZERO
         }
     }
 }
