@@ -32,6 +32,8 @@ pub(crate) enum Mounted {
     Null,
     Memory,
     Sqlite,
+    /// `sqlite` where the kernel gathers writes until a file is closed or synced.
+    SqliteWriteback,
     AgentMemory,
     S3(S3Mount),
     Llm(LlmMount),
@@ -159,6 +161,7 @@ impl Mounted {
         match self {
             Mounted::S3(mount) => mount.name(),
             Mounted::Llm(mount) => mount.name(),
+            Mounted::SqliteWriteback => "sqlite-writeback".to_owned(),
             store => store.store().to_owned(),
         }
     }
@@ -168,7 +171,7 @@ impl Mounted {
         match self {
             Mounted::Null => "null",
             Mounted::Memory => "memory",
-            Mounted::Sqlite => "sqlite",
+            Mounted::Sqlite | Mounted::SqliteWriteback => "sqlite",
             Mounted::AgentMemory => "agent-memory",
             Mounted::S3(_) => "s3",
             Mounted::Llm(mount) => mount.mode.store(),
@@ -187,10 +190,16 @@ impl Mounted {
     fn launch(self, site: &Site) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
-            Mounted::Sqlite | Mounted::AgentMemory => Launch {
-                arguments: vec!["--db".into(), site.dir.join("store.db").into()],
-                ..Launch::default()
-            },
+            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
+                let mut arguments = vec!["--db".into(), site.dir.join("store.db").into()];
+                if self == Mounted::SqliteWriteback {
+                    arguments.push("--writeback".into());
+                }
+                Launch {
+                    arguments,
+                    ..Launch::default()
+                }
+            }
             Mounted::Llm(mount) => mount.launch(site)?,
             Mounted::S3(mount) => {
                 let address = mount.server.address(&site.program)?;
@@ -245,6 +254,11 @@ impl Backend for Mounted {
             Mounted::Sqlite => (
                 "FUSE over one SQLite file; what is past 256 KiB of a file lies beside it",
                 "every call that returned survives a killed daemon; fsync makes everything before it survive power loss",
+                env!("CTXBENCH_LINES_SQLITE"),
+            ),
+            Mounted::SqliteWriteback => (
+                "sqlite, where the kernel gathers writes until a file is closed or synced",
+                "every call that returned survives a killed daemon, but of files still open what was only written; fsync as sqlite",
                 env!("CTXBENCH_LINES_SQLITE"),
             ),
             Mounted::AgentMemory => (
@@ -357,7 +371,7 @@ impl Backend for Mounted {
         ]);
         if matches!(
             self,
-            Mounted::Sqlite | Mounted::AgentMemory | Mounted::S3(_)
+            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory | Mounted::S3(_)
         ) {
             receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
         }
@@ -396,7 +410,7 @@ impl Backend for Mounted {
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
             Mounted::Null | Mounted::Memory | Mounted::S3(_) | Mounted::Llm(_) => None,
-            Mounted::Sqlite | Mounted::AgentMemory => {
+            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
                 let query = format!(
                     "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
                 );
