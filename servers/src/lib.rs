@@ -16,6 +16,6 @@ pub use access::{Access, REGION};
 pub use bucket::{BUCKET, BucketError, create_bucket};
 pub use child::{ChildError, exec_bound_to_parent};
 pub use embedded::Embedded;
-pub use kind::{Found, NotFound, ServerKind};
+pub use kind::{Found, NotFound, ServerKind, targets};
 pub use proxy::Proxy;
 pub use running::{Announcement, Options, Server, StartError, start};
