@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio s3 model model-files calibrate aa example clean
+.PHONY: help setup build bench report test check conform load peers minio embeddings s3 model model-files calibrate aa example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -60,6 +60,9 @@ model: ## Install SmolLM2-135M and llama-server into target/model (seconds, 166 
 
 model-files: build model ## How slow, how wrong and how dear files are that a language model makes up (five minutes)
 	@$(CTXBENCH) model-files $(ARGS)
+
+embeddings: ## Install a sentence model into target/embeddings (83 MB, seconds): recall by meaning
+	@scripts/embeddings
 
 s3: build ## What s3 costs beyond bare requests, and what two hosts see of one bucket (five minutes)
 	@$(CTXBENCH) bucket $(ARGS)

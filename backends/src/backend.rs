@@ -309,6 +309,7 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
         Box::new(Mounted::Sqlite),
         Box::new(Mounted::SqliteWriteback),
         Box::new(Mounted::AgentMemory),
+        Box::new(Mounted::AgentMemoryMeaning),
         Box::new(Mounted::S3(s3(false))),
         Box::new(Mounted::S3(s3(true))),
         Box::new(Mounted::Llm(llm(LlmMode::History))),

@@ -26,6 +26,9 @@ pub const READY: &str = "ready";
 /// The longest answer of a model in a run, in its tokens: what it adds after the file must not take the run's time.
 const ANSWER_TOKENS: u32 = 256;
 
+/// How long notes may take to be embedded before they are asked about.
+const EMBEDDING_MAX: Duration = Duration::from_secs(100);
+
 /// The stores that can be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mounted {
@@ -35,6 +38,8 @@ pub(crate) enum Mounted {
     /// `sqlite` where the kernel gathers writes until a file is closed or synced.
     SqliteWriteback,
     AgentMemory,
+    /// With an embedding model.
+    AgentMemoryMeaning,
     S3(S3Mount),
     Llm(LlmMount),
 }
@@ -162,6 +167,7 @@ impl Mounted {
             Mounted::S3(mount) => mount.name(),
             Mounted::Llm(mount) => mount.name(),
             Mounted::SqliteWriteback => "sqlite-writeback".to_owned(),
+            Mounted::AgentMemoryMeaning => "agent-memory-meaning".to_owned(),
             store => store.store().to_owned(),
         }
     }
@@ -172,7 +178,7 @@ impl Mounted {
             Mounted::Null => "null",
             Mounted::Memory => "memory",
             Mounted::Sqlite | Mounted::SqliteWriteback => "sqlite",
-            Mounted::AgentMemory => "agent-memory",
+            Mounted::AgentMemory | Mounted::AgentMemoryMeaning => "agent-memory",
             Mounted::S3(_) => "s3",
             Mounted::Llm(mount) => mount.mode.store(),
         }
@@ -190,7 +196,7 @@ impl Mounted {
     fn launch(self, site: &Site) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
-            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
+            Mounted::Sqlite | Mounted::SqliteWriteback => {
                 let mut arguments = vec!["--db".into(), site.dir.join("store.db").into()];
                 if self == Mounted::SqliteWriteback {
                     arguments.push("--writeback".into());
@@ -201,6 +207,23 @@ impl Mounted {
                 }
             }
             Mounted::Llm(mount) => mount.launch(site)?,
+            Mounted::AgentMemory | Mounted::AgentMemoryMeaning => {
+                let embeddings = match self {
+                    Mounted::AgentMemoryMeaning => {
+                        embeddings::find().map_err(io::Error::other)?.into()
+                    }
+                    _ => "none".into(),
+                };
+                Launch {
+                    arguments: vec![
+                        "--db".into(),
+                        site.dir.join("store.db").into(),
+                        "--embeddings".into(),
+                        embeddings,
+                    ],
+                    ..Launch::default()
+                }
+            }
             Mounted::S3(mount) => {
                 let address = mount.server.address(&site.program)?;
                 let mut arguments: Vec<OsString> = vec![
@@ -266,6 +289,11 @@ impl Backend for Mounted {
                 "as sqlite; what is found is derived from it, and up to date when close returns",
                 env!("CTXBENCH_LINES_AGENT_MEMORY"),
             ),
+            Mounted::AgentMemoryMeaning => (
+                "agent-memory that recalls by meaning, too, with a sentence model in the daemon",
+                "as sqlite; what is found by words is up to date when close returns, by meaning soon after",
+                env!("CTXBENCH_LINES_AGENT_MEMORY_MEANING"),
+            ),
             Mounted::S3(mount) => (
                 "",
                 if mount.fsync_waits {
@@ -323,7 +351,10 @@ impl Backend for Mounted {
                 holds_data: *self != Mounted::Null,
                 persistent: *self != Mounted::Memory,
                 counts_requests: true,
-                answers_requests: *self == Mounted::AgentMemory,
+                answers_requests: matches!(
+                    self,
+                    Mounted::AgentMemory | Mounted::AgentMemoryMeaning
+                ),
                 guesses_content: matches!(
                     self,
                     Mounted::Llm(mount) if mount.mode == LlmMode::History
@@ -371,9 +402,20 @@ impl Backend for Mounted {
         ]);
         if matches!(
             self,
-            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory | Mounted::S3(_)
+            Mounted::Sqlite
+                | Mounted::SqliteWriteback
+                | Mounted::AgentMemory
+                | Mounted::AgentMemoryMeaning
+                | Mounted::S3(_)
         ) {
             receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
+        }
+        if *self == Mounted::AgentMemoryMeaning {
+            let dir = embeddings::find().map_err(|missing| Unavailable {
+                reason: missing.to_string(),
+                fix: "make embeddings".to_owned(),
+            })?;
+            receipt.insert("embeddings".to_owned(), dir.display().to_string());
         }
         if let Mounted::S3(mount) = self {
             let label = mount.server.wanted.label().to_owned();
@@ -410,7 +452,10 @@ impl Backend for Mounted {
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
             Mounted::Null | Mounted::Memory | Mounted::S3(_) | Mounted::Llm(_) => None,
-            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
+            Mounted::Sqlite
+            | Mounted::SqliteWriteback
+            | Mounted::AgentMemory
+            | Mounted::AgentMemoryMeaning => {
                 let query = format!(
                     "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
                 );
@@ -536,6 +581,28 @@ impl MountedWorkspace {
         self.connection = None;
     }
 
+    /// Waits until every note has a vector: what is measured is recall by meaning, and nothing beside it.
+    fn embed_all(&self) -> io::Result<()> {
+        if self.backend != Mounted::AgentMemoryMeaning {
+            return Ok(());
+        }
+        let started = Instant::now();
+        loop {
+            let counters = fuse::ask(&self.control(), fuse::Command::Counters)?;
+            match counters.store.get("waiting_to_be_embedded") {
+                Some(0) => return Ok(()),
+                Some(waiting) if started.elapsed() > EMBEDDING_MAX => {
+                    return Err(self.failure(&format!(
+                        "still has {waiting} notes to embed after {} s",
+                        EMBEDDING_MAX.as_secs()
+                    )));
+                }
+                Some(_) => std::thread::sleep(Duration::from_millis(20)),
+                None => return Err(self.failure("does not say how many notes are to be embedded")),
+            }
+        }
+    }
+
     /// Waits until the kernel has told the daemon which inodes it let go: until then those messages
     /// compete with what is to be measured.
     fn settle(&mut self) -> io::Result<()> {
@@ -576,7 +643,7 @@ impl Workspace for MountedWorkspace {
     fn sync(&mut self) -> io::Result<()> {
         rustix::fs::syncfs(File::open(&self.mount)?)?;
         fuse::ask(&self.control(), fuse::Command::Sync)?;
-        Ok(())
+        self.embed_all()
     }
 
     fn drop_caches(&mut self) -> io::Result<()> {

@@ -16,6 +16,8 @@
 mod answers;
 mod describe;
 mod index;
+mod meaning;
+mod merging;
 mod metadata;
 mod passage;
 mod paths;
@@ -38,6 +40,9 @@ use crate::store::{
 };
 use answers::{Answer, Answers, is_answer};
 use describe::Stats;
+pub use meaning::{EmbeddingState, Embeddings};
+use meaning::{Meaning, Meant};
+use merging::Merger;
 use passage::{one_line, shown_name};
 use paths::{Places, Privacy, Scope};
 pub use request::Strategy;
@@ -86,7 +91,12 @@ fn format_time(at: Timestamp, format: &str) -> String {
 
 /// An agent's memory in one SQLite database.
 pub struct AgentMemory {
-    files: SqliteStore,
+    // Stops before the rest goes.
+    meaning: Option<Meaning>,
+    /// Why there is none.
+    no_meaning: String,
+    merger: Merger,
+    files: Arc<SqliteStore>,
     agent: Option<String>,
     owner: Caller,
     privacy: Option<Privacy>,
@@ -101,7 +111,7 @@ pub struct AgentMemory {
     next_expiry: AtomicI64,
     notes: AtomicI64,
     /// Counts what may change an answer.
-    changes: AtomicU64,
+    changes: Arc<AtomicU64>,
     last_error: Mutex<Option<String>>,
     tally: Tally,
 }
@@ -153,7 +163,15 @@ impl AgentMemory {
                 index::count(db)
             })
             .map_err(unreadable)?;
+        let files = Arc::new(files);
+        let merger = Merger::start(Arc::clone(&files)).map_err(|error| OpenError::Unreadable {
+            path: path.to_owned(),
+            reason: format!("starting the thread that merges the index: {error}"),
+        })?;
         let mut memory = Self {
+            meaning: None,
+            no_meaning: "embeddings are not asked for".to_owned(),
+            merger,
             files,
             agent: agent.map(str::to_owned),
             owner: *owner,
@@ -165,7 +183,7 @@ impl AgentMemory {
             is_stale: AtomicBool::new(true),
             next_expiry: AtomicI64::new(i64::MAX),
             notes: AtomicI64::new(notes as i64),
-            changes: AtomicU64::new(0),
+            changes: Arc::default(),
             last_error: Mutex::default(),
             tally: Tally::default(),
         };
@@ -209,6 +227,35 @@ impl AgentMemory {
         })
     }
 
+    /// Also by meaning, from as soon on as the model is read; or not, and why.
+    ///
+    /// # Errors
+    /// If a model's small files are missing or say something else than expected. What is wrong with its weights is
+    /// found out in the background, and said by [`AgentMemory::embeddings`] and `:stats`.
+    pub fn set_embeddings(&mut self, wanted: Embeddings) -> std::result::Result<(), String> {
+        self.meaning = None;
+        match wanted {
+            Embeddings::Off { reason } => self.no_meaning = reason,
+            Embeddings::In(dir) => {
+                embeddings::Config::read(&dir).map_err(|error| error.to_string())?;
+                let (files, changes) = (Arc::clone(&self.files), Arc::clone(&self.changes));
+                let started = Meaning::start(dir, files, changes);
+                self.meaning =
+                    Some(started.map_err(|error| format!("starting a thread: {error}"))?);
+            }
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// How far embedding is.
+    pub fn embeddings(&self) -> EmbeddingState {
+        match &self.meaning {
+            Some(meaning) => meaning.state(),
+            None => EmbeddingState::Off(self.no_meaning.clone()),
+        }
+    }
+
     /// How many notes there are, those of other agents included.
     pub fn notes(&self) -> u64 {
         u64::try_from(self.notes.load(Ordering::Acquire)).unwrap_or(0)
@@ -239,9 +286,13 @@ impl AgentMemory {
             if !self.is_stale.swap(false, Ordering::AcqRel) && !has_expired {
                 break;
             }
-            let refreshed = self
-                .files
-                .transaction(|db| index::refresh(db, &self.places, agent, now, &mut turn));
+            let refreshed = self.files.transaction(|db| {
+                let done = index::refresh(db, &self.places, agent, now, &mut turn)?;
+                if let Some(meaning) = &self.meaning {
+                    meaning.take_up(&done);
+                }
+                Ok(done)
+            });
             let done = refreshed.inspect_err(|_| {
                 turn.clear();
                 self.is_stale.store(true, Ordering::Release);
@@ -260,6 +311,9 @@ impl AgentMemory {
             if total / 10_000 > before / 10_000 {
                 tracing::warn!("indexing notes: {total} so far");
             }
+        }
+        if total > 0 {
+            self.merger.wake();
         }
         let indexed = &self.tally.indexed;
         indexed.fetch_add(total as u64, Ordering::Relaxed);
@@ -358,22 +412,29 @@ impl AgentMemory {
             } => {
                 let query = query_of(query)?;
                 self.tally.recalls.fetch_add(1, Ordering::Relaxed);
+                // Before the database is locked: it takes milliseconds.
+                let meant = match &self.meaning {
+                    Some(meaning) => meaning.ask(&query, self.notes()),
+                    None => Meant::by_text(None),
+                };
                 let asked = recall::Asked {
                     query: &query,
                     max_tokens,
                     strategy,
                     now,
                     notes: self.notes(),
+                    meant: &meant,
                 };
                 let db = self.files.db();
                 let scope = self.scope(&db, dir)?;
-                recall::answer(&db, &scope, &asked)?
+                recall::answer(&db, &self.places, &scope, &asked)?
             }
             Request::Stats => {
                 let stats = Stats {
                     agent: self.agent.as_deref(),
                     notes: self.notes(),
                     last_error: self.last_error().clone(),
+                    embeddings: self.embeddings(),
                 };
                 let db = self.files.db();
                 describe::stats(&db, &self.scope(&db, dir)?, &stats)?
@@ -760,6 +821,16 @@ impl Store for AgentMemory {
             ("recalls", load(&self.tally.recalls)),
             ("requests_refused", load(&self.tally.refused)),
         ]);
+        if let Some(meaning) = &self.meaning {
+            counters.insert("notes_embedded", meaning.embedded());
+        }
+        let waiting = match self.embeddings() {
+            // It is not known how many before they are read, but that is not over.
+            EmbeddingState::Loading => self.notes().max(1),
+            EmbeddingState::Ready { waiting, .. } => waiting,
+            EmbeddingState::Off(_) | EmbeddingState::Failed(_) => 0,
+        };
+        counters.insert("waiting_to_be_embedded", waiting);
         counters
     }
 }

@@ -20,6 +20,7 @@ use crate::scratch::ScratchDir;
 #[command(after_help = "Examples:
   ctxbench recall quality --notes 100,1000        # seconds
   ctxbench recall quality                         # up to 100,000 notes: about two minutes
+  ctxbench recall quality --notes 1000 --embeddings    # also by meaning: 100 notes a second are embedded
   ctxbench recall speed --out results/speed")]
 pub struct Recall {
     #[command(subcommand)]
@@ -44,6 +45,9 @@ struct Quality {
     /// Tokens that an answer may bring into the context.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(64..=1_000_000))]
     max_tokens: u64,
+    /// Also recall by meaning, with the sentence model in this directory [default: the one that is installed].
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    embeddings: Option<Option<PathBuf>>,
     #[command(flatten)]
     common: Common,
 }
@@ -92,6 +96,15 @@ impl Recall {
 }
 
 impl Quality {
+    /// The directory of the model to recall with by meaning, if that is wanted.
+    fn model(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(match &self.embeddings {
+            None => None,
+            Some(Some(dir)) => Some(dir.clone()),
+            Some(None) => Some(embeddings::find()?),
+        })
+    }
+
     fn run(self) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch()?;
         let scratch = ScratchDir::make(self.common.scratch.as_deref())?;
@@ -99,7 +112,9 @@ impl Quality {
             notes, max_tokens, ..
         } = &self;
         let seed = self.common.seed;
-        let rows = quality::evaluate(notes, seed, *max_tokens, scratch.path(), &interrupt)?;
+        let model = self.model()?;
+        let model = model.as_deref();
+        let rows = quality::evaluate(notes, seed, *max_tokens, model, scratch.path(), &interrupt)?;
         let (head, cells) = quality::table(&rows);
         let title = format!(
             "Recall quality: budget {max_tokens} tokens ({}), seed {seed}; generated notes and questions, counts only",

@@ -8,7 +8,7 @@ use backends::agent_memory::{AgentMemory, Strategy};
 use serde::Serialize;
 use workloads::generate::notes::{Answerable, Notebook, Question, notebook};
 
-use super::{ask, encoded, fill};
+use super::{ask, embed, encoded, fill};
 use crate::interrupt::Interrupt;
 
 /// A way to get at what the notes say.
@@ -24,6 +24,8 @@ pub enum Method {
     Search,
     /// `:recall` with the question as it is.
     Recall(RecallBy),
+    /// The same by strategy `balanced`, with every note embedded.
+    RecallMeaning,
 }
 
 /// The strategy of a recall, in an order for tables.
@@ -54,6 +56,7 @@ impl Method {
             Self::FileEnd => "MEMORY.md, its end".to_owned(),
             Self::Grep => "grep".to_owned(),
             Self::Search => ":search".to_owned(),
+            Self::RecallMeaning => ":recall balanced, meaning".to_owned(),
             Self::Recall(by) => format!(":recall {}", by.strategy().name()),
         }
     }
@@ -126,15 +129,20 @@ pub fn evaluate(
     sizes: &[usize],
     seed: u64,
     max_tokens: u64,
+    embeddings: Option<&Path>,
     scratch: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for size in sizes {
         let notebook = notebook(*size, seed);
-        let memory = fill(&scratch.join(format!("{size}.db")), &notebook, interrupt)?;
+        let mut memory = fill(&scratch.join(format!("{size}.db")), &notebook, interrupt)?;
         for method in METHODS {
             rows.push(row(&notebook, &memory, method, max_tokens)?);
+        }
+        if let Some(dir) = embeddings {
+            embed(&mut memory, dir, interrupt)?;
+            rows.push(row(&notebook, &memory, Method::RecallMeaning, max_tokens)?);
         }
     }
     Ok(rows)
@@ -267,13 +275,24 @@ fn show(
             merge_first(&mut pieces);
             Ok(Shown { pieces, admits })
         }
-        Method::Recall(by) => {
+        Method::Recall(_) | Method::RecallMeaning => {
+            let strategy = match method {
+                Method::Recall(by) => by.strategy(),
+                _ => Strategy::Balanced,
+            };
             let request = format!(
                 ":recall?query={}&max_tokens={max_tokens}&strategy={}",
                 encoded(&question.text),
-                by.strategy().name()
+                strategy.name()
             );
             let answer = ask(memory, &request)?;
+            if method == Method::RecallMeaning {
+                let basis = answer
+                    .lines()
+                    .take(2)
+                    .any(|line| line.contains("by full text and meaning"));
+                anyhow::ensure!(basis, "{request} is not answered by meaning: {answer}");
+            }
             let counted = tokens::count(&answer);
             anyhow::ensure!(counted <= max_tokens, "{request} took {counted} tokens");
             let missing = answer
@@ -387,7 +406,7 @@ mod tests {
         let evaluate = |name: &str| {
             let scratch = dir.path().join(name);
             std::fs::create_dir(&scratch).unwrap();
-            evaluate(&[100, 400], 1, 500, &scratch, &Interrupt::never()).unwrap()
+            evaluate(&[100, 400], 1, 500, None, &scratch, &Interrupt::never()).unwrap()
         };
         let rows = evaluate("a");
         assert_eq!(rows, evaluate("b"), "counts are deterministic");
