@@ -16,6 +16,7 @@ const WORD_MAX: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
     pieces: HashMap<String, u32>,
+    lines: usize,
     unknown: u32,
     first: u32,
     last: u32,
@@ -30,6 +31,7 @@ impl Vocabulary {
             .collect();
         let find = |piece: &'static str| pieces.get(piece).copied().ok_or(piece);
         Ok(Self {
+            lines: text.lines().count(),
             unknown: find("[UNK]")?,
             first: find("[CLS]")?,
             last: find("[SEP]")?,
@@ -37,9 +39,9 @@ impl Vocabulary {
         })
     }
 
-    /// How many pieces there are.
+    /// How many lines there are: the number of a piece is smaller. A piece may be there twice.
     pub(crate) fn len(&self) -> usize {
-        self.pieces.len()
+        self.lines
     }
 
     /// The pieces of a text, at most `max` with those that begin and end every text.
@@ -176,6 +178,8 @@ mod tests {
         assert_eq!(vocabulary.cut("", 256), [2, 3]);
         assert_eq!(vocabulary.cut("a a a a", 4), [2, 12, 12, 3]);
         assert_eq!(Vocabulary::parse("a\n[UNK]\n[CLS]").unwrap_err(), "[SEP]");
+        let twice = Vocabulary::parse("[UNK]\n[CLS]\n[SEP]\na\na").unwrap();
+        assert_eq!((twice.len(), twice.cut("a", 9)), (5, vec![1, 4, 2]));
     }
 
     proptest! {

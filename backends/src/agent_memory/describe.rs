@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rusqlite::Row;
 
+use super::embedder::EmbeddingState;
 use super::index::{attributes, expiry, text};
-use super::meaning::EmbeddingState;
 use super::metadata::{DEFAULT_IMPORTANCE, head};
 use super::passage::shown_name;
 use super::paths::{Place, Places, Scope, name_of};
@@ -106,8 +106,9 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
         &[],
     )?;
     let waiting = number("SELECT count(*) FROM memory_stale", &[])?;
+    let segments = number("SELECT count(DISTINCT segid) FROM memory_text_idx", &[])?;
     Ok(format!(
-        "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
+        "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nindex-segments: {segments}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
         scope.place.path,
         stats.notes,
         stats.agent.unwrap_or("none: no private namespaces"),

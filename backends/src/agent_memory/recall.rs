@@ -26,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::params;
 
 use super::Failure;
-use super::meaning::Meant;
+use super::meaning::{self, Meant};
 use super::passage;
 use super::paths::{Places, Scope};
 use super::request::Strategy;
@@ -138,11 +138,11 @@ pub(super) fn answer(
     // Then there may be more that are as relevant, which nobody has looked at.
     let is_limited = candidates.len() == SCORED || words.iter().any(Word::is_common);
     let known: HashSet<i64> = candidates.iter().copied().collect();
-    let near = asked.meant.nearest(db, places, scope)?.into_iter();
-    candidates.extend(
-        near.filter(|(id, closeness)| !known.contains(id) && *closeness >= CLOSE)
-            .map(|(id, _)| id),
-    );
+    let mut near = asked.meant.nearest(db, places, scope)?;
+    near.retain(|(_, closeness)| *closeness >= CLOSE);
+    let is_limited = is_limited || near.len() == meaning::CANDIDATES;
+    let near = near.into_iter().map(|(id, _)| id);
+    candidates.extend(near.filter(|id| !known.contains(id)));
     let mut scored = score(db, &words, candidates, asked)?;
     add_meaning(db, &mut scored, asked.meant)?;
     let best = scored.iter().map(|note| note.relevance).fold(0.0, f64::max);
