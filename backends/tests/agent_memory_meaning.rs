@@ -527,6 +527,15 @@ fn a_directory_that_has_no_model_is_refused_and_a_broken_one_is_said() {
     std::fs::write(model.join("model.safetensors"), "no tensors").unwrap();
     store.set_embeddings(Embeddings::In(model)).unwrap();
     until(|| matches!(store.embeddings(), EmbeddingState::Failed(_)));
+    let stats = ask(&store, ROOT, ":stats");
+    assert!(
+        stats.contains("embeddings have failed: ") && stats.contains("model.safetensors"),
+        "{stats}"
+    );
+    store
+        .set_embedder(|| panic!("on purpose: a model that panics"))
+        .unwrap();
+    until(|| matches!(store.embeddings(), EmbeddingState::Failed(_)));
     let recalled = ask(&store, ROOT, ":recall?RSI");
     assert!(
         recalled.contains("by full text (embeddings have failed, see :stats)")
@@ -535,7 +544,7 @@ fn a_directory_that_has_no_model_is_refused_and_a_broken_one_is_said() {
     );
     let stats = ask(&store, ROOT, ":stats");
     assert!(
-        stats.contains("embeddings have failed: ") && stats.contains("model.safetensors"),
+        stats.contains("embeddings have failed: its thread panicked"),
         "{stats}"
     );
 }

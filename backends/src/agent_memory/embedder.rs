@@ -17,7 +17,7 @@ pub trait Embedder: Send + Sync {
     ///
     /// # Errors
     /// What went wrong.
-    fn embed(&self, texts: &[Vec<u32>]) -> std::result::Result<Vec<Vec<f32>>, String>;
+    fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, String>;
 }
 
 impl Embedder for embeddings::Model {
@@ -38,7 +38,7 @@ impl Embedder for embeddings::Model {
         pieces
     }
 
-    fn embed(&self, texts: &[Vec<u32>]) -> std::result::Result<Vec<Vec<f32>>, String> {
+    fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, String> {
         embeddings::Model::embed(self, texts).map_err(|error| error.to_string())
     }
 }

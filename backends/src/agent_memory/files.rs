@@ -9,7 +9,7 @@ use super::answers::is_answer;
 use super::{AgentMemory, EmbeddingState, metadata, request};
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
-    RenameMode, Result, Seek, Slow, StatFs, Store, Timestamp, XattrMode,
+    RenameMode, Result, Seek, Slow, StatFs, Store, XattrMode,
 };
 
 /// Answers cannot be changed.

@@ -7,6 +7,7 @@
 //! What lives elsewhere: models ([`super::embedder`]), how vectors are kept and compared ([`super::vectors`]).
 
 use std::collections::{BTreeSet, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -176,7 +177,11 @@ impl Meaning {
                 if let Err(error) = rustix::process::setpriority_process(Some(thread), 19) {
                     tracing::warn!(%error, "embedding runs at the priority of requests");
                 }
-                if let Err(reason) = load().and_then(|model| for_worker.work(&model, &files)) {
+                let work = || load().and_then(|model| for_worker.work(&model, &files));
+                // Whatever happens: nobody is to be told for ever that a model is being read.
+                let done = std::panic::catch_unwind(AssertUnwindSafe(work));
+                let done = done.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
+                if let Err(reason) = done {
                     tracing::error!("embeddings are given up: {reason}");
                     for_worker.known().state = State::Failed(reason);
                     for_worker.changes.fetch_add(1, Ordering::AcqRel);
@@ -260,10 +265,9 @@ impl Drop for Meaning {
         // With the lock, so that a worker that is about to wait is not missed.
         drop(self.shared.known());
         self.shared.wake.notify_all();
-        if let Some(worker) = self.worker.take()
-            && worker.join().is_err()
-        {
-            tracing::error!("the thread that embeds notes panicked");
+        if let Some(worker) = self.worker.take() {
+            // A panic in it has been caught and said.
+            let _ = worker.join();
         }
     }
 }

@@ -237,7 +237,10 @@ impl AgentMemory {
     pub fn set_embeddings(&mut self, wanted: Embeddings) -> std::result::Result<(), String> {
         self.meaning = None;
         match wanted {
-            Embeddings::Off { reason } => self.no_meaning = reason,
+            Embeddings::Off { reason } => {
+                self.no_meaning = reason;
+                self.changes.fetch_add(1, Ordering::AcqRel);
+            }
             Embeddings::In(dir) => {
                 embeddings::Config::read(&dir).map_err(|error| error.to_string())?;
                 self.set_embedder(move || {
@@ -246,7 +249,6 @@ impl AgentMemory {
                 })?;
             }
         }
-        self.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
@@ -262,6 +264,7 @@ impl AgentMemory {
         let (files, changes) = (Arc::clone(&self.files), Arc::clone(&self.changes));
         let started = Meaning::start(load, files, changes);
         self.meaning = Some(started.map_err(|error| format!("starting a thread: {error}"))?);
+        self.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
