@@ -428,9 +428,10 @@ impl AgentMemory {
             Request::Search { query, lines } => {
                 let query = query_of(query)?;
                 self.tally.searches.fetch_add(1, Ordering::Relaxed);
-                let db = self.files.db();
-                let scope = self.scope(&db, dir)?;
-                search::answer(&db, &self.places, &scope, &query, lines, self.notes())?
+                self.files.db().reading(|db| {
+                    let scope = self.scope(db, dir)?;
+                    search::answer(db, &self.places, &scope, &query, lines, self.notes())
+                })?
             }
             Request::Recall {
                 query,
@@ -452,9 +453,10 @@ impl AgentMemory {
                     notes: self.notes(),
                     meant: &meant,
                 };
-                let db = self.files.db();
-                let scope = self.scope(&db, dir)?;
-                recall::answer(&db, &self.places, &scope, &asked)?
+                self.files.db().reading(|db| {
+                    let scope = self.scope(db, dir)?;
+                    recall::answer(db, &self.places, &scope, &asked)
+                })?
             }
             Request::Stats => {
                 let stats = Stats {
