@@ -354,6 +354,17 @@ fn what_is_removed_while_it_waits_fails_nothing() {
     model.let_go_on_for_ever();
     embedded(&store);
     assert_eq!(model.notes(), ["cat"]);
+    // What was embedded and is gone counts no more.
+    remove(&store, ROOT, "first.md");
+    model.asked.lock().unwrap().may = Some(0);
+    write(&store, ROOT, "last.md", "kitten\n");
+    let found = ask(&store, ROOT, ":recall?kitten");
+    assert!(
+        found.contains("1 of 1 notes have no embedding yet"),
+        "{found}"
+    );
+    remove(&store, ROOT, "last.md");
+    model.let_go_on_for_ever();
     // A new note gets the number of one that is gone.
     write(&store, ROOT, "new.md", "naps\n");
     embedded(&store);
