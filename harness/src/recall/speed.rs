@@ -1,8 +1,8 @@
 //! How long it takes to write a note, to search and to recall, by how many notes there are.
 //!
-//! In every round all sizes take their turn in random order, in this process and through a mount. A block is a few
-//! calls of each kind; its median is the sample. The same may be asked twice, but something has changed before each
-//! call, so no answer is one that was given before.
+//! In every round all sizes take their turn in random order: in this process, with the index as it was written and
+//! merged, and through a mount. A block is a few calls of each kind; its median is the sample. The same may be asked
+//! twice, but something has changed before each call, so no answer is one that was given before.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
