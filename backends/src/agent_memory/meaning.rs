@@ -98,6 +98,11 @@ impl Meant {
         }
     }
 
+    /// Whether notes are compared by meaning, those that have a vector.
+    pub(super) fn is_by_meaning(&self) -> bool {
+        self.vector.is_some()
+    }
+
     /// How close a note is to the question: the cosine, from -1 to 1. `None` if it has no vector.
     pub(super) fn closeness(&self, db: &Db, note: i64) -> Result<Option<f64>> {
         let Some((vector, model, _)) = &self.vector else {

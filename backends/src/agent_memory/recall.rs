@@ -324,8 +324,14 @@ fn write(
     let found = scored.len();
     if found == 0 {
         let text = format!(
-            "# nothing found\nNo note has a word of the query ({} notes; {}).\n",
-            asked.notes, asked.meant.basis
+            "# nothing found\nNo note has a word of the query{} ({} notes; {}).\n",
+            if asked.meant.is_by_meaning() {
+                ", or is close to what it means"
+            } else {
+                ""
+            },
+            asked.notes,
+            asked.meant.basis
         );
         return Ok(text);
     }
