@@ -164,6 +164,9 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
             {
                 return Err(refuse("has a target that no link can have"));
             }
+            (EntryKind::Symlink, Some(target)) if !stays_inside(&path, &target) => {
+                return Err(refuse("has a target outside of the tree"));
+            }
             (EntryKind::Symlink, target) => target,
             // A model that fills in every field means nothing by it.
             (_, _) => None,
@@ -222,6 +225,21 @@ fn normal(path: &str) -> Result<String, String> {
     }
 }
 
+/// Whether a link at `path` can point to nothing outside of the tree: it goes up first, no further than to the root, and
+/// then only down. What is above a link are directories, and by the same rule every link that it goes through stays
+/// inside, too.
+fn stays_inside(path: &str, target: &str) -> bool {
+    if target.starts_with('/') {
+        return false;
+    }
+    let parts = target.split('/');
+    let parts: Vec<&str> = parts
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
+    let up = parts.iter().take_while(|part| **part == "..").count();
+    up <= path.matches('/').count() && !parts[up..].contains(&"..")
+}
+
 /// The directories above a path, nearest first.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').rev().map(|(at, _)| &path[..at])
@@ -253,6 +271,24 @@ mod tests {
         json!({"path": path, "kind": "file"}).to_string()
     }
 
+    fn link(path: &str, target: &str) -> String {
+        json!({"path": path, "kind": "symlink", "target": target}).to_string()
+    }
+
+    #[test]
+    fn a_link_may_go_up_as_far_as_the_root() {
+        for (path, target) in [
+            ("l", "a/b"),
+            ("a/l", "../b"),
+            ("a/b/l", "../../c"),
+            ("a/l", "./..//b/"),
+            ("l", "..."),
+        ] {
+            let entries = parse(&tree(&link(path, target))).unwrap();
+            assert_eq!(entries[0].target.as_deref(), Some(target));
+        }
+    }
+
     #[test]
     fn a_good_tree_is_read_and_paths_are_made_normal() {
         let text = tree(
@@ -281,6 +317,12 @@ mod tests {
             (file("."), "names nothing"),
             (file(".llmfs/model"), "control directory"),
             (r#"{"path":"l","kind":"symlink"}"#.to_owned(), "nowhere"),
+            (link("l", "/etc/passwd"), "outside"),
+            (link("l", ".."), "outside"),
+            (link("a/l", "../../x"), "outside"),
+            (link("a/l", "./..//../x"), "outside"),
+            // What `b` is a link to may have another parent than this.
+            (link("a/l", "b/../.."), "outside"),
             (
                 r#"{"path":"l","kind":"device"}"#.to_owned(),
                 "/entries/0/kind",
