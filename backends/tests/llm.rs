@@ -10,6 +10,7 @@ mod oracle;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::llm::generate::{GENERATOR, GenerateError, PROMPT, SavedError, parse_tree};
@@ -283,6 +284,45 @@ fn a_save_that_fails_leaves_the_last_one_and_says_so() {
         &std::fs::metadata(&place.save).unwrap().permissions(),
     );
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn what_is_saved_while_files_change_can_always_be_loaded() {
+    let place = Place::new();
+    let store = place.open();
+    let dirs = ["one", "two", "three"].map(|name| create(&store, ROOT, name, Kind::Directory).ino);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, is_over) = (&store, &is_over);
+        for worker in 0..2_usize {
+            scope.spawn(move || {
+                for number in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let name = format!("w{worker}-{}", number % 7);
+                    let (from, to) = (dirs[(number + worker) % 3], dirs[(number + 1) % 3]);
+                    // Some of these cannot be done, as the other one is at it, too.
+                    let made = store.create(&caller(10), from, name.as_bytes(), &node(Kind::File));
+                    if let Ok(attr) = made {
+                        let _ =
+                            store.write(&caller(10), attr.ino, 70_000 * (number as u64 % 3), b"x");
+                    }
+                    let (from, to) = ((from, name.as_bytes()), (to, name.as_bytes()));
+                    let _ = store.rename(&caller(10), from, to, RenameMode::Replace);
+                    if number % 3 == 0
+                        && let Ok(Some(orphan)) = store.unlink(&caller(10), to.0, to.1)
+                    {
+                        store.reclaim(orphan).unwrap();
+                    }
+                }
+            });
+        }
+        for copy in 0..40 {
+            store.fsync(ROOT, false).unwrap();
+            let copy = place.beside(&format!(".{copy}"));
+            std::fs::copy(&place.save, &copy).unwrap();
+            generate(nobody(), None, Some(&copy)).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 fn one_file() -> Option<Vec<backends::llm::generate::TreeEntry>> {

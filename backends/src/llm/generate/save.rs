@@ -58,17 +58,21 @@ impl Serialize for Extents<'_> {
         let mut at = 0;
         // There is no data any more at the end, which is an error of `seek`.
         while let Ok(start) = self.store.seek(self.ino, at, Seek::Data) {
-            let hole = self.store.seek(self.ino, start, Seek::Hole);
-            let end = hole.map_err(S::Error::custom)?.min(self.size);
+            // It may have been cut off meanwhile, or be gone: then there is no more of it.
+            let Ok(hole) = self.store.seek(self.ino, start, Seek::Hole) else {
+                break;
+            };
+            let end = hole.min(self.size);
             let mut from = start;
             while from < end {
                 let wanted = (end - from).min(PIECE);
                 let mut bytes = Vec::new();
-                let read = self.store.read(self.ino, from, wanted as usize, &mut bytes);
-                read.map_err(S::Error::custom)?;
-                if bytes.is_empty() {
-                    // It has been cut off meanwhile.
-                    break;
+                match self.store.read(self.ino, from, wanted as usize, &mut bytes) {
+                    Err(error) if error.errno != Errno::NOENT => {
+                        return Err(S::Error::custom(error));
+                    }
+                    _ if bytes.is_empty() => break,
+                    _ => {}
                 }
                 let next = from + bytes.len() as u64;
                 pieces.serialize_element(&Extent {
@@ -182,9 +186,10 @@ impl SaveFile {
             write!(out, "{{\"v\":{VERSION},\"nodes\":[")?;
             let mut separator = "\n";
             for place in places {
-                let Some(node) = written(store, place, pending).map_err(std::io::Error::other)?
-                else {
-                    continue;
+                let node = match written(store, place, pending) {
+                    Ok(node) => node,
+                    Err(error) if error.errno == Errno::NOENT => continue,
+                    Err(error) => return Err(std::io::Error::other(error)),
                 };
                 out.write_all(separator.as_bytes())?;
                 serde_json::to_writer(&mut out, &node)?;
@@ -204,12 +209,12 @@ impl SaveFile {
     }
 }
 
-/// A node as it is written; `None` of a file that has gone since its names were collected.
+/// A node as it is written. `ENOENT` for a file that has gone since its names were collected.
 fn written<'a>(
     store: &'a MemoryStore,
     place: &Place,
     pending: &dyn Fn(Ino) -> Option<Pending>,
-) -> Result<Option<Written<'a>>, StoreError> {
+) -> Result<Written<'a>, StoreError> {
     let ino = place.ino;
     // Before the content: what waits has none, and what waits no longer has all of its own.
     let pending = pending(ino);
@@ -217,13 +222,14 @@ fn written<'a>(
         (_, Ok(attr)) => attr,
         // What was in it is saved as being there.
         (Some(attr), Err(_)) => attr,
-        (None, Err(error)) if error.errno == Errno::NOENT => return Ok(None),
         (None, Err(error)) => return Err(error),
     };
+    // It may be cut off in this moment: then there is no hole to be found.
+    let is_dense = |hole: crate::store::Result<u64>| hole.is_ok_and(|hole| hole >= attr.size);
     let (mut content, mut size, mut extents) = (None, None, None);
     if attr.kind == Kind::File && pending.is_none() {
         let is_whole =
-            attr.size == 0 || (attr.size <= PIECE && store.seek(ino, 0, Seek::Hole)? >= attr.size);
+            attr.size == 0 || (attr.size <= PIECE && is_dense(store.seek(ino, 0, Seek::Hole)));
         if is_whole {
             let mut bytes = Vec::new();
             store.read(ino, 0, PIECE as usize, &mut bytes)?;
@@ -254,7 +260,7 @@ fn written<'a>(
         }
     }
     let names = place.names.iter();
-    Ok(Some(Written {
+    Ok(Written {
         node: ino,
         names: names.map(|(dir, name)| (*dir, Bytes::of(name))).collect(),
         kind: attr.kind.mode_bits(),
@@ -271,5 +277,5 @@ fn written<'a>(
         xattrs,
         more_xattrs,
         pending,
-    }))
+    })
 }
