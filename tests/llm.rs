@@ -335,32 +335,23 @@ fn what_is_written_beside_a_mount_is_its_users_alone() {
     if !can_mount() {
         return;
     }
-    let lab = Lab::new(vec![Behaviour::Answer]);
-    let mut command = lab.command("llm-generate", &["--prompt", "x"]);
-    lab.server
-        .behave(vec![Behaviour::Say(TREE.to_owned()), Behaviour::Answer]);
-    // Not in /tmp, where somebody else could have made it.
-    let folder = lab.path("mnt.llmfs.cache");
-    command = {
-        let mut bare = ctxbench(["mount", "llm-generate"]);
-        bare.arg(lab.path("mnt"))
-            .args(
-                command
-                    .get_args()
-                    .skip(3)
-                    .take_while(|word| *word != "--cache-folder"),
-            )
-            .env_remove("HOME")
-            .env("CTXBENCH_API_KEY", KEY);
-        bare
-    };
-    let mount = Mount::of(command, &lab.path("mnt"));
+    let lab = Lab::new(vec![Behaviour::Say(TREE.to_owned()), Behaviour::Answer]);
+    let dir = lab.scratch.dir("mnt");
+    let mut command = ctxbench(["mount", "llm-generate", "--prompt", "x"]);
+    command
+        .arg(&dir)
+        .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
+        .env_remove("HOME")
+        .env("CTXBENCH_API_KEY", KEY);
+    let mount = Mount::of(command, &dir);
     said(&mount.dir, "cat a.txt");
     mount.end();
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     for name in ["mnt.llmfs.log", "mnt.llmfs.json"] {
         assert_eq!(mode(&lab.path(name)), 0o600, "{name}");
     }
+    // Without a home it is not in /tmp, where somebody else could have made it.
+    let folder = lab.path("mnt.llmfs.cache");
     assert_eq!(mode(&folder), 0o700);
     assert!(folder.read_dir().unwrap().count() > 0);
 }
