@@ -140,6 +140,11 @@ impl Asker {
         self.meter.name()
     }
 
+    /// The longest answer, in the model's tokens.
+    pub fn max_tokens(&self) -> u32 {
+        self.options.max_tokens
+    }
+
     /// What the model has used.
     pub fn meter(&self) -> &Meter {
         &self.meter

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-use models::{Cancel, Schema};
+use models::{Cancel, Finish, Schema};
 
 use super::saved::Pending;
-use super::{EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, tree, write};
+use super::{
+    EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, TreeError, tree, write,
+};
 use crate::llm::asker::Purpose;
 use crate::llm::names::shown;
 use crate::store::{
@@ -143,7 +145,7 @@ src/main.py, its kind, and for files a few words about what they hold. Name each
 never hold two dots.";
         let schema = Schema {
             name: "tree",
-            schema: tree::asked_schema(),
+            schema: tree::asked_schema(self.asker.max_tokens(), 0),
         };
         let question = format!("Design the files for: {prompt}");
         let model = self.asker.model().to_owned();
@@ -160,7 +162,10 @@ never hold two dots.";
                 .asker
                 .ask(purpose, "/", &request, &Cancel::default())
                 .map_err(|failed| GenerateError::Model(failed.into()))?;
-            match tree::parse(&reply.text) {
+            let is_cut_off = reply.finish == Finish::Length;
+            let parsed = tree::parse(&reply.text)
+                .map_err(|error| if is_cut_off { TreeError::CutOff } else { error });
+            match parsed {
                 Ok(entries) => {
                     self.cache.put(&request, &reply);
                     return Ok(entries);
@@ -177,6 +182,10 @@ never hold two dots.";
                         "Design the files for: {prompt}\nYour last answer could not be used: {error}. Answer again, without that mistake."
                     );
                     request.messages[1].content = question;
+                    request.schema = Some(Schema {
+                        name: "tree",
+                        schema: tree::asked_schema(self.asker.max_tokens(), repairs),
+                    });
                 }
             }
         }

@@ -13,6 +13,12 @@ pub const ENTRIES_MAX: usize = 10_000;
 /// The most entries a model is asked for.
 const ASKED_MAX: usize = 40;
 
+/// Characters of a path, a target or a description that a model is asked for.
+const ASKED_LENGTH: usize = 60;
+
+/// Tokens of an entry with white space, as small models write them.
+const TOKENS_AN_ENTRY: u32 = 80;
+
 /// The longest path in bytes.
 const PATH_MAX: usize = 4096;
 
@@ -72,6 +78,9 @@ pub enum TreeError {
     /// It has none.
     #[error("the tree has no entries")]
     Empty,
+    /// There is no end of it.
+    #[error("the tree is cut off at --answer-tokens")]
+    CutOff,
 }
 
 /// The JSON Schema of a tree with at most `most` entries.
@@ -102,12 +111,23 @@ pub fn schema(most: usize) -> Value {
 }
 
 /// The schema that a model is asked by. Every field is there, as strict structured output wants it: an empty
-/// `target` or `about` says nothing.
-pub(super) fn asked_schema() -> Value {
-    let mut schema = schema(ASKED_MAX);
-    let item = "/properties/entries/items";
-    if let Some(item) = schema.pointer_mut(item) {
+/// `target` or `about` says nothing. There are no more entries than an answer of `max_tokens` holds, and half as many each
+/// time that it has to be asked again; then without links, which are what can be wrong in most ways.
+pub(super) fn asked_schema(max_tokens: u32, repairs: usize) -> Value {
+    let fitting = (max_tokens / TOKENS_AN_ENTRY) as usize >> repairs;
+    let mut schema = schema(fitting.clamp(1, ASKED_MAX));
+    if let Some(item) = schema.pointer_mut("/properties/entries/items") {
+        for field in ["path", "target", "about"] {
+            item["properties"][field]["maxLength"] = json!(ASKED_LENGTH);
+        }
         item["required"] = json!(["path", "kind", "target", "about"]);
+        if repairs > 0 {
+            item["properties"]["kind"]["enum"] = json!(["file", "directory"]);
+            item["required"] = json!(["path", "kind", "about"]);
+            if let Some(fields) = item["properties"].as_object_mut() {
+                fields.remove("target");
+            }
+        }
     }
     schema
 }
@@ -346,9 +366,21 @@ mod tests {
     #[test]
     fn what_a_model_is_asked_for_is_what_is_accepted() {
         let answer = json!({"entries": [{"path": "a", "kind": "file", "target": "", "about": ""}]});
-        let asked = jsonschema::validator_for(&asked_schema()).unwrap();
+        let asked = jsonschema::validator_for(&asked_schema(512, 0)).unwrap();
         assert!(asked.validate(&answer).is_ok());
         assert!(parse(&answer.to_string()).is_ok());
+        let repaired = json!({"entries": [{"path": "a", "kind": "file", "about": ""}]});
+        let asked = jsonschema::validator_for(&asked_schema(512, 1)).unwrap();
+        assert!(asked.validate(&repaired).is_ok() && asked.validate(&answer).is_err());
+        assert!(parse(&repaired.to_string()).is_ok());
+        let most = |tokens, repairs| {
+            let schema = asked_schema(tokens, repairs);
+            schema["properties"]["entries"]["maxItems"]
+                .as_u64()
+                .unwrap()
+        };
+        assert_eq!([most(512, 0), most(512, 1), most(512, 2)], [6, 3, 1]);
+        assert_eq!((most(100_000, 0), most(1, 0)), (40, 1));
     }
 
     proptest! {
