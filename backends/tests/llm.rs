@@ -9,16 +9,19 @@ mod model;
 mod oracle;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use backends::llm::generate::{GENERATOR, GenerateError, PROMPT, SavedError, parse_tree};
-use backends::llm::{ERROR, GenerateStore};
+use backends::llm::generate::{
+    AnswerCache, GENERATOR, GenerateError, GenerateOptions, Generators, PROMPT, SavedError,
+    parse_tree,
+};
+use backends::llm::{Asker, AskerOptions, ERROR, GenerateStore};
 use backends::store::{Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, XattrMode};
 use common::{caller, create, names, node, read};
 use model::{Scripted, generate, history, nobody, question};
-use models::{Cancel, ModelError, Request};
+use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
 
 /// A folder for a save file, and the file.
 struct Place {
@@ -507,4 +510,57 @@ fn a_budget_that_is_spent_is_an_error_number() {
             .unwrap()
             .contains("--max-tokens")
     );
+}
+
+/// Proposes as many files as it may, and comes to an end only where that is few.
+struct Verbose(Arc<Mutex<Vec<u64>>>);
+
+impl Model for Verbose {
+    fn name(&self) -> &str {
+        "verbose"
+    }
+
+    fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
+        let schema = &request.schema.as_ref().unwrap().schema;
+        let most = schema["properties"]["entries"]["maxItems"]
+            .as_u64()
+            .unwrap();
+        self.0.lock().unwrap().push(most);
+        let mut reply = Scripted(|_: &Request, _: &Cancel| {
+            let files =
+                (0..most).map(|at| serde_json::json!({"path": format!("f{at}"), "kind": "file"}));
+            Ok(serde_json::json!({"entries": files.collect::<Vec<_>>()}).to_string())
+        })
+        .complete(request, cancel)?;
+        if most > 3 {
+            reply.text.truncate(40);
+            reply.finish = Finish::Length;
+        }
+        Ok(reply)
+    }
+}
+
+#[test]
+fn a_tree_that_was_cut_off_is_asked_for_with_fewer_entries() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let meter = Meter::new(
+        Box::new(Verbose(Arc::clone(&asked))),
+        None,
+        Budget::default(),
+        1,
+    );
+    let options = AskerOptions {
+        max_tokens: 512,
+        ..AskerOptions::default()
+    };
+    let made_of = GenerateOptions {
+        prompt: Some("A project".to_owned()),
+        tree: None,
+        save: None,
+        generators: Generators::standard(),
+        cache: AnswerCache::new("/nonexistent".into(), "nowhere", false),
+    };
+    let store = GenerateStore::open(Asker::new(meter, options, None), made_of, &caller(1)).unwrap();
+    assert_eq!(names(&store, ROOT), [".llmfs", "f0", "f1", "f2"]);
+    assert_eq!(*asked.lock().unwrap(), [6, 3]);
 }
