@@ -24,7 +24,7 @@ setup: ## Install what is missing on this machine, or say the command that does
 build: setup ## Build target/release/ctxbench
 	@cargo build --release --locked -p harness
 
-bench: build ## Run the default suite (about ten minutes), print verdict and report path
+bench: build ## Run the default suite (about eleven minutes), print verdict and report path
 	@if command -v go >/dev/null && [ ! -x target/minio/minio ] && [ -z "$$CTXBENCH_S3_ENDPOINT" ]; then \
 		scripts/minio || echo 'bench: going on with the embedded S3 server, and every table says so'; fi
 	@$(CTXBENCH) run $(ARGS)

@@ -23,11 +23,15 @@ pub const SERVER_MODEL: &str = "CTXBENCH_MODEL_NAME";
 /// The variable that names a file in which a run's live answers are recorded.
 pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
 
-/// The recording that comes with ctxbench: SmolLM2-135M's answers to the reads of [`RECORDED`].
-const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
+/// The recording that comes with ctxbench: SmolLM2-135M's answers to the reads of [`RECORDED`], and to what a run of the
+/// default suite asks after its blocks.
+pub const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
 
-/// The workloads whose reads the recording answers, by name and SHA-256. None yet: it takes part where nothing is read.
-pub const RECORDED: &[(&str, &str)] = &[];
+/// The workloads whose reads the recording answers, by name and SHA-256; it also takes part where nothing is read.
+pub const RECORDED: &[(&str, &str)] = &[(
+    "agent/shortened",
+    "68b22d005ab25daf7a09cf91319ad1d003368af534ad99f12afc6538a7b3a814",
+)];
 
 /// What answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +101,7 @@ impl Answers {
                 Ok(Receipt::from([
                     ("answers".to_owned(), origin.to_owned()),
                     ("model".to_owned(), model),
-                    ("model server".to_owned(), url),
+                    ("model server".to_owned(), models::without_secrets(&url)),
                 ]))
             }
             Self::Recorded => {

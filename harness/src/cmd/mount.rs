@@ -71,7 +71,7 @@ pub struct Mount {
     /// and neither closed nor synced is then lost with a killed daemon, and holes are not told from zeros.
     #[arg(long)]
     writeback: bool,
-    /// Threads that answer requests; a policy of llm-history keeps one busy for each operation it judges.
+    /// Threads that answer requests; what waits for a model or a server has one of its own.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
     /// Answer requests on this processor, whatever processors the caller may use.

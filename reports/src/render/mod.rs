@@ -7,6 +7,7 @@ mod excerpt;
 mod files;
 mod html;
 mod markdown;
+mod model_files;
 mod page;
 mod text;
 
