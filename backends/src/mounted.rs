@@ -18,10 +18,17 @@ use crate::backend::{
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters, MountError, Opcode};
 use crate::model_service::Answers;
+use crate::promise::{Acknowledgement, Promises};
 use crate::s3_service::{self, Server};
 
 /// The line a daemon prints on standard output when its mount can be used.
 pub const READY: &str = "ready";
+
+/// The database of a local store, in its site.
+const STORE: &str = "store.db";
+
+/// The cache and journal of a bucket, in its site.
+const CACHE: &str = "cache.s3.db";
 
 /// The longest answer of a model in a run, in its tokens: what it adds after the file must not take the run's time.
 const ANSWER_TOKENS: u32 = 256;
@@ -184,15 +191,31 @@ impl Mounted {
         }
     }
 
-    fn launch(self, site: &Site) -> io::Result<Launch> {
+    fn command(self, site: &Site, mount: &Path, control: &Path, launch: Launch) -> Command {
+        let mut command = Command::new(&site.program);
+        command
+            .arg("mount")
+            .arg(self.store())
+            .arg(mount)
+            .args(launch.arguments)
+            .envs(launch.environment)
+            .arg("--control")
+            .arg(control)
+            .arg("--until-stdin-ends");
+        command
+    }
+
+    /// How the workspace at `site` is mounted; `beside` is where another host that mounts the same would have its own.
+    fn launch(self, site: &Site, beside: Option<&Path>) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
             Mounted::Sqlite | Mounted::AgentMemory => Launch {
-                arguments: vec!["--db".into(), site.dir.join("store.db").into()],
+                arguments: vec!["--db".into(), site.dir.join(STORE).into()],
                 ..Launch::default()
             },
             Mounted::Llm(mount) => mount.launch(site)?,
             Mounted::S3(mount) => {
+                let cache = beside.unwrap_or(&site.dir).join(CACHE);
                 let address = mount.server.address(&site.program)?;
                 let mut arguments: Vec<OsString> = vec![
                     "--endpoint".into(),
@@ -206,8 +229,11 @@ impl Mounted {
                     "--agent-id".into(),
                     "agent".into(),
                     "--cache".into(),
-                    site.dir.join("cache.s3.db").into(),
+                    cache.into(),
                 ];
+                if beside.is_some() {
+                    arguments.extend(["--writer".into(), "second".into()]);
+                }
                 if mount.fsync_waits {
                     arguments.extend(["--sync".into(), "fsync".into()]);
                 }
@@ -331,6 +357,59 @@ impl Backend for Mounted {
         }
     }
 
+    fn promises(&self) -> Promises {
+        let local = Promises {
+            killed_daemon: Some(Acknowledgement::Write),
+            power_loss: Some(Acknowledgement::Fsync),
+            machine_loss: None,
+        };
+        match self {
+            Mounted::Null | Mounted::Memory => Promises::NONE,
+            Mounted::Sqlite | Mounted::AgentMemory => local,
+            Mounted::S3(mount) => Promises {
+                machine_loss: Some(match mount.fsync_waits {
+                    true => Acknowledgement::Fsync,
+                    false => Acknowledgement::Sync,
+                }),
+                ..local
+            },
+            // The log is a SQLite file, but what a file holds is guessed from it.
+            Mounted::Llm(LlmMount {
+                mode: LlmMode::History,
+                ..
+            }) => Promises::NONE,
+            Mounted::Llm(LlmMount {
+                mode: LlmMode::Generate,
+                ..
+            }) => Promises::POSIX,
+        }
+    }
+
+    fn database(&self, site: &Site) -> Option<PathBuf> {
+        match self {
+            Mounted::Sqlite | Mounted::AgentMemory => Some(site.dir.join(STORE)),
+            Mounted::S3(_) => Some(site.dir.join(CACHE)),
+            Mounted::Null | Mounted::Memory | Mounted::Llm(_) => None,
+        }
+    }
+
+    fn second_mount(&self, site: &Site, beside: &Path) -> io::Result<Option<Command>> {
+        if !matches!(
+            self,
+            Mounted::Sqlite | Mounted::AgentMemory | Mounted::S3(_)
+        ) {
+            return Ok(None);
+        }
+        let launch = self.launch(site, Some(beside))?;
+        let mount = beside.join("mnt");
+        Ok(Some(self.command(
+            site,
+            &mount,
+            &beside.join("control"),
+            launch,
+        )))
+    }
+
     fn receipt(&self) -> Result<Receipt, Unavailable> {
         if let Err(MountError::Device { problem, fix }) = fuse::check_device() {
             return Err(Unavailable {
@@ -400,7 +479,7 @@ impl Backend for Mounted {
                 let query = format!(
                     "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
                 );
-                let db = site.dir.join("store.db");
+                let db = site.dir.join(STORE);
                 Some(("sqlite3".to_owned(), vec![db.into(), query.into()]))
             }
         }
@@ -447,17 +526,11 @@ impl MountedWorkspace {
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
         // A server that all workspaces share may start first; that is no workspace's time.
-        let launch = self.backend.launch(&self.site)?;
+        let launch = self.backend.launch(&self.site, None)?;
         let started = Instant::now();
-        let mut process = Command::new(&self.site.program)
-            .arg("mount")
-            .arg(self.backend.store())
-            .arg(&self.mount)
-            .args(launch.arguments)
-            .envs(launch.environment)
-            .arg("--control")
-            .arg(self.control())
-            .arg("--until-stdin-ends")
+        let mut process = self
+            .backend
+            .command(&self.site, &self.mount, &self.control(), launch)
             .args(self.site.cpu.map(|cpu| format!("--cpu={cpu}")))
             .args(self.site.allow_other.then_some("--allow-other"))
             .stdin(Stdio::piped())

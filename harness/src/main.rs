@@ -4,6 +4,7 @@ mod block;
 mod clock;
 mod cmd;
 mod environment;
+mod fault;
 mod fusectl;
 mod host;
 mod interrupt;

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -44,6 +45,8 @@ pub(crate) struct Mounted {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recorder: Recorder,
     pub(crate) inodes: Inodes,
+    /// The next request is to panic: `ctxbench fault` sees what becomes of a mount with a bug.
+    pub(crate) panics_next: AtomicBool,
 }
 
 impl Mounted {
@@ -52,6 +55,7 @@ impl Mounted {
             store,
             recorder: Recorder::new(),
             inodes: Inodes::default(),
+            panics_next: AtomicBool::new(false),
         }
     }
 
@@ -87,6 +91,12 @@ impl FrontEnd {
     }
 
     fn start(&self, opcode: Opcode) -> Span<'_> {
+        let panics = &self.mounted.panics_next;
+        // The load first: it costs nothing while nobody asks for a panic.
+        assert!(
+            !(panics.load(Ordering::Relaxed) && panics.swap(false, Ordering::Relaxed)),
+            "this panic was asked for, by the control socket"
+        );
         self.mounted.recorder.start(opcode)
     }
 

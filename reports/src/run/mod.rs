@@ -5,7 +5,7 @@
 //! and `faults.jsonl` one a probe. Nothing is ever changed afterwards.
 
 mod context;
-mod dir;
+pub(crate) mod dir;
 mod histogram;
 mod plan;
 mod sample;
