@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use backends::backend::{self, Backend};
 use clap::Args;
 use reports::faults::{
     CellKind, FaultOutcome, FaultPlan, FaultRun, FaultWriter, KILLED_DAEMON, MACHINE_LOSS,
-    POWER_LOSS, PlannedBackend, PlannedScenario,
+    POWER_LOSS, PlannedBackend, PlannedScenario, Verdict,
 };
-use reports::render::table;
+use reports::render::{table, write_faults};
 use reports::run::SCHEMA_VERSION;
 use workloads::fault::{Group, Scenario, scenario, scenarios};
 
@@ -52,6 +53,13 @@ pub struct Fault {
     /// What decides the random choices [default: as the scenario says].
     #[arg(long)]
     seed: Option<u64>,
+    /// Kill the daemon at so many seeded moments, and look at every record after each: of the backends asked for, else of
+    /// sqlite and s3. sqlite also gets as many simulated power cuts.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    crash_points: u64,
+    /// Play no scenarios: crash points only.
+    #[arg(long, requires = "crash_points")]
+    no_scenarios: bool,
     /// Shorten nothing: SIGSTOP for 30 s, a whole GiB written.
     #[arg(long)]
     long: bool,
@@ -66,6 +74,9 @@ pub struct Fault {
     report: Option<PathBuf>,
 }
 
+/// How often a line says how far the crash points are.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
 fn group(name: &str) -> Result<Group, String> {
     let names = Group::ALL.map(Group::name);
     let found = Group::ALL.into_iter().find(|group| group.name() == name);
@@ -74,6 +85,9 @@ fn group(name: &str) -> Result<Group, String> {
 
 impl Fault {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(dir) = &self.report {
+            return conclude(dir);
+        }
         let scenarios = self.scenarios()?;
         let backends = self.backends()?;
         if self.list {
@@ -95,7 +109,7 @@ impl Fault {
                 eprintln!("skipped: {}: {reason}", backend.describe().name);
             }
         }
-        let plan = plan(&scenarios, &backends);
+        let plan = plan(&scenarios, &backends, self.crash_points);
         let dir = self.results.join(format!("{}-fault", stamp(&plan.created)));
         let environment = environment(scratch.path()).context("looking at the machine")?;
         let writer = FaultWriter::create(&dir, &plan, &environment)?;
@@ -119,7 +133,24 @@ impl Fault {
             names: plan.scenarios.iter().map(|s| s.name.clone()).collect(),
             turn: String::new(),
         };
-        let ended = play_all(&turns, &mut live, &writer, &mut progress, &interrupt)?;
+        let mut ended = play_all(&turns, &mut live, &writer, &mut progress, &interrupt)?;
+        if ended == Ended::Complete && self.crash_points > 0 {
+            if self.backend.is_empty() {
+                live.backends.retain(|(backend, _)| {
+                    let name = backend.describe().name;
+                    name == "sqlite" || (name.starts_with("s3-") && !name.starts_with("s3-fsync"))
+                });
+            }
+            let points = self.crash_points;
+            let mut last = Instant::now();
+            let mut told = |backend: &str, what: &str, at: u64| {
+                if at == points || last.elapsed() > LINE_EVERY {
+                    last = Instant::now();
+                    eprintln!("{backend}: {at} of {points} {what}");
+                }
+            };
+            ended = live.crash_points(points, self.seed.unwrap_or(1), &writer, &mut told)?;
+        }
         drop(live);
         if ended == Ended::Interrupted {
             eprintln!("interrupted; what there is of it is in {}", dir.display());
@@ -129,6 +160,9 @@ impl Fault {
     }
 
     fn scenarios(&self) -> anyhow::Result<Vec<Scenario>> {
+        if self.no_scenarios {
+            return Ok(Vec::new());
+        }
         let mut all = if self.scenario.is_empty() {
             scenarios()?
         } else {
@@ -181,7 +215,11 @@ fn list(scenarios: &[Scenario], backends: &[Arc<dyn Backend>]) -> String {
     table(&["group", "scenario", "what happens", "fits"], &rows)
 }
 
-fn plan(scenarios: &[Scenario], backends: &[(Arc<dyn Backend>, Option<String>)]) -> FaultPlan {
+fn plan(
+    scenarios: &[Scenario],
+    backends: &[(Arc<dyn Backend>, Option<String>)],
+    crash_points: u64,
+) -> FaultPlan {
     let scenarios = scenarios.iter().map(|scenario| PlannedScenario {
         name: scenario.name.clone(),
         group: scenario.group.name().to_owned(),
@@ -218,7 +256,7 @@ fn plan(scenarios: &[Scenario], backends: &[(Arc<dyn Backend>, Option<String>)])
         ctxbench: environment::ctxbench(),
         scenarios: scenarios.collect(),
         backends: backends.collect(),
-        crash_points: 0,
+        crash_points,
     }
 }
 
@@ -264,17 +302,38 @@ impl Watcher for Lines {
     }
 }
 
+/// Writes the page, says where it lies and what is on it.
 fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
     let run = FaultRun::read(dir)?;
-    let bad = run
-        .outcomes
+    let page = write_faults(&run).context("writing the page")?;
+    let mut kinds: BTreeMap<CellKind, u64> = BTreeMap::new();
+    for outcome in &run.outcomes {
+        *kinds.entry(outcome.cell()).or_default() += 1;
+    }
+    for (kind, count) in kinds.iter().rev() {
+        println!("{count:5}  {}", kind.words());
+    }
+    for points in &run.crash_points {
+        let audit = &points.audit;
+        println!(
+            "{} crash points on {}, {}: {} lost, {} torn, {} stale, {} phantom, {} mixtures, {} unreadable: {}",
+            points.points,
+            points.backend,
+            points.loss,
+            audit.lost,
+            audit.torn,
+            audit.stale,
+            audit.phantom,
+            points.mixtures,
+            audit.unreadable,
+            audit.verdict.name()
+        );
+    }
+    println!("page: {}", page.display());
+    let bad_outcome = kinds.keys().any(|kind| *kind >= CellKind::Infra);
+    let bad_point = run
+        .crash_points
         .iter()
-        .filter(|outcome| outcome.cell() >= CellKind::Infra);
-    let bad = bad.count();
-    println!(
-        "{} outcomes, {bad} of them breaches or not measured; in {}",
-        run.outcomes.len(),
-        dir.display()
-    );
-    Ok(ExitCode::from(u8::from(bad > 0)))
+        .any(|points| points.audit.verdict != Verdict::Valid);
+    Ok(ExitCode::from(u8::from(bad_outcome || bad_point)))
 }

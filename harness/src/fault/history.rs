@@ -68,6 +68,14 @@ impl History {
         }
     }
 
+    /// A call has returned that acknowledges everything that was acknowledged at all.
+    pub fn acknowledge_all(&mut self, class: Acknowledgement) {
+        let steps = self.records.values_mut().flatten();
+        for step in steps.filter(|step| step.acknowledged.is_some()) {
+            step.acknowledged = step.acknowledged.max(Some(class));
+        }
+    }
+
     /// Adds what an acknowledgement log says. A last line without its end is ignored: its writer was killed.
     ///
     /// # Errors

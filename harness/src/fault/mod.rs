@@ -7,8 +7,10 @@
 pub mod agent;
 mod check;
 mod crash_points;
+mod crash_run;
 mod disk;
 mod history;
+mod power_loss;
 mod record;
 mod scenes;
 mod schedule;

@@ -9,6 +9,7 @@ use reports::faults::{FaultOutcome, FaultWriter, Status};
 use reports::run::RunError;
 use workloads::fault::{Need, Scenario};
 
+use super::crash_run;
 use super::scenes;
 use super::stage::{Spoiled, Stage};
 use crate::interrupt::Interrupt;
@@ -142,6 +143,66 @@ pub struct Live {
     pub is_long: bool,
     /// How many workspaces there were.
     pub sites: usize,
+}
+
+impl Live {
+    /// Has every backend that they fit go through so many crash points, and records each stretch.
+    ///
+    /// # Errors
+    /// If it cannot be recorded, or the harness fails.
+    pub fn crash_points(
+        &mut self,
+        points: u64,
+        seed: u64,
+        writer: &FaultWriter,
+        told: &mut dyn FnMut(&str, &str, u64),
+    ) -> anyhow::Result<Ended> {
+        let scenario = crash_points_scenario();
+        for (backend, unavailable) in &self.backends {
+            let name = backend.describe().name;
+            if misfit(&scenario, &**backend).is_some() || unavailable.is_some() {
+                continue;
+            }
+            let dir = self.scratch.join(format!("c-{name}"));
+            std::fs::create_dir(&dir)?;
+            let mut stage = Stage::new(
+                &scenario,
+                Arc::clone(backend),
+                site(dir, self.program.clone()),
+                seed,
+                self.interrupt.clone(),
+                false,
+            );
+            let is_sqlite = name == "sqlite";
+            let played = crash_run::kills(&mut stage, points, &mut |at| told(&name, "kills", at))
+                .and_then(|mut lines| {
+                    if is_sqlite {
+                        let mut told = |at| told(&name, "power cuts", at);
+                        lines.push(crash_run::power_cuts(&stage, points, &mut told)?);
+                    }
+                    Ok(lines)
+                });
+            match played {
+                Ok(lines) => {
+                    for line in lines {
+                        writer.crash_points(&line)?;
+                    }
+                }
+                Err(Spoiled::Interrupted) => return Ok(Ended::Interrupted),
+                Err(Spoiled::Skipped(reason) | Spoiled::Infra(reason)) => {
+                    anyhow::bail!("crash points on {name}: {reason}")
+                }
+            }
+        }
+        Ok(Ended::Complete)
+    }
+}
+
+/// What crash points need of a backend, in the form of a scenario.
+fn crash_points_scenario() -> Scenario {
+    let text = include_str!("crash_points.toml");
+    Scenario::parse(std::path::Path::new("crash_points.toml"), text)
+        .unwrap_or_else(|error| unreachable!("it is built in, and a test reads it: {error}"))
 }
 
 impl Player for Live {

@@ -173,3 +173,11 @@ fn what_does_not_fit_says_why() {
     assert_eq!(misfit(&bucket, &*find("s3-fsync-embedded")), None);
     assert!(misfit(&bucket, &*find("sqlite")).is_some());
 }
+
+#[test]
+fn crash_points_need_a_database_that_outlives_its_daemon() {
+    let scenario = crash_points_scenario();
+    let fits = |name: &str| misfit(&scenario, &*backends::backend::find(name).unwrap()).is_none();
+    assert!(fits("sqlite") && fits("agent-memory") && fits("s3-embedded"));
+    assert!(!fits("direct") && !fits("memory"));
+}

@@ -383,6 +383,10 @@ pub struct CrashPoints {
     pub points: u64,
     /// Of those, points at which the daemon died while a call was under way.
     pub in_flight: u64,
+    /// Points that could not be judged, which are not among the points.
+    pub unjudged: u64,
+    /// Points after which the records together were in no state that there ever was; 0 where that is not looked at.
+    pub mixtures: u64,
     /// What was found, over all points: a record that is looked at after each of ten points counts ten times.
     pub audit: Audit,
     /// Recovery times in milliseconds: median, and the longest.

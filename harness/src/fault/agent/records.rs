@@ -113,7 +113,7 @@ impl WriteTask {
     }
 
     /// Makes all changes, or those up to the first that fails.
-    pub fn perform(&self, caller: &mut Caller) -> anyhow::Result<()> {
+    pub(super) fn perform(&self, caller: &mut Caller) -> anyhow::Result<()> {
         let mut writer = self.writer(caller)?;
         let ended = writer.all();
         match ended {
@@ -123,7 +123,7 @@ impl WriteTask {
     }
 
     /// Writes the first change's record, and keeps its file open.
-    pub fn write_and_hold(&self, caller: &mut Caller) -> anyhow::Result<Option<Held>> {
+    pub(super) fn write_and_hold(&self, caller: &mut Caller) -> anyhow::Result<Option<Held>> {
         let mut writer = self.writer(caller)?;
         match writer.hold() {
             Ok(held) => Ok(Some(held)),
@@ -288,7 +288,7 @@ impl Writer<'_> {
 
 impl Held {
     /// Syncs and closes.
-    pub fn sync(mut self, caller: &mut Caller) -> anyhow::Result<()> {
+    pub(super) fn sync(mut self, caller: &mut Caller) -> anyhow::Result<()> {
         let file = self.file;
         if caller.call("fsync", || file.sync_all()).is_err() {
             // Noted; what closing says adds nothing.
@@ -330,7 +330,7 @@ pub fn sync(root: &Path) -> io::Result<()> {
 }
 
 /// Reads every record there is, and the log.
-pub fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64, State> {
+pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64, State> {
     let mut found = BTreeMap::new();
     let dir = root.join(DIR);
     let names = caller.call("readdir", || match fs::read_dir(&dir) {
