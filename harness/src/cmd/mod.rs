@@ -116,5 +116,8 @@ pub fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .without_time()
         .with_target(false)
+        // It would tell of a log that cannot be written on that same log, and panic: a full disk under the log of a
+        // mount would end the mount.
+        .log_internal_errors(false)
         .init();
 }
