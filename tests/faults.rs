@@ -31,7 +31,11 @@ fn fault(scratch: &Scratch, arguments: &[&str]) -> (i32, FaultRun, String) {
     assert!(mounts_under(&work).is_empty(), "{said}");
     let left = fs::read_dir(&work).unwrap().count();
     assert_eq!(left, 0, "{said}");
-    (output.status.code().unwrap(), FaultRun::read(&dir).unwrap(), said)
+    (
+        output.status.code().unwrap(),
+        FaultRun::read(&dir).unwrap(),
+        said,
+    )
 }
 
 fn of<'a>(run: &'a FaultRun, scenario: &str) -> &'a FaultOutcome {
@@ -65,14 +69,28 @@ fn a_killed_daemon_comes_back_without_help_and_keeps_its_promise() {
     let audit = &killed.audits[KILLED_DAEMON];
     assert_eq!(audit.promised.as_deref(), Some("write"));
     assert_eq!(audit.verdict, Verdict::Valid);
-    assert!(audit.present > 0 && !audit.acknowledged.is_empty(), "{audit:?}");
+    assert!(
+        audit.present > 0 && !audit.acknowledged.is_empty(),
+        "{audit:?}"
+    );
     let unsynced = of(&run, "kill-before-sync");
-    let fsync = unsynced.seen.iter().find(|seen| seen.call == "fsync").unwrap();
-    assert_eq!((fsync.what, fsync.errno), (SeenKind::Errno, Some(107)), "ENOTCONN");
+    let fsync = unsynced
+        .seen
+        .iter()
+        .find(|seen| seen.call == "fsync")
+        .unwrap();
+    assert_eq!(
+        (fsync.what, fsync.errno),
+        (SeenKind::Errno, Some(107)),
+        "ENOTCONN"
+    );
     let newer = of(&run, "database-newer");
     assert_eq!(newer.seen[0].what, SeenKind::Refusal);
     assert!(newer.seen[0].text.contains("version"), "{newer:?}");
-    assert_eq!(of(&run, "writers-append").facts["updates_lost"].to_string(), "0");
+    assert_eq!(
+        of(&run, "writers-append").facts["updates_lost"].to_string(),
+        "0"
+    );
     let page = fs::read_to_string(run.dir.join("faults.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("kill-while-writing"));
     // The page is a function of the files.
@@ -80,7 +98,10 @@ fn a_killed_daemon_comes_back_without_help_and_keeps_its_promise() {
     fs::remove_file(run.dir.join("faults.md")).unwrap();
     let again = common::run(["fault", "--report", run.dir.to_str().unwrap()]);
     assert!(again.status.success(), "{}", stderr(&again));
-    assert_eq!(fs::read_to_string(run.dir.join("faults.md")).unwrap(), markdown);
+    assert_eq!(
+        fs::read_to_string(run.dir.join("faults.md")).unwrap(),
+        markdown
+    );
 }
 
 #[test]
@@ -103,7 +124,11 @@ fn what_hangs_is_told_and_ended() {
     let hang = outcome.hang.as_ref().unwrap();
     assert_eq!(hang.culprit, Culprit::DaemonStuck);
     assert_ne!(hang.ended_by, "nothing");
-    assert_eq!(outcome.audits[KILLED_DAEMON].verdict, Verdict::Valid, "{outcome:?}");
+    assert_eq!(
+        outcome.audits[KILLED_DAEMON].verdict,
+        Verdict::Valid,
+        "{outcome:?}"
+    );
 }
 
 #[test]
@@ -114,17 +139,30 @@ fn crash_points_lose_nothing_that_sqlite_promises() {
     let scratch = Scratch::new();
     let (code, run, said) = fault(
         &scratch,
-        &["--backend=sqlite", "--no-scenarios", "--crash-points=12", "--seed=5"],
+        &[
+            "--backend=sqlite",
+            "--no-scenarios",
+            "--crash-points=12",
+            "--seed=5",
+        ],
     );
     assert_eq!(code, 0, "{said}");
-    let losses: Vec<&str> = run.crash_points.iter().map(|own| own.loss.as_str()).collect();
+    let losses: Vec<&str> = run
+        .crash_points
+        .iter()
+        .map(|own| own.loss.as_str())
+        .collect();
     assert_eq!(losses, [KILLED_DAEMON, POWER_LOSS]);
     for points in &run.crash_points {
         assert_eq!(points.points + points.unjudged, 12);
         assert_eq!(points.audit.verdict, Verdict::Valid, "{points:?}");
         assert!(points.audit.present > 0, "{points:?}");
     }
-    assert!(run.crash_points[0].in_flight > 0, "{:?}", run.crash_points[0]);
+    assert!(
+        run.crash_points[0].in_flight > 0,
+        "{:?}",
+        run.crash_points[0]
+    );
     assert!(said.contains("page: "), "{said}");
 }
 
@@ -135,14 +173,19 @@ fn interrupting_leaves_nothing_behind() {
     }
     let scratch = Scratch::new();
     let (results, work) = (scratch.dir("results"), scratch.dir("work"));
-    let mut process = ctxbench(["fault", "--backend=sqlite", "--scenario=stop-daemon", "--long"])
-        .arg("--results")
-        .arg(&results)
-        .arg("--scratch")
-        .arg(&work)
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut process = ctxbench([
+        "fault",
+        "--backend=sqlite",
+        "--scenario=stop-daemon",
+        "--long",
+    ])
+    .arg("--results")
+    .arg(&results)
+    .arg("--scratch")
+    .arg(&work)
+    .stderr(std::process::Stdio::null())
+    .spawn()
+    .unwrap();
     wait_for("a mount", || !mounts_under(&work).is_empty());
     std::thread::sleep(Duration::from_millis(500));
     kill_process(Pid::from_raw(process.id() as i32).unwrap(), Signal::INT).unwrap();
@@ -150,24 +193,51 @@ fn interrupting_leaves_nothing_behind() {
     assert_eq!(status.code(), Some(130));
     assert!(mounts_under(&work).is_empty());
     assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
-    let dir = fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    let dir = fs::read_dir(&results)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     assert!(FaultRun::read(&dir).unwrap().outcomes.is_empty());
 }
 
 #[test]
 fn scenarios_are_listed_chosen_and_checked() {
-    let listed = stdout(&run(["fault", "--list", "--backend=direct", "--backend=sqlite"]));
-    let line = listed.lines().find(|line| line.contains("kill-idle")).unwrap();
-    assert!(line.contains("sqlite") && !line.contains("direct"), "{line}");
+    let listed = stdout(&run([
+        "fault",
+        "--list",
+        "--backend=direct",
+        "--backend=sqlite",
+    ]));
+    let line = listed
+        .lines()
+        .find(|line| line.contains("kill-idle"))
+        .unwrap();
+    assert!(
+        line.contains("sqlite") && !line.contains("direct"),
+        "{line}"
+    );
     let one = stdout(&run(["fault", "--list", "--group=many-agents"]));
-    assert!(one.contains("writers-locked") && !one.contains("kill-idle"), "{one}");
+    assert!(
+        one.contains("writers-locked") && !one.contains("kill-idle"),
+        "{one}"
+    );
     let scratch = Scratch::new();
     let file = scratch.path().join("mine.toml");
-    fs::write(&file, "name = \"mine\"\ngroup = \"daemon\"\ntitle = \"t\"\ncolour = 3\n").unwrap();
+    fs::write(
+        &file,
+        "name = \"mine\"\ngroup = \"daemon\"\ntitle = \"t\"\ncolour = 3\n",
+    )
+    .unwrap();
     refused(&file, &[":4: ", "colour"]);
     let missing = run(["fault", "--scenario", "nonsense"]);
     assert_eq!(missing.status.code(), Some(1));
-    assert!(stderr(&missing).contains("kill-idle"), "{}", stderr(&missing));
+    assert!(
+        stderr(&missing).contains("kill-idle"),
+        "{}",
+        stderr(&missing)
+    );
 }
 
 fn refused(file: &Path, words: &[&str]) {

@@ -331,6 +331,7 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
         Box::new(Mounted::Null),
         Box::new(Mounted::Memory),
         Box::new(Mounted::Sqlite),
+        Box::new(Mounted::SqliteWriteback),
         Box::new(Mounted::AgentMemory),
         Box::new(Mounted::S3(s3(false))),
         Box::new(Mounted::S3(s3(true))),

@@ -39,6 +39,8 @@ pub(crate) enum Mounted {
     Null,
     Memory,
     Sqlite,
+    /// `sqlite` where the kernel gathers writes until a file is closed or synced.
+    SqliteWriteback,
     AgentMemory,
     S3(S3Mount),
     Llm(LlmMount),
@@ -166,6 +168,7 @@ impl Mounted {
         match self {
             Mounted::S3(mount) => mount.name(),
             Mounted::Llm(mount) => mount.name(),
+            Mounted::SqliteWriteback => "sqlite-writeback".to_owned(),
             store => store.store().to_owned(),
         }
     }
@@ -175,7 +178,7 @@ impl Mounted {
         match self {
             Mounted::Null => "null",
             Mounted::Memory => "memory",
-            Mounted::Sqlite => "sqlite",
+            Mounted::Sqlite | Mounted::SqliteWriteback => "sqlite",
             Mounted::AgentMemory => "agent-memory",
             Mounted::S3(_) => "s3",
             Mounted::Llm(mount) => mount.mode.store(),
@@ -209,10 +212,16 @@ impl Mounted {
     fn launch(self, site: &Site, beside: Option<&Path>) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
-            Mounted::Sqlite | Mounted::AgentMemory => Launch {
-                arguments: vec!["--db".into(), site.dir.join(STORE).into()],
-                ..Launch::default()
-            },
+            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
+                let mut arguments = vec!["--db".into(), site.dir.join(STORE).into()];
+                if self == Mounted::SqliteWriteback {
+                    arguments.push("--writeback".into());
+                }
+                Launch {
+                    arguments,
+                    ..Launch::default()
+                }
+            }
             Mounted::Llm(mount) => mount.launch(site)?,
             Mounted::S3(mount) => {
                 let cache = beside.unwrap_or(&site.dir).join(CACHE);
@@ -271,6 +280,11 @@ impl Backend for Mounted {
             Mounted::Sqlite => (
                 "FUSE over one SQLite file; what is past 256 KiB of a file lies beside it",
                 "every call that returned survives a killed daemon; fsync makes everything before it survive power loss",
+                env!("CTXBENCH_LINES_SQLITE"),
+            ),
+            Mounted::SqliteWriteback => (
+                "sqlite, where the kernel gathers writes until a file is closed or synced",
+                "every call that returned survives a killed daemon, but of files still open what was only written; fsync as sqlite",
                 env!("CTXBENCH_LINES_SQLITE"),
             ),
             Mounted::AgentMemory => (
@@ -366,6 +380,11 @@ impl Backend for Mounted {
         match self {
             Mounted::Null | Mounted::Memory => Promises::NONE,
             Mounted::Sqlite | Mounted::AgentMemory => local,
+            // Of a file that is still open, the kernel may hold what was written.
+            Mounted::SqliteWriteback => Promises {
+                killed_daemon: Some(Acknowledgement::Close),
+                ..local
+            },
             Mounted::S3(mount) => Promises {
                 machine_loss: Some(match mount.fsync_waits {
                     true => Acknowledgement::Fsync,
@@ -387,7 +406,9 @@ impl Backend for Mounted {
 
     fn database(&self, site: &Site) -> Option<PathBuf> {
         match self {
-            Mounted::Sqlite | Mounted::AgentMemory => Some(site.dir.join(STORE)),
+            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
+                Some(site.dir.join(STORE))
+            }
             Mounted::S3(_) => Some(site.dir.join(CACHE)),
             Mounted::Null | Mounted::Memory | Mounted::Llm(_) => None,
         }
@@ -396,7 +417,7 @@ impl Backend for Mounted {
     fn second_mount(&self, site: &Site, beside: &Path) -> io::Result<Option<Command>> {
         if !matches!(
             self,
-            Mounted::Sqlite | Mounted::AgentMemory | Mounted::S3(_)
+            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory | Mounted::S3(_)
         ) {
             return Ok(None);
         }
@@ -436,7 +457,7 @@ impl Backend for Mounted {
         ]);
         if matches!(
             self,
-            Mounted::Sqlite | Mounted::AgentMemory | Mounted::S3(_)
+            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory | Mounted::S3(_)
         ) {
             receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
         }
@@ -475,7 +496,7 @@ impl Backend for Mounted {
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
             Mounted::Null | Mounted::Memory | Mounted::S3(_) | Mounted::Llm(_) => None,
-            Mounted::Sqlite | Mounted::AgentMemory => {
+            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
                 let query = format!(
                     "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
                 );

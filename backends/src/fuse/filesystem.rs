@@ -81,8 +81,7 @@ pub(crate) struct FrontEnd {
 }
 
 impl FrontEnd {
-    pub(crate) fn new(mounted: Arc<Mounted>) -> Self {
-        let policy = CachePolicy::for_store(mounted.store.coherence());
+    pub(crate) fn new(mounted: Arc<Mounted>, policy: CachePolicy) -> Self {
         Self {
             mounted,
             policy,
@@ -271,7 +270,11 @@ impl Filesystem for FrontEnd {
             InitFlags::FUSE_NO_OPENDIR_SUPPORT,
         ];
         let cached = cached.into_iter().filter(|_| self.policy.no_open);
-        for flag in wanted.into_iter().chain(cached) {
+        let gathered = self
+            .policy
+            .writeback
+            .then_some(InitFlags::FUSE_WRITEBACK_CACHE);
+        for flag in wanted.into_iter().chain(cached).chain(gathered) {
             if config.add_capabilities(flag).is_err() {
                 tracing::info!(?flag, "this kernel's FUSE does not offer it");
             }
@@ -347,7 +350,7 @@ impl Filesystem for FrontEnd {
         size: Option<u64>,
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
+        ctime: Option<SystemTime>,
         _fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
@@ -355,7 +358,11 @@ impl Filesystem for FrontEnd {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let caller = caller(req);
+        let mut caller = caller(req);
+        // The kernel says when a file changed only where it gathered the writes: before now, then.
+        if let Some(ctime) = ctime {
+            caller.now = whole_time(ctime);
+        }
         let time = |time: TimeOrNow| match time {
             TimeOrNow::Now => caller.now,
             TimeOrNow::SpecificTime(time) => whole_time(time),
@@ -901,6 +908,11 @@ impl Filesystem for FrontEnd {
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
         let mut span = self.start(Opcode::Lseek);
+        if self.policy.writeback {
+            // What the kernel has gathered would look like a hole: it takes the whole file for data instead.
+            reply.error(failed(&mut span, Errno::NOSYS.into()));
+            return;
+        }
         let what = match whence {
             SEEK_DATA => Ok(Seek::Data),
             SEEK_HOLE => Ok(Seek::Hole),

@@ -14,21 +14,26 @@ pub(crate) struct CachePolicy {
     pub(crate) no_open: bool,
     /// Send every read and write to the daemon, past the page cache.
     pub(crate) direct_io: bool,
+    /// Let the kernel gather writes in its pages, and send them when a file is closed or synced, or later.
+    pub(crate) writeback: bool,
 }
 
 impl CachePolicy {
-    pub(crate) fn for_store(coherence: Coherence) -> Self {
+    /// `writeback` is for stores that nobody else changes: of any other, the kernel would not see the new sizes.
+    pub(crate) fn for_store(coherence: Coherence, writeback: bool) -> Self {
         match coherence {
             // A year: as long as this mount is the only writer, nothing in the kernel grows old.
             Coherence::Exclusive => Self {
                 ttl: Duration::from_secs(365 * 24 * 3600),
                 no_open: true,
                 direct_io: false,
+                writeback,
             },
             Coherence::Uncached => Self {
                 ttl: Duration::ZERO,
                 no_open: false,
                 direct_io: true,
+                writeback: false,
             },
         }
     }

@@ -13,6 +13,7 @@ use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL, Session
 use super::connection::{detach, is_dead, mount_at};
 use super::control;
 use super::filesystem::{FrontEnd, Mounted};
+use super::policy::CachePolicy;
 use crate::cpu;
 use crate::store::{Ino, KernelCache, Store, StoreError};
 
@@ -28,6 +29,9 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Honour set-user-ID programs and device nodes on the mount; root only.
     pub allow_privileges: bool,
+    /// Let the kernel gather writes until a file is closed or synced, if nobody else changes the store: what was
+    /// only written is lost with the daemon.
+    pub writeback: bool,
     /// Threads that answer requests.
     pub threads: usize,
     /// The processor on which requests are answered; `None` for any. Other threads go anywhere.
@@ -165,7 +169,8 @@ pub fn serve(
     if let Some(socket) = &options.control {
         control::listen(socket, Arc::downgrade(&mounted)).map_err(session_error)?;
     }
-    let front_end = FrontEnd::new(Arc::clone(&mounted));
+    let policy = CachePolicy::for_store(store.coherence(), options.writeback);
+    let front_end = FrontEnd::new(Arc::clone(&mounted), policy);
     let mut session =
         Session::new(front_end, dir, &config(&*store, options)).map_err(session_error)?;
     let unmounter = session.unmount_callable();

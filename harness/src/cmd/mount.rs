@@ -63,6 +63,10 @@ pub struct Mount {
     /// Honour set-user-ID programs and device nodes on the mount. Needs root.
     #[arg(long)]
     allow_privileges: bool,
+    /// Let the kernel gather writes until a file is closed or synced (memory and sqlite only). What was written
+    /// and neither closed nor synced is then lost with a killed daemon, and holes are not told from zeros.
+    #[arg(long)]
+    writeback: bool,
     /// Threads that answer requests; a policy of llm-history keeps one busy for each operation it judges.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
@@ -109,6 +113,9 @@ impl Mount {
         if self.bucket.endpoint.is_some() && self.backend != Mountable::S3 {
             bail!("--endpoint is for the s3 backend only");
         }
+        if self.writeback && !matches!(self.backend, Mountable::Sqlite | Mountable::Memory) {
+            bail!("--writeback is for the memory and sqlite backends only");
+        }
         // Before anything is created: a database that can never be mounted helps nobody.
         check(&self.dir)?;
         if self.cpu.is_some() {
@@ -120,6 +127,7 @@ impl Mount {
             source: format!("ctxbench-{source}"),
             allow_other: self.allow_other,
             allow_privileges: self.allow_privileges,
+            writeback: self.writeback,
             threads: self.threads.into(),
             cpu: self.cpu,
             control: self.control.clone(),
