@@ -7,10 +7,8 @@ use reports::faults::{Audit, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, POWER_LOS
 use reports::run::SCHEMA_VERSION;
 
 use super::agent::Task;
-use super::check::check;
 use super::crash_points::{Hits, Settings};
 use super::power_loss::PowerCuts;
-use super::second::{Second, SecondMount};
 use super::stage::{Played, Spoiled, Stage};
 
 /// After how many points the bucket is looked at as if the machine were gone.
@@ -85,32 +83,10 @@ fn sync(stage: &mut Stage) -> Played {
 
 /// What another machine finds in the bucket.
 fn lose_machine(stage: &mut Stage, point: u64, machines: &mut (u64, Audit)) -> Played {
-    let beside = stage.site.dir.join("machine");
-    let second = match SecondMount::start(&*stage.backend, &stage.site, &beside)? {
-        Second::Mounted(second) => second,
-        Second::Refused(words) => return Err(Spoiled::Infra(format!("another machine: {words}"))),
-        Second::NoMount => return Err(Spoiled::Infra("there is nothing to mount".into())),
+    let Some(mut audit) = stage.audit_machine_loss()? else {
+        return Err(Spoiled::Infra("there is nothing to mount".into()));
     };
-    let task = Task::ReadRecords {
-        root: second.root().to_owned(),
-        seed: stage.seed,
-    };
-    let answer = stage.perform(&task)?;
-    // Whoever reads has files of it open.
-    drop(second);
-    std::fs::remove_dir_all(&beside)?;
     machines.0 += 1;
-    let mut audit = match answer {
-        None => Audit::unknown("reading the records hung"),
-        Some(answer) => match answer.failures.first() {
-            Some(failure) => Audit::unknown(format!("{}: {}", failure.call, failure.text)),
-            None => check(
-                &stage.history,
-                &answer.found,
-                stage.backend.promises().machine_loss,
-            ),
-        },
-    };
     for example in &mut audit.examples {
         *example = format!("after point {point}: {example}");
     }

@@ -21,6 +21,7 @@ use super::check::check;
 use super::disk::SmallDisk;
 use super::history::History;
 use super::record::LOG_LINES;
+use super::second::{Second, SecondMount};
 use super::watch::{Agent, Waited, culprit};
 use crate::interrupt::Interrupt;
 
@@ -424,6 +425,36 @@ impl Stage {
             return Ok(audit);
         }
         Ok(check(&self.history, &answer.found, promised))
+    }
+
+    /// What another machine finds in the bucket, without this one's cache; `None` where there is no bucket.
+    pub fn audit_machine_loss(&mut self) -> Played<Option<Audit>> {
+        let Some(promised) = self.backend.promises().machine_loss else {
+            return Ok(None);
+        };
+        let beside = self.site.dir.join("machine");
+        let second = match SecondMount::start(&*self.backend, &self.site, &beside)? {
+            Second::Mounted(second) => second,
+            Second::NoMount => return Ok(None),
+            Second::Refused(words) => {
+                return Ok(Some(Audit::unknown(format!("another machine: {words}"))));
+            }
+        };
+        let task = Task::ReadRecords {
+            root: second.root().to_owned(),
+            seed: self.seed,
+        };
+        let answer = self.perform(&task)?;
+        // Whoever reads has files of it open.
+        drop(second);
+        std::fs::remove_dir_all(&beside)?;
+        Ok(Some(match answer {
+            None => Audit::unknown("reading the records hung"),
+            Some(answer) => match answer.failures.first() {
+                Some(failure) => Audit::unknown(format!("{}: {}", failure.call, failure.text)),
+                None => check(&self.history, &answer.found, Some(promised)),
+            },
+        }))
     }
 
     // ── The daemon ─────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use reports::faults::{Fact, KILLED_DAEMON};
+use reports::faults::{Fact, KILLED_DAEMON, MACHINE_LOSS};
 use workloads::fault::Moment;
 
 use super::super::agent::Task;
@@ -105,6 +105,10 @@ pub fn kill(stage: &mut Stage, when: Moment) -> Played {
         }
     }
     stage.read_acknowledgements()?;
+    // As if the machine had gone with its daemon.
+    if let Some(audit) = stage.audit_machine_loss()? {
+        stage.outcome.audits.insert(MACHINE_LOSS.to_owned(), audit);
+    }
     stage.come_back()?;
     stage.audit(KILLED_DAEMON)
 }
