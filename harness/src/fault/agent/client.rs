@@ -155,6 +155,9 @@ fn many_files(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
 
 fn large_file(path: &Path, mib: u64, written: u64, caller: &mut Caller) -> io::Result<()> {
     let third = (written / 3).max(1);
+    if let Some(dir) = path.parent() {
+        caller.call("mkdir", || fs::create_dir_all(dir))?;
+    }
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(true);
     let file = caller.call("open", || options.open(path))?;
@@ -381,7 +384,7 @@ mod tests {
                 files: 50,
             },
             ClientTask::LargeFile {
-                file: at("large"),
+                file: at("new").join("large"),
                 mib: 9,
                 written_mib: 3,
             },

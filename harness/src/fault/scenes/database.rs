@@ -237,9 +237,13 @@ pub fn remove_log(stage: &mut Stage) -> Played {
     stage.fact("check_store", Fact::Words(said));
     // What was in the log was taken away by us; what is left must be an earlier state, and no mixture.
     let mut audit = stage.audit_promise(None)?;
-    audit.note = Some(
-        "the log was taken away on purpose: whatever was in it is gone, and nothing says so".into(),
-    );
+    audit.note = Some("the log was taken away on purpose: whatever was in it is gone".into());
+    if audit.unpromised > 0 {
+        stage.breach(format!(
+            "{} records were in the log alone; the next mount works, and nothing says that they are gone",
+            audit.unpromised
+        ));
+    }
     stage.fact("gone_with_the_log", Fact::Count(audit.unpromised));
     stage.outcome.audits.insert("log-gone".to_owned(), audit);
     Ok(())
