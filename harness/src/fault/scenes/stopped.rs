@@ -1,10 +1,13 @@
 //! The daemon stands still, or panics.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use backends::fuse::{self, Command};
 use reports::faults::{Fact, KILLED_DAEMON, Return, SeenKind};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::agent::Task;
 use super::super::stage::{Played, Spoiled, Stage};
@@ -22,35 +25,70 @@ pub fn stop(stage: &mut Stage, seconds: f64, long: f64) -> Played {
         "SIGSTOP of the daemon, and SIGCONT {seconds} s later"
     ));
     stage.signal_daemon(Signal::STOP)?;
-    let stopped = Instant::now();
+    let resumer = Resumer::start(stage, Duration::from_secs_f64(seconds))?;
     let task = stage.write_task(10);
     stage.begin(&Task::Write(task))?;
     interrupt_another(stage)?;
-    while stopped.elapsed() < Duration::from_secs_f64(seconds) {
-        if stage.interrupt.is_set() {
-            return Err(Spoiled::Interrupted);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    stage.signal_daemon(Signal::CONT)?;
-    let resumed = Instant::now();
     let answer = stage.end()?;
-    if answer.is_some() {
-        let usable = stage.is_usable()?;
-        match usable {
-            Ok(()) => {
-                let ms = resumed.elapsed().as_millis() as u64;
-                stage.recovered(Return::ByItself, ms, None);
-            }
-            Err(reason) => {
-                stage.breach(format!("it did not go on after SIGCONT: {reason}"));
-                stage.come_back()?;
-            }
+    let resumed = resumer.wait();
+    match (answer, stage.is_usable()?) {
+        (_, Ok(())) => {
+            let ms = resumed.elapsed().as_millis() as u64;
+            stage.recovered(Return::ByItself, ms, None);
         }
-    } else {
-        stage.come_back()?;
+        (Some(_), Err(reason)) => {
+            stage.breach(format!("it did not go on after SIGCONT: {reason}"));
+            stage.come_back()?;
+        }
+        // The call was ended by force, and the connection with it.
+        (None, Err(_)) => stage.come_back()?,
     }
     stage.audit(KILLED_DAEMON)
+}
+
+/// Sends SIGCONT after a while, whatever is waited for meanwhile.
+struct Resumer {
+    thread: Option<JoinHandle<Instant>>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl Resumer {
+    fn start(stage: &Stage, after: Duration) -> Played<Self> {
+        let pid = stage.workspace.as_ref().and_then(|open| open.daemon());
+        let pid = pid.and_then(|pid| Pid::from_raw(pid as i32));
+        let pid = pid.ok_or_else(|| Spoiled::Infra("there is no daemon to resume".into()))?;
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let cancelled = Arc::clone(&is_cancelled);
+        let thread = std::thread::spawn(move || {
+            let deadline = Instant::now() + after;
+            while Instant::now() < deadline && !cancelled.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // An error means that it has ended.
+            let _ = kill_process(pid, Signal::CONT);
+            Instant::now()
+        });
+        Ok(Self {
+            thread: Some(thread),
+            is_cancelled,
+        })
+    }
+
+    /// When the daemon was resumed.
+    fn wait(mut self) -> Instant {
+        let joined = self.thread.take().map(JoinHandle::join);
+        joined.and_then(Result::ok).unwrap_or_else(Instant::now)
+    }
+}
+
+impl Drop for Resumer {
+    fn drop(&mut self) {
+        self.is_cancelled.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What becomes of another agent that asks while the daemon stands still, and is told to end.
