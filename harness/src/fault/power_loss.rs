@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 
 use backends::promise::Acknowledgement;
 use backends::sqlite::SqliteStore;
-use backends::store::{Caller, Kind, NewNode, ROOT, RenameMode, Store, StoreError, Timestamp};
+use backends::store::{
+    Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, StoreError, Timestamp,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reports::faults::{Audit, Verdict};
@@ -227,10 +229,18 @@ impl PowerCuts {
         };
         let reclaimed = match how {
             0 => match store.unlink(&caller, ROOT, file.as_bytes()) {
-                Err(error) if error.errno == backends::store::Errno::NOENT => None,
+                Err(error) if error.errno == Errno::NOENT => None,
                 unlinked => unlinked.map_err(failed)?,
             },
             1..=4 => {
+                // A cut may have come before the last one was renamed.
+                let left = match store.unlink(&caller, ROOT, b".new") {
+                    Err(error) if error.errno == Errno::NOENT => None,
+                    unlinked => unlinked.map_err(failed)?,
+                };
+                if let Some(ino) = left {
+                    store.reclaim(ino).map_err(failed)?;
+                }
                 let made = store
                     .create(&caller, ROOT, b".new", &node)
                     .map_err(failed)?;

@@ -11,7 +11,7 @@ use workloads::fault::{Need, Scenario};
 
 use super::crash_run;
 use super::scenes;
-use super::stage::{Spoiled, Stage};
+use super::stage::{Played, Spoiled, Stage};
 use crate::interrupt::Interrupt;
 
 /// How long a daemon may take to start or stop.
@@ -173,28 +173,34 @@ impl Live {
                 self.interrupt.clone(),
                 false,
             );
-            let is_sqlite = name == "sqlite";
-            let played = crash_run::kills(&mut stage, points, &mut |at| told(&name, "kills", at))
-                .and_then(|mut lines| {
-                    if is_sqlite {
-                        let mut told = |at| told(&name, "power cuts", at);
-                        lines.push(crash_run::power_cuts(&stage, points, &mut told)?);
-                    }
-                    Ok(lines)
-                });
-            match played {
-                Ok(lines) => {
-                    for line in lines {
-                        writer.crash_points(&line)?;
-                    }
-                }
-                Err(Spoiled::Interrupted) => return Ok(Ended::Interrupted),
-                Err(Spoiled::Skipped(reason) | Spoiled::Infra(reason)) => {
-                    anyhow::bail!("crash points on {name}: {reason}")
+            let kills = crash_run::kills(&mut stage, points, &mut |at| told(&name, "kills", at));
+            let Some(lines) = whole(&name, kills)? else {
+                return Ok(Ended::Interrupted);
+            };
+            for line in lines {
+                writer.crash_points(&line)?;
+            }
+            if name == "sqlite" {
+                let mut told = |at| told(&name, "power cuts", at);
+                let cuts = crash_run::power_cuts(&stage, points, &mut told);
+                match whole(&name, cuts)? {
+                    Some(line) => writer.crash_points(&line)?,
+                    None => return Ok(Ended::Interrupted),
                 }
             }
         }
         Ok(Ended::Complete)
+    }
+}
+
+/// What crash points came to; `None` if the user wanted to end.
+fn whole<T>(backend: &str, played: Played<T>) -> anyhow::Result<Option<T>> {
+    match played {
+        Ok(whole) => Ok(Some(whole)),
+        Err(Spoiled::Interrupted) => Ok(None),
+        Err(Spoiled::Skipped(reason) | Spoiled::Infra(reason)) => {
+            anyhow::bail!("crash points on {backend}: {reason}")
+        }
     }
 }
 
