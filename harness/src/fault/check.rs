@@ -9,7 +9,7 @@ use backends::promise::Acknowledgement;
 use reports::faults::{Audit, Verdict};
 
 use super::history::{Change, History, Step};
-use super::record::{LOG_LINES, State};
+use super::record::{LOG_LINES, STRANGERS, State};
 
 /// How many of those that are not as they should be are named.
 const EXAMPLES: usize = 10;
@@ -138,6 +138,7 @@ pub fn check(
 
 fn example(number: u64, steps: &[Step], state: &State, fate: Fate) -> String {
     let what = match number.checked_sub(LOG_LINES) {
+        Some(_) if number >= STRANGERS => "a file among the records".to_owned(),
         Some(change) => format!("line {change} of the log"),
         None => format!("record {number}"),
     };

@@ -14,6 +14,9 @@ pub const LOG: &str = "log";
 /// What is added to the number of a change for the number of its line in the log, which is a record, too.
 pub const LOG_LINES: u64 = 1 << 40;
 
+/// Where the numbers of files begin that are among the records, and that nobody made.
+pub const STRANGERS: u64 = 1 << 50;
+
 /// Bytes in a line of the log.
 const LINE: usize = 44;
 

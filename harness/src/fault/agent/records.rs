@@ -15,10 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use super::super::history::{Change, acknowledge_lines, begin_line};
 use super::super::record::{
-    DIR, LOG, LOG_LINES, State, content, identify, log_line, log_states, name, number,
+    DIR, LOG, LOG_LINES, STRANGERS, State, content, identify, log_line, log_states, name, number,
 };
 use super::{Caller, pause};
 use crate::cmd::attribute;
+
+/// What the name of a file begins with that is to be renamed to a record's.
+const NEW: &str = ".new-";
 
 /// After how many changes `ctxbench sync` is called, where it is.
 const CHANGES_A_SYNC: u64 = 10;
@@ -215,7 +218,7 @@ impl Writer<'_> {
                 self.acknowledge(number, version, Acknowledgement::Close)?;
             }
             How::Replace => {
-                let new = self.dir.join(format!(".new-{number}"));
+                let new = self.dir.join(format!("{NEW}{number}"));
                 let mut file = self.caller.call("create", || File::create(&new))?;
                 self.caller.call("write", || file.write_all(&bytes))?;
                 self.finish(file)?;
@@ -342,6 +345,10 @@ pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64,
     });
     for name in names.unwrap_or_default() {
         let Some(number) = number(&name) else {
+            if !name.starts_with(NEW) {
+                // Such as a copy that was kept beside another: a file that nobody made.
+                found.insert(STRANGERS + found.len() as u64, State::Whole(0));
+            }
             continue;
         };
         let state = match caller.call("read", || fs::read(dir.join(&name))) {
