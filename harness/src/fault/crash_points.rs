@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use reports::faults::{Audit, Return};
 use workloads::fault::Work;
 
-use super::agent::{Sync, Task};
+use super::agent::{LastCall, Task};
 use super::check::check;
 use super::stage::{Played, Spoiled, Stage};
 
@@ -60,8 +60,8 @@ impl Hits {
         // The log would grow for ever; it begins anew every hundred points.
         task.log = false;
         task.sync = match dice.random_range(0..4) {
-            0 => Sync::Fsync,
-            _ => Sync::Close,
+            0 => LastCall::Fsync,
+            _ => LastCall::Close,
         };
         let first = task.first;
         stage.begin(&Task::Write(task))?;

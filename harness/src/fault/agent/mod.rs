@@ -16,7 +16,7 @@ use reports::faults::Fact;
 use serde::{Deserialize, Serialize};
 
 pub use client::ClientTask;
-pub use records::{Held, Sync, WriteTask};
+pub use records::{Held, LastCall, WriteTask};
 pub use sharing::{How, ShareTask};
 
 use super::record::State;

@@ -29,7 +29,7 @@ const CHANGES_A_SYNC: u64 = 10;
 /// The last call of each change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sync {
+pub enum LastCall {
     /// `close`.
     Close,
     /// `fsync` of file and directory.
@@ -56,7 +56,7 @@ pub struct WriteTask {
     /// Bytes in each.
     pub bytes: usize,
     /// The last call of each.
-    pub sync: Sync,
+    pub sync: LastCall,
     /// Whether each is appended to the log, too.
     pub log: bool,
     /// Microseconds between them.
@@ -158,7 +158,7 @@ impl Writer<'_> {
         let dir = self.dir.clone();
         self.caller.answer.next = self.task.first;
         self.caller.call("mkdir", || fs::create_dir_all(&dir))?;
-        if self.task.sync != Sync::Close {
+        if self.task.sync != LastCall::Close {
             self.sync_dir(&self.task.root.clone())?;
         }
         let mut unsynced = Vec::new();
@@ -171,7 +171,7 @@ impl Writer<'_> {
                 self.append(version)?;
                 unsynced.push((LOG_LINES + version, version));
             }
-            if self.task.sync == Sync::Sync && version % CHANGES_A_SYNC == 0 {
+            if self.task.sync == LastCall::Sync && version % CHANGES_A_SYNC == 0 {
                 let root = self.task.root.clone();
                 self.caller.call("sync", || sync(&root))?;
                 let lines = acknowledge_lines(&unsynced, Acknowledgement::Sync);
@@ -226,7 +226,7 @@ impl Writer<'_> {
                 self.acknowledge(number, version, Acknowledgement::Close)?;
             }
         }
-        if self.task.sync != Sync::Close {
+        if self.task.sync != LastCall::Close {
             self.sync_dir(&self.dir.clone())?;
             self.acknowledge(number, version, Acknowledgement::Fsync)?;
         }
@@ -244,15 +244,15 @@ impl Writer<'_> {
         self.acknowledge(LOG_LINES + version, version, Acknowledgement::Write)?;
         self.finish(file)?;
         let class = match self.task.sync {
-            Sync::Close => Acknowledgement::Close,
-            Sync::Fsync | Sync::Sync => Acknowledgement::Fsync,
+            LastCall::Close => Acknowledgement::Close,
+            LastCall::Fsync | LastCall::Sync => Acknowledgement::Fsync,
         };
         self.acknowledge(LOG_LINES + version, version, class)
     }
 
     /// Syncs, where that is asked for, and closes.
     fn finish(&mut self, file: File) -> Result<(), Stopped> {
-        if self.task.sync != Sync::Close {
+        if self.task.sync != LastCall::Close {
             self.caller.call("fsync", || file.sync_all())?;
         }
         Ok(self.caller.call("close", || close(file))?)

@@ -6,7 +6,7 @@ use backends::promise::Acknowledgement;
 use reports::faults::{Audit, KILLED_DAEMON, POWER_LOSS};
 use workloads::fault::SyncClass;
 
-use super::super::agent::{Answer, Sync, Task, WriteTask};
+use super::super::agent::{Answer, LastCall, Task, WriteTask};
 use super::super::check::check;
 use super::super::record::LOG_LINES;
 use super::super::second::{Second, SecondMount};
@@ -25,9 +25,9 @@ impl Stage {
             records: work.records,
             bytes: work.bytes,
             sync: match work.sync {
-                SyncClass::Close => Sync::Close,
-                SyncClass::Fsync => Sync::Fsync,
-                SyncClass::Sync => Sync::Sync,
+                SyncClass::Close => LastCall::Close,
+                SyncClass::Fsync => LastCall::Fsync,
+                SyncClass::Sync => LastCall::Sync,
             },
             log: work.log,
             pause_us: 0,
