@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio embeddings s3 model model-files calibrate aa example clean
+.PHONY: help setup build bench report test check conform load peers minio embeddings s3 model model-files calibrate aa fault example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -74,6 +74,9 @@ calibrate: build ## Hold the harness against fio on this machine (half a minute)
 
 aa: build ## Twenty seeded runs of two identical arms; fails if any tells them apart
 	@scripts/aa $(ARGS)
+
+fault: build ## Break the world of each backend, and kill sqlite and s3 at 1,000 moments each (ten minutes; root for some)
+	@$(CTXBENCH) fault --crash-points 1000 $(ARGS)
 
 example: build ## Copy the newest run's report to docs/example and its excerpt to the README
 	@scripts/example $(ARGS)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,7 +15,9 @@ use crate::external::{self, External};
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::model_service::Answers;
+pub use crate::mounted::Launch;
 use crate::mounted::{LlmMode, LlmMount, Mounted, S3Mount};
+use crate::promise::Promises;
 use crate::s3_service::Server;
 use crate::state::State;
 
@@ -124,6 +127,35 @@ pub trait Backend: Send + Sync {
     fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
         let _ = (workload, sha256);
         None
+    }
+
+    /// What it promises to keep. Of others' file systems, what the operating system's interface asks of any.
+    fn promises(&self) -> Promises {
+        Promises::POSIX
+    }
+
+    /// The same backend, its daemons started by these options in place of its own, so that they ask somebody else: a
+    /// scenario's server. `None` where no daemon of ours is started.
+    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        let _ = launch;
+        None
+    }
+
+    /// The SQLite file in which a workspace at `site` holds its data, where there is one.
+    fn database(&self, site: &Site) -> Option<PathBuf> {
+        let _ = site;
+        None
+    }
+
+    /// The command that mounts what the workspace at `site` holds a second time, on `beside/mnt`, with whatever a second
+    /// host would have of its own below `beside`; it says [`crate::READY`], and ends when its standard input does. `None`
+    /// where there is nothing to mount.
+    ///
+    /// # Errors
+    /// If a server that it needs cannot be started.
+    fn second_mount(&self, site: &Site, beside: &Path) -> io::Result<Option<Command>> {
+        let _ = (site, beside);
+        Ok(None)
     }
 
     /// The versions of its parts on this machine. No receipt, no measurement.

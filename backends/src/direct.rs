@@ -10,6 +10,7 @@ use crate::backend::{
     drop_machine_caches, kernel,
 };
 use crate::fuse::Counters;
+use crate::promise::{Acknowledgement, Promises};
 
 /// Files in a directory of the file system that is there anyway.
 pub(crate) struct Direct;
@@ -36,6 +37,13 @@ impl Backend for Direct {
             mounts: 0,
             needs: Vec::new(),
             lines_of_code: env!("CTXBENCH_LINES_DIRECT").parse().unwrap_or(0),
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            killed_daemon: Some(Acknowledgement::Write),
+            ..Promises::POSIX
         }
     }
 

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod model_service;
 mod mounted;
 pub mod null;
+pub mod promise;
 pub mod s3;
 pub mod s3_service;
 pub mod sqlite;

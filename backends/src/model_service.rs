@@ -42,6 +42,8 @@ pub enum Answers {
     Given,
     /// The recording that comes with ctxbench.
     Recorded,
+    /// What a scenario of `ctxbench fault` has a provider of its own say.
+    Scripted,
 }
 
 impl Answers {
@@ -51,6 +53,7 @@ impl Answers {
             "" | "-live" => Some(Self::Local),
             "-given" => Some(Self::Given),
             "-recorded" => Some(Self::Recorded),
+            "-scripted" => Some(Self::Scripted),
             _ => None,
         }
     }
@@ -61,6 +64,7 @@ impl Answers {
             Self::Local => "-live",
             Self::Given => "-given",
             Self::Recorded => "-recorded",
+            Self::Scripted => "-scripted",
         }
     }
 
@@ -72,6 +76,7 @@ impl Answers {
                 "answers by the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated"
             }
             Self::Recorded => "answers recorded, replayed as slowly as they came",
+            Self::Scripted => "answers simulated, by the provider that a fault scenario starts",
         }
     }
 
@@ -81,6 +86,7 @@ impl Answers {
             Self::Local => "a GGUF file and a llama-server, to say what files hold",
             Self::Given => "behind $CTXBENCH_MODEL_URL, to say what files hold",
             Self::Recorded => "when it was recorded; none now",
+            Self::Scripted => "none: a fault scenario scripts what it says",
         }
     }
 
@@ -104,6 +110,10 @@ impl Answers {
                     ("model server".to_owned(), models::without_secrets(&url)),
                 ]))
             }
+            Self::Scripted => Ok(Receipt::from([(
+                "answers".to_owned(),
+                "simulated".to_owned(),
+            )])),
             Self::Recorded => {
                 let cassette = recording()?;
                 let digest = Sha256::digest(RECORDING);
@@ -151,6 +161,10 @@ impl Answers {
                     format!("--base-url={url}").into(),
                     format!("--model={model}").into(),
                 ]
+            }
+            Self::Scripted => {
+                let message = "only a scenario of `ctxbench fault` has a scripted provider";
+                return Err(io::Error::other(message));
             }
             Self::Recorded => {
                 let cassette = dir.join("recording.jsonl");

@@ -18,10 +18,17 @@ use crate::backend::{
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters, MountError, Opcode};
 use crate::model_service::Answers;
+use crate::promise::{Acknowledgement, Promises};
 use crate::s3_service::{self, Server};
 
 /// The line a daemon prints on standard output when its mount can be used.
 pub const READY: &str = "ready";
+
+/// The database of a local store, in its site.
+const STORE: &str = "store.db";
+
+/// The cache and journal of a bucket, in its site.
+const CACHE: &str = "cache.s3.db";
 
 /// The longest answer of a model in a run, in its tokens: what it adds after the file must not take the run's time.
 const ANSWER_TOKENS: u32 = 256;
@@ -154,11 +161,13 @@ impl LlmMount {
     }
 }
 
-/// How a daemon is started.
-#[derive(Default)]
-struct Launch {
-    arguments: Vec<OsString>,
-    environment: Vec<(&'static str, String)>,
+/// How a daemon of ours is started, beside what every one is told.
+#[derive(Clone, Default)]
+pub struct Launch {
+    /// Options of `ctxbench mount`.
+    pub arguments: Vec<OsString>,
+    /// Variables; keys are given by them alone.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Mounted {
@@ -193,11 +202,26 @@ impl Mounted {
         }
     }
 
-    fn launch(self, site: &Site) -> io::Result<Launch> {
+    fn command(self, site: &Site, mount: &Path, control: &Path, launch: Launch) -> Command {
+        let mut command = Command::new(&site.program);
+        command
+            .arg("mount")
+            .arg(self.store())
+            .arg(mount)
+            .args(launch.arguments)
+            .envs(launch.environment)
+            .arg("--control")
+            .arg(control)
+            .arg("--until-stdin-ends");
+        command
+    }
+
+    /// How the workspace at `site` is mounted; `beside` is where another host that mounts the same would have its own.
+    fn launch(self, site: &Site, beside: Option<&Path>) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
             Mounted::Sqlite | Mounted::SqliteWriteback => {
-                let mut arguments = vec!["--db".into(), site.dir.join("store.db").into()];
+                let mut arguments = vec!["--db".into(), site.dir.join(STORE).into()];
                 if self == Mounted::SqliteWriteback {
                     arguments.push("--writeback".into());
                 }
@@ -217,7 +241,7 @@ impl Mounted {
                 Launch {
                     arguments: vec![
                         "--db".into(),
-                        site.dir.join("store.db").into(),
+                        site.dir.join(STORE).into(),
                         "--embeddings".into(),
                         embeddings,
                     ],
@@ -225,6 +249,7 @@ impl Mounted {
                 }
             }
             Mounted::S3(mount) => {
+                let cache = beside.unwrap_or(&site.dir).join(CACHE);
                 let address = mount.server.address(&site.program)?;
                 let mut arguments: Vec<OsString> = vec![
                     "--endpoint".into(),
@@ -238,8 +263,11 @@ impl Mounted {
                     "--agent-id".into(),
                     "agent".into(),
                     "--cache".into(),
-                    site.dir.join("cache.s3.db").into(),
+                    cache.into(),
                 ];
+                if beside.is_some() {
+                    arguments.extend(["--writer".into(), "second".into()]);
+                }
                 if mount.fsync_waits {
                     arguments.extend(["--sync".into(), "fsync".into()]);
                 }
@@ -376,6 +404,71 @@ impl Backend for Mounted {
         }
     }
 
+    fn promises(&self) -> Promises {
+        let local = Promises {
+            killed_daemon: Some(Acknowledgement::Write),
+            power_loss: Some(Acknowledgement::Fsync),
+            machine_loss: None,
+        };
+        match self {
+            Mounted::Null | Mounted::Memory => Promises::NONE,
+            Mounted::Sqlite | Mounted::AgentMemory | Mounted::AgentMemoryMeaning => local,
+            // Of a file that is still open, the kernel may hold what was written.
+            Mounted::SqliteWriteback => Promises {
+                killed_daemon: Some(Acknowledgement::Close),
+                ..local
+            },
+            Mounted::S3(mount) => Promises {
+                machine_loss: Some(match mount.fsync_waits {
+                    true => Acknowledgement::Fsync,
+                    false => Acknowledgement::Sync,
+                }),
+                ..local
+            },
+            // The log is a SQLite file, but what a file holds is guessed from it.
+            Mounted::Llm(LlmMount {
+                mode: LlmMode::History,
+                ..
+            }) => Promises::NONE,
+            Mounted::Llm(LlmMount {
+                mode: LlmMode::Generate,
+                ..
+            }) => Promises::POSIX,
+        }
+    }
+
+    fn database(&self, site: &Site) -> Option<PathBuf> {
+        match self {
+            Mounted::Sqlite
+            | Mounted::SqliteWriteback
+            | Mounted::AgentMemory
+            | Mounted::AgentMemoryMeaning => Some(site.dir.join(STORE)),
+            Mounted::S3(_) => Some(site.dir.join(CACHE)),
+            Mounted::Null | Mounted::Memory | Mounted::Llm(_) => None,
+        }
+    }
+
+    fn second_mount(&self, site: &Site, beside: &Path) -> io::Result<Option<Command>> {
+        if !matches!(
+            self,
+            Mounted::Sqlite
+                | Mounted::SqliteWriteback
+                | Mounted::AgentMemory
+                | Mounted::AgentMemoryMeaning
+                | Mounted::S3(_)
+        ) {
+            return Ok(None);
+        }
+        let launch = self.launch(site, Some(beside))?;
+        let mount = beside.join("mnt");
+        Ok(Some(self.command(
+            site,
+            &mount,
+            &beside.join("control"),
+            launch,
+        )))
+    }
+
     fn receipt(&self) -> Result<Receipt, Unavailable> {
         if let Err(MountError::Device { problem, fix }) = fuse::check_device() {
             return Err(Unavailable {
@@ -427,14 +520,44 @@ impl Backend for Mounted {
         Ok(receipt)
     }
 
+    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        Some(Box::new(Relaunched {
+            mounted: *self,
+            launch,
+        }))
+    }
+
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        self.open_by(site, None)
+    }
+
+    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
+        match self {
+            Mounted::Null | Mounted::Memory | Mounted::S3(_) | Mounted::Llm(_) => None,
+            Mounted::Sqlite
+            | Mounted::SqliteWriteback
+            | Mounted::AgentMemory
+            | Mounted::AgentMemoryMeaning => {
+                let query = format!(
+                    "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
+                );
+                let db = site.dir.join(STORE);
+                Some(("sqlite3".to_owned(), vec![db.into(), query.into()]))
+            }
+        }
+    }
+}
+
+impl Mounted {
+    fn open_by(self, site: &Site, launch: Option<Launch>) -> io::Result<Box<dyn Workspace>> {
         let mount = site.dir.join("mnt");
         // A dead mount is there, but cannot be looked at; the daemon knows what to do about it.
         if mount_at(&mount)?.is_none() {
             std::fs::create_dir_all(&mount)?;
         }
         let mut workspace = MountedWorkspace {
-            backend: *self,
+            backend: self,
+            launch,
             site: site.clone(),
             root: self.work(&mount),
             mount,
@@ -448,26 +571,48 @@ impl Backend for Mounted {
         }
         Ok(Box::new(workspace))
     }
+}
+
+/// A mount that is started by other options than its own.
+struct Relaunched {
+    mounted: Mounted,
+    launch: Launch,
+}
+
+impl Backend for Relaunched {
+    fn describe(&self) -> Description {
+        self.mounted.describe()
+    }
+
+    fn promises(&self) -> Promises {
+        self.mounted.promises()
+    }
+
+    fn database(&self, site: &Site) -> Option<PathBuf> {
+        self.mounted.database(site)
+    }
+
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
+        self.mounted.receipt()
+    }
+
+    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        self.mounted.launched_by(launch)
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        self.mounted.open_by(site, Some(self.launch.clone()))
+    }
 
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
-        match self {
-            Mounted::Null | Mounted::Memory | Mounted::S3(_) | Mounted::Llm(_) => None,
-            Mounted::Sqlite
-            | Mounted::SqliteWriteback
-            | Mounted::AgentMemory
-            | Mounted::AgentMemoryMeaning => {
-                let query = format!(
-                    "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
-                );
-                let db = site.dir.join("store.db");
-                Some(("sqlite3".to_owned(), vec![db.into(), query.into()]))
-            }
-        }
+        self.mounted.offline_read(site, name)
     }
 }
 
 struct MountedWorkspace {
     backend: Mounted,
+    /// In place of the backend's own.
+    launch: Option<Launch>,
     site: Site,
     mount: PathBuf,
     /// Where the agent works: the mount, or a directory in it.
@@ -506,17 +651,14 @@ impl MountedWorkspace {
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
         // A server that all workspaces share may start first; that is no workspace's time.
-        let launch = self.backend.launch(&self.site)?;
+        let launch = match &self.launch {
+            Some(launch) => launch.clone(),
+            None => self.backend.launch(&self.site, None)?,
+        };
         let started = Instant::now();
-        let mut process = Command::new(&self.site.program)
-            .arg("mount")
-            .arg(self.backend.store())
-            .arg(&self.mount)
-            .args(launch.arguments)
-            .envs(launch.environment)
-            .arg("--control")
-            .arg(self.control())
-            .arg("--until-stdin-ends")
+        let mut process = self
+            .backend
+            .command(&self.site, &self.mount, &self.control(), launch)
             .args(self.site.cpu.map(|cpu| format!("--cpu={cpu}")))
             .args(self.site.allow_other.then_some("--allow-other"))
             .stdin(Stdio::piped())

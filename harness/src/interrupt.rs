@@ -25,7 +25,13 @@ impl Interrupt {
     /// One that is never set.
     #[cfg(test)]
     pub fn never() -> Self {
-        Self(Arc::new(AtomicBool::new(false)))
+        Self::of(Arc::new(AtomicBool::new(false)))
+    }
+
+    /// One that a test sets.
+    #[cfg(test)]
+    pub fn of(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
     }
 
     /// Whether it has come.

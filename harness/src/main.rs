@@ -4,6 +4,7 @@ mod block;
 mod clock;
 mod cmd;
 mod environment;
+mod fault;
 mod fusectl;
 mod host;
 mod interrupt;
@@ -23,6 +24,7 @@ mod sessions;
 mod supervise;
 mod system;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,7 +38,8 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ctxbench: {error:#}");
+            // Where that cannot be written, such as on a disk that has become read-only, there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "ctxbench: {error:#}");
             ExitCode::from(1)
         }
     }

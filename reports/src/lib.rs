@@ -7,6 +7,7 @@ pub mod claims;
 pub mod context;
 pub mod decide;
 mod digest;
+pub mod faults;
 pub mod prices;
 pub mod render;
 pub mod run;

@@ -338,7 +338,7 @@ fn probes() -> (Vec<Probe>, Vec<Fault>) {
     )
 }
 
-fn environment() -> Environment {
+pub(crate) fn environment() -> Environment {
     Environment {
         schema: SCHEMA_VERSION,
         kernel: "6.18".to_owned(),

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ pub enum Command {
     Counters,
     /// Make everything durable.
     Sync,
+    /// Let the thread that answers the next request panic, before the store is called: for `ctxbench fault`.
+    PanicNext,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,7 +49,7 @@ enum Answer {
 pub fn ask(socket: &Path, command: Command) -> io::Result<Counters> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(match command {
-        Command::Counters => PATIENCE,
+        Command::Counters | Command::PanicNext => PATIENCE,
         Command::Sync => SYNC_PATIENCE,
     }))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -102,6 +105,10 @@ fn answer(mut stream: UnixStream, mounted: &Mounted) -> io::Result<()> {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Failed(error.to_string()),
         },
+        Ok(Command::PanicNext) => {
+            mounted.panics_next.store(true, Ordering::Relaxed);
+            Answer::Done
+        }
         Err(error) => Answer::Failed(format!("unknown command {:?}: {error}", line.trim())),
     };
     serde_json::to_writer(&mut stream, &answer)?;

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -44,6 +45,8 @@ pub(crate) struct Mounted {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recorder: Recorder,
     pub(crate) inodes: Inodes,
+    /// The next request is to panic: `ctxbench fault` sees what becomes of a mount with a bug.
+    pub(crate) panics_next: AtomicBool,
 }
 
 impl Mounted {
@@ -52,6 +55,7 @@ impl Mounted {
             store,
             recorder: Recorder::new(),
             inodes: Inodes::default(),
+            panics_next: AtomicBool::new(false),
         }
     }
 
@@ -86,6 +90,12 @@ impl FrontEnd {
     }
 
     fn start(&self, opcode: Opcode) -> Span<'_> {
+        let panics = &self.mounted.panics_next;
+        // The load first: it costs nothing while nobody asks for a panic.
+        assert!(
+            !(panics.load(Ordering::Relaxed) && panics.swap(false, Ordering::Relaxed)),
+            "this panic was asked for, by the control socket"
+        );
         self.mounted.recorder.start(opcode)
     }
 
@@ -98,13 +108,21 @@ impl FrontEnd {
         name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
     }
 
-    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it.
-    fn answer(&self, is_slow: bool, answer: impl FnOnce(&Mounted) + Send + 'static) {
+    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it, and it ends
+    /// when whoever made it gives up.
+    fn answer(
+        &self,
+        request: &Request,
+        is_slow: bool,
+        answer: impl FnOnce(&Mounted) + Send + 'static,
+    ) {
         if !is_slow {
             return answer(&self.mounted);
         }
         let mounted = Arc::clone(&self.mounted);
-        if let Err(error) = self.slow.run(move || answer(&mounted)) {
+        let requester = request.pid();
+        let answer = move || interrupt::on_behalf_of(requester, || answer(&mounted));
+        if let Err(error) = self.slow.run(answer) {
             // The reply went with the closure, and has answered EIO.
             tracing::error!(%error, "no thread for a request that has to wait");
         }
@@ -113,13 +131,8 @@ impl FrontEnd {
     /// Makes a change of `ino`, or of names in it. Where somebody has to be asked first whether it may be made, that
     /// is waited for on a thread of its own, and until whoever wants it is interrupted.
     fn change(&self, req: &Request, ino: INodeNo, make: impl FnOnce(&Mounted) + Send + 'static) {
-        if !self.store().is_slow(ino.0, Slow::Judged) {
-            return make(&self.mounted);
-        }
-        let requester = req.pid();
-        self.answer(true, move |mounted| {
-            interrupt::on_behalf_of(requester, || make(mounted));
-        });
+        let is_slow = self.store().is_slow(ino.0, Slow::Judged);
+        self.answer(req, is_slow, make);
     }
 
     /// As [`FrontEnd::change`], for a change that may have to wait for the content that is there.
@@ -129,11 +142,8 @@ impl FrontEnd {
         ino: INodeNo,
         make: impl FnOnce(&Mounted) + Send + 'static,
     ) {
-        if self.store().is_slow(ino.0, Slow::Judged) {
-            self.change(req, ino, make);
-        } else {
-            self.answer(self.store().is_slow(ino.0, Slow::Change), make);
-        }
+        let is_slow = |call| self.store().is_slow(ino.0, call);
+        self.answer(req, is_slow(Slow::Judged) || is_slow(Slow::Change), make);
     }
 
     /// Makes a node and replies with it.
@@ -382,13 +392,9 @@ impl Filesystem for FrontEnd {
         // end: `stat` and `fstat` come without one.
         if fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead) {
             let policy = self.policy;
-            let requester = req.pid();
-            self.answer(true, move |mounted| {
+            self.answer(req, true, move |mounted| {
                 let mut span = mounted.recorder.start(Opcode::Getattr);
-                let asked = interrupt::on_behalf_of(requester, || {
-                    span.store(|| mounted.store.size_for_read(ino.0))
-                });
-                match asked {
+                match span.store(|| mounted.store.size_for_read(ino.0)) {
                     Ok(attr) => {
                         span.handled();
                         let ttl = policy.attr_ttl(&*mounted.store, ino.0);
@@ -620,18 +626,11 @@ impl Filesystem for FrontEnd {
         }
         let size = size as usize;
         let is_slow = self.store().is_slow(ino.0, Slow::Read { offset, size });
-        let requester = req.pid();
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Read);
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.clear();
-                let mut read = || span.store(|| mounted.store.read(ino.0, offset, size, buffer));
-                let done = if is_slow {
-                    interrupt::on_behalf_of(requester, read)
-                } else {
-                    read()
-                };
-                match done {
+                match span.store(|| mounted.store.read(ino.0, offset, size, buffer)) {
                     Ok(()) => {
                         span.handled();
                         reply.data(buffer);
@@ -690,7 +689,7 @@ impl Filesystem for FrontEnd {
 
     fn flush(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
@@ -704,7 +703,7 @@ impl Filesystem for FrontEnd {
             return;
         }
         let is_slow = self.store().is_slow(ino.0, Slow::Close);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Flush);
             let result = span.store(|| mounted.store.close(ino.0));
             reply_empty(&mut span, result, reply);
@@ -727,14 +726,14 @@ impl Filesystem for FrontEnd {
 
     fn fsync(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Fsync);
             let result = span.store(|| mounted.store.fsync(ino.0, datasync));
             reply_empty(&mut span, result, reply);
@@ -820,14 +819,14 @@ impl Filesystem for FrontEnd {
 
     fn fsyncdir(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Fsyncdir);
             let result = span.store(|| mounted.store.fsync(ino.0, datasync));
             reply_empty(&mut span, result, reply);
@@ -887,16 +886,16 @@ impl Filesystem for FrontEnd {
             reply_empty(&mut span, result, reply);
         };
         if is_slow {
-            self.answer(true, answer);
+            self.answer(req, true, answer);
         } else {
             self.change(req, ino, answer);
         }
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.to_owned();
         let is_slow = self.is_slow_order(ino, &name);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Getxattr);
             let result = check_xattr_name(&name)
                 .and_then(|()| span.store(|| mounted.store.getxattr(ino.0, name.as_bytes())));

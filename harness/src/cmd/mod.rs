@@ -1,6 +1,6 @@
 //! The command line: one file a verb.
 
-mod attribute;
+pub mod attribute;
 mod bucket;
 mod calibrate;
 mod check_store;
@@ -8,6 +8,8 @@ mod claims;
 mod conform;
 mod decide;
 mod doctor;
+mod fault;
+mod fault_agent;
 mod hosts;
 mod list;
 pub mod llm;
@@ -58,6 +60,9 @@ enum Verb {
     Load(load::Load),
     #[command(hide = true)]
     LoadWorker(load_worker::LoadWorker),
+    Fault(fault::Fault),
+    #[command(hide = true)]
+    FaultAgent(fault_agent::FaultAgent),
     Bucket(bucket::Bucket),
     Hosts(hosts::Hosts),
     Recall(recall::Recall),
@@ -87,6 +92,8 @@ impl Arguments {
             Verb::Conform(conform) => conform.run(),
             Verb::Load(load) => load.run(),
             Verb::LoadWorker(worker) => worker.run(),
+            Verb::Fault(fault) => fault.run(),
+            Verb::FaultAgent(agent) => agent.run(),
             Verb::Bucket(bucket) => bucket.run(),
             Verb::Hosts(hosts) => hosts.run(),
             Verb::Recall(recall) => recall.run(),
@@ -109,5 +116,8 @@ pub fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .without_time()
         .with_target(false)
+        // It would tell of a log that cannot be written on that same log, and panic: a full disk under the log of a
+        // mount would end the mount.
+        .log_internal_errors(false)
         .init();
 }

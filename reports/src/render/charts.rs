@@ -19,9 +19,9 @@ pub(super) const SESSIONS: &str = "sessions";
 pub(super) const COSTS: &str = "costs";
 
 // Stand-ins for the colours of text and background, replaced when it is known where the chart goes.
-const INK: RGBColor = RGBColor(1, 2, 3);
+pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_TEXT: &str = "#010203";
-const PAPER: RGBColor = RGBColor(253, 254, 253);
+pub(super) const PAPER: RGBColor = RGBColor(253, 254, 253);
 const PAPER_TEXT: &str = "#FDFEFD";
 
 /// Okabe and Ito's colours, which people with any colour vision can tell apart.
@@ -41,6 +41,11 @@ const ROW: u32 = 18;
 pub(super) struct Chart(String);
 
 impl Chart {
+    /// One that was drawn in the stand-ins.
+    pub(super) fn of(svg: String) -> Self {
+        Self(svg)
+    }
+
     /// For a file of its own, on white.
     pub(super) fn for_file(&self) -> String {
         self.0
@@ -57,7 +62,7 @@ impl Chart {
 }
 
 /// Why a chart could not be drawn.
-type DrawError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type DrawError = Box<dyn std::error::Error + Send + Sync>;
 
 /// All charts that the run has data for, by stem.
 pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart>, String> {
@@ -129,7 +134,7 @@ struct Dot<'a> {
 }
 
 /// The width that labels take, at about 7 pixels a character.
-fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
+pub(super) fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
     let longest = labels.map(|label| label.chars().count()).max().unwrap_or(0);
     20 + 7 * longest as i32
 }
@@ -146,7 +151,7 @@ fn tick_label(ns: f64) -> String {
     }
 }
 
-fn text_style(size: u32) -> TextStyle<'static> {
+pub(super) fn text_style(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 

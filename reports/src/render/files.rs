@@ -330,7 +330,7 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     csv(&dir.join("claims.csv"), &head, claims)
 }
 
-fn csv(
+pub(super) fn csv(
     file: &Path,
     head: &[&str],
     rows: impl Iterator<Item = Vec<String>>,
@@ -403,7 +403,7 @@ fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
 }
 
 /// Writes a file beside its name and renames it there, so that no reader sees half of it.
-fn put(file: &Path, text: &str) -> Result<(), WriteError> {
+pub(super) fn put(file: &Path, text: &str) -> Result<(), WriteError> {
     let io = |error| WriteError::Io {
         file: file.to_owned(),
         error,

@@ -4,7 +4,10 @@
 mod charts;
 mod contexts;
 mod excerpt;
+mod fault_details;
+mod faults;
 mod files;
+mod heat;
 mod html;
 mod markdown;
 mod model_files;
@@ -12,6 +15,7 @@ mod page;
 mod text;
 
 pub use excerpt::splice;
+pub use faults::write_faults;
 pub use files::{Report, WriteError, write};
 pub use markdown::markdown_table;
 pub use text::{count, decision_table, percent, ratio, table, time};

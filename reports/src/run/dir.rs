@@ -93,14 +93,7 @@ impl Run {
     /// See [`RunError`].
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let plan = read_plan(dir)?;
-        let env_file = dir.join(ENVIRONMENT);
-        let text = read_text(&env_file)?;
-        let value: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| broken(&env_file, None, &error))?;
-        let found = value.get("schema").and_then(serde_json::Value::as_u64);
-        check_schema(&env_file, found)?;
-        let environment = serde_path_to_error::deserialize(value)
-            .map_err(|error| broken(&env_file, None, &error))?;
+        let environment = read_json(&dir.join(ENVIRONMENT))?;
         let policy = match fs::read_to_string(dir.join(POLICY)) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -142,6 +135,22 @@ fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     Ok(plan)
 }
 
+/// Reads a JSON document with a field `schema`.
+pub(crate) fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
+    let text = read_text(file)?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| broken(file, None, &error))?;
+    let found = value.get("schema").and_then(serde_json::Value::as_u64);
+    check_schema(file, found)?;
+    serde_path_to_error::deserialize(value).map_err(|error| broken(file, None, &error))
+}
+
+/// Writes a JSON document that is not there yet.
+pub(crate) fn write_json(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
+    let text = serde_json::to_string_pretty(item).map_err(|error| broken(file, None, &error))?;
+    write_new(file, &text)
+}
+
 fn check_schema(file: &Path, found: Option<u64>) -> Result<(), RunError> {
     match found {
         Some(found) if found == u64::from(SCHEMA_VERSION) => Ok(()),
@@ -157,7 +166,8 @@ fn read_text(file: &Path) -> Result<String, RunError> {
     fs::read_to_string(file).map_err(|error| io_error(file, error))
 }
 
-fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
+/// Reads JSON lines; a last one without its end is ignored.
+pub(crate) fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         // A run that was interrupted early has not come to all of them.
@@ -222,9 +232,7 @@ impl Writer {
             lines.push('\n');
         }
         write_new(&dir.join(CONTEXTS), &lines)?;
-        let environment = serde_json::to_string_pretty(environment)
-            .map_err(|error| broken(&dir.join(ENVIRONMENT), None, &error))?;
-        write_new(&dir.join(ENVIRONMENT), &environment)?;
+        write_json(&dir.join(ENVIRONMENT), environment)?;
         let text =
             toml::to_string_pretty(plan).map_err(|error| broken(&dir.join(PLAN), None, &error))?;
         // The plan last: a directory with a plan is a run.
@@ -255,7 +263,7 @@ impl Writer {
     /// # Errors
     /// If it cannot be written; what was written before stays readable.
     pub fn sample(&self, sample: &Sample) -> Result<(), RunError> {
-        self.append(SAMPLES, sample)
+        append(&self.dir.join(SAMPLES), sample)
     }
 
     /// Appends a probe; errors as [`Writer::sample`].
@@ -263,7 +271,7 @@ impl Writer {
     /// # Errors
     /// If it cannot be written.
     pub fn probe(&self, probe: &Probe) -> Result<(), RunError> {
-        self.append(PROBES, probe)
+        append(&self.dir.join(PROBES), probe)
     }
 
     /// Appends a fault; errors as [`Writer::sample`].
@@ -271,17 +279,17 @@ impl Writer {
     /// # Errors
     /// If it cannot be written.
     pub fn fault(&self, fault: &Fault) -> Result<(), RunError> {
-        self.append(FAULTS, fault)
+        append(&self.dir.join(FAULTS), fault)
     }
+}
 
-    fn append(&self, name: &str, item: &impl Serialize) -> Result<(), RunError> {
-        let file = self.dir.join(name);
-        let mut line = serde_json::to_vec(item).map_err(|error| broken(&file, None, &error))?;
-        line.push(b'\n');
-        let open = OpenOptions::new().create(true).append(true).open(&file);
-        open.and_then(|mut open| open.write_all(&line))
-            .map_err(|error| io_error(&file, error))
-    }
+/// Appends a JSON line.
+pub(crate) fn append(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
+    let mut line = serde_json::to_vec(item).map_err(|error| broken(file, None, &error))?;
+    line.push(b'\n');
+    let open = OpenOptions::new().create(true).append(true).open(file);
+    open.and_then(|mut open| open.write_all(&line))
+        .map_err(|error| io_error(file, error))
 }
 
 fn write_new(file: &Path, text: &str) -> Result<(), RunError> {

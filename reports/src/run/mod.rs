@@ -5,7 +5,7 @@
 //! and `faults.jsonl` one a probe; `model-files.json` is written once, at the end. Nothing is ever changed afterwards.
 
 mod context;
-mod dir;
+pub(crate) mod dir;
 mod histogram;
 mod model_files;
 mod plan;

@@ -1,0 +1,83 @@
+//! What a backend promises to keep, by the call that returned and by what goes wrong.
+
+use std::fmt;
+
+/// A call whose return acknowledges data; each says more than the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Acknowledgement {
+    /// `write`, or whatever call changes a name.
+    Write,
+    /// `close`.
+    Close,
+    /// `fsync` of the file, or of the directory for a name.
+    Fsync,
+    /// `ctxbench sync`.
+    Sync,
+}
+
+impl Acknowledgement {
+    /// All, the weakest first.
+    pub const ALL: [Self; 4] = [Self::Write, Self::Close, Self::Fsync, Self::Sync];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Close => "close",
+            Self::Fsync => "fsync",
+            Self::Sync => "sync",
+        }
+    }
+
+    /// The one of that name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+}
+
+impl fmt::Display for Acknowledgement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The weakest call after whose return data survives; `None` where nothing is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promises {
+    /// A killed daemon, or for a backend without one, a killed program.
+    pub killed_daemon: Option<Acknowledgement>,
+    /// Power loss: what the machine had not written is gone.
+    pub power_loss: Option<Acknowledgement>,
+    /// The machine and its disks are gone.
+    pub machine_loss: Option<Acknowledgement>,
+}
+
+impl Promises {
+    /// What the interface of the operating system asks of any file system: `fsync` makes durable.
+    pub const POSIX: Self = Self {
+        killed_daemon: Some(Acknowledgement::Fsync),
+        power_loss: Some(Acknowledgement::Fsync),
+        machine_loss: None,
+    };
+
+    /// Nothing survives.
+    pub const NONE: Self = Self {
+        killed_daemon: None,
+        power_loss: None,
+        machine_loss: None,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_ordered_and_named_once() {
+        assert!(Acknowledgement::ALL.is_sorted());
+        for class in Acknowledgement::ALL {
+            assert_eq!(Acknowledgement::of_name(class.name()), Some(class));
+        }
+        assert_eq!(Acknowledgement::of_name("hope"), None);
+    }
+}

@@ -1,0 +1,172 @@
+//! The checker: what became of each record, by what was done to it and what was found. Pure.
+//!
+//! A record's changes come one after the other, each of them whole: so what is found must be the state after one of
+//! them, and no earlier one than the last that was acknowledged in the class that is promised.
+
+use std::collections::BTreeMap;
+
+use backends::promise::Acknowledgement;
+use reports::faults::{Audit, Verdict};
+
+use super::history::{Change, History, Step};
+use super::record::{LOG_LINES, STRANGERS, State};
+
+/// How many of those that are not as they should be are named.
+const EXAMPLES: usize = 10;
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is as the last acknowledged change left it, or a later one.
+    Present,
+    /// It is not there, and nothing ever said that it would be.
+    AbsentNeverAcknowledged,
+    /// It is gone or old; what says otherwise is less than the backend promises to keep.
+    Unpromised,
+    /// It was acknowledged, and is gone.
+    Lost,
+    /// Its bytes are no state that it ever had.
+    Torn,
+    /// It is as it was before an acknowledged change.
+    Stale,
+    /// Nobody wrote it, or its removal was acknowledged.
+    Phantom,
+    /// It cannot be read.
+    Unreadable,
+}
+
+/// What became of one record, whose backend promises to keep what `promised` acknowledges.
+pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) -> Fate {
+    let is_promised =
+        |step: &Step| promised.is_some_and(|promised| step.acknowledged >= Some(promised));
+    // No state from before this change may be found; none at all means that it may never have been there.
+    let floor = steps.iter().rposition(is_promised);
+    let acknowledged = steps.iter().rposition(|step| step.acknowledged.is_some());
+    let is_allowed = |at: usize| floor.is_none_or(|floor| at >= floor);
+    let is_latest = |at: usize| acknowledged.is_none_or(|last| at >= last);
+    match found {
+        State::Unreadable(_) => Fate::Unreadable,
+        State::Damaged(_) => Fate::Torn,
+        State::Whole(version) => {
+            let written = steps
+                .iter()
+                .position(|step| step.version == *version && step.change == Change::Put);
+            match written {
+                None => Fate::Phantom,
+                Some(at) if is_allowed(at) && is_latest(at) => Fate::Present,
+                Some(at) if is_allowed(at) => Fate::Unpromised,
+                Some(at) => {
+                    let between = &steps[at..=floor.unwrap_or(at)];
+                    let removed = between.iter().any(|step| step.change == Change::Remove);
+                    if removed { Fate::Phantom } else { Fate::Stale }
+                }
+            }
+        }
+        State::Absent => {
+            let removed = steps.iter().rposition(|step| step.change == Change::Remove);
+            match (removed, acknowledged) {
+                (Some(at), _) if is_allowed(at) && is_latest(at) => Fate::Present,
+                (None, None) => Fate::AbsentNeverAcknowledged,
+                (Some(at), _) if is_allowed(at) => Fate::Unpromised,
+                (_, _) if floor.is_none() => Fate::Unpromised,
+                _ => Fate::Lost,
+            }
+        }
+        State::Empty => {
+            // A file is made, and then written: without a byte it was made where there was none, and no more.
+            let is_being_made = |at: &usize| {
+                let before = at.checked_sub(1).map(|before| steps[before].change);
+                steps[*at].change == Change::Put && before != Some(Change::Put)
+            };
+            let made = (floor.map_or(0, |floor| floor + 1)..steps.len()).rfind(is_being_made);
+            match made {
+                Some(at) if steps[at..].iter().all(|step| step.acknowledged.is_none()) => {
+                    Fate::AbsentNeverAcknowledged
+                }
+                Some(_) => Fate::Unpromised,
+                None if floor.is_none() => Fate::Unpromised,
+                None => Fate::Lost,
+            }
+        }
+    }
+}
+
+/// What became of all records.
+pub fn check(
+    history: &History,
+    found: &BTreeMap<u64, State>,
+    promised: Option<Acknowledgement>,
+) -> Audit {
+    let mut audit = Audit {
+        promised: promised.map(|class| class.name().to_owned()),
+        acknowledged: history.acknowledged_since(0),
+        ..Audit::default()
+    };
+    let known = history.records().keys();
+    let numbers: std::collections::BTreeSet<&u64> = known.chain(found.keys()).collect();
+    for number in numbers {
+        let steps = history.records().get(number).map_or(&[][..], Vec::as_slice);
+        let state = found.get(number).unwrap_or(&State::Absent);
+        let fate = fate(steps, state, promised);
+        let count = match fate {
+            Fate::Present => &mut audit.present,
+            Fate::AbsentNeverAcknowledged => &mut audit.absent,
+            Fate::Unpromised => &mut audit.unpromised,
+            Fate::Lost => &mut audit.lost,
+            Fate::Torn => &mut audit.torn,
+            Fate::Stale => &mut audit.stale,
+            Fate::Phantom => &mut audit.phantom,
+            Fate::Unreadable => &mut audit.unreadable,
+        };
+        *count += 1;
+        let is_wrong = !matches!(
+            fate,
+            Fate::Present | Fate::AbsentNeverAcknowledged | Fate::Unpromised
+        );
+        if is_wrong && audit.examples.len() < EXAMPLES {
+            audit.examples.push(example(*number, steps, state, fate));
+        }
+    }
+    let wrong = audit.lost + audit.torn + audit.stale + audit.phantom;
+    audit.verdict = match (wrong, audit.unreadable) {
+        (1.., _) => Verdict::Invalid,
+        (0, 1..) => Verdict::Unknown,
+        (0, 0) => Verdict::Valid,
+    };
+    audit
+}
+
+fn example(number: u64, steps: &[Step], state: &State, fate: Fate) -> String {
+    let what = match number.checked_sub(LOG_LINES) {
+        Some(_) if number >= STRANGERS => "a file among the records".to_owned(),
+        Some(change) => format!("line {change} of the log"),
+        None => format!("record {number}"),
+    };
+    let fate = match fate {
+        Fate::Lost => "lost",
+        Fate::Torn => "torn",
+        Fate::Stale => "stale",
+        Fate::Phantom => "phantom",
+        _ => "unreadable",
+    };
+    let found = match state {
+        State::Absent => "nothing".to_owned(),
+        State::Empty => "an empty file".to_owned(),
+        State::Whole(version) => format!("version {version}"),
+        State::Damaged(what) | State::Unreadable(what) => what.clone(),
+    };
+    let last = steps.iter().rfind(|step| step.acknowledged.is_some());
+    let last = last.map_or("nothing was acknowledged".to_owned(), |step| {
+        let class = step.acknowledged.map_or("", Acknowledgement::name);
+        let change = match step.change {
+            Change::Put => "version",
+            Change::Remove => "its removal by change",
+        };
+        format!("{change} {} was acknowledged by {class}", step.version)
+    });
+    format!("{what} is {fate}: found {found}; {last}")
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

@@ -1,0 +1,192 @@
+use proptest::prelude::*;
+
+use super::*;
+use Acknowledgement::{Close, Fsync, Sync, Write};
+
+fn history(log: &str) -> History {
+    let mut history = History::default();
+    history.read(log).unwrap();
+    history
+}
+
+/// The fate of record 1 after what the log says.
+fn fate_of(log: &str, found: State, promised: Acknowledgement) -> Fate {
+    let history = history(log);
+    let steps = history.records().get(&1).cloned().unwrap_or_default();
+    fate(&steps, &found, Some(promised))
+}
+
+const TWICE: &str = "put 1 1\nwrite 1 1\nfsync 1 1\nput 1 2\nwrite 1 2\n";
+
+#[test]
+fn each_planted_fault_is_told_from_the_others() {
+    let damaged = || State::Damaged("half".to_owned());
+    let unreadable = || State::Unreadable("EIO".to_owned());
+    for (log, found, promised, expected) in [
+        (TWICE, State::Whole(2), Write, Fate::Present),
+        (TWICE, State::Whole(1), Write, Fate::Stale),
+        (TWICE, State::Whole(1), Fsync, Fate::Unpromised),
+        (TWICE, State::Whole(2), Fsync, Fate::Present),
+        (TWICE, State::Absent, Fsync, Fate::Lost),
+        (TWICE, State::Absent, Sync, Fate::Unpromised),
+        (TWICE, State::Empty, Write, Fate::Lost),
+        (TWICE, damaged(), Sync, Fate::Torn),
+        (TWICE, State::Whole(9), Write, Fate::Phantom),
+        (TWICE, unreadable(), Write, Fate::Unreadable),
+        (
+            "put 1 1\n",
+            State::Absent,
+            Write,
+            Fate::AbsentNeverAcknowledged,
+        ),
+        (
+            "put 1 1\n",
+            State::Empty,
+            Write,
+            Fate::AbsentNeverAcknowledged,
+        ),
+        ("put 1 1\n", State::Whole(1), Write, Fate::Present),
+        (
+            "put 1 1\nwrite 1 1\n",
+            State::Empty,
+            Fsync,
+            Fate::Unpromised,
+        ),
+        (
+            "put 1 1\nfsync 1 1\nremove 1 2\nfsync 1 2\n",
+            State::Whole(1),
+            Fsync,
+            Fate::Phantom,
+        ),
+        (
+            "put 1 1\nfsync 1 1\nremove 1 2\nfsync 1 2\n",
+            State::Absent,
+            Fsync,
+            Fate::Present,
+        ),
+        (
+            "put 1 1\nfsync 1 1\nremove 1 2\n",
+            State::Whole(1),
+            Fsync,
+            Fate::Present,
+        ),
+        (
+            "put 1 1\nfsync 1 1\nremove 1 2\n",
+            State::Absent,
+            Fsync,
+            Fate::Present,
+        ),
+        // The removal came first: the later version was acknowledged.
+        (
+            "put 1 1\nremove 1 2\nfsync 1 2\nput 1 3\nfsync 1 3\n",
+            State::Absent,
+            Fsync,
+            Fate::Lost,
+        ),
+        ("", State::Whole(1), Write, Fate::Phantom),
+    ] {
+        assert_eq!(
+            fate_of(log, found.clone(), promised),
+            expected,
+            "{log:?} {found:?} {promised}"
+        );
+    }
+}
+
+#[test]
+fn nothing_promised_is_nothing_lost() {
+    let audit = check(&history(TWICE), &BTreeMap::new(), None);
+    assert_eq!((audit.unpromised, audit.lost), (1, 0));
+    assert_eq!(audit.verdict, Verdict::Valid);
+}
+
+#[test]
+fn invalid_beats_unknown_beats_valid() {
+    let log = "put 1 1\nfsync 1 1\nput 2 2\nfsync 2 2\nput 3 3\nfsync 3 3\n";
+    let unreadable = State::Unreadable("EIO".to_owned());
+    let mut found = BTreeMap::from([
+        (1, State::Whole(1)),
+        (2, State::Whole(2)),
+        (3, State::Whole(3)),
+    ]);
+    let verdict = |found: &BTreeMap<u64, State>| check(&history(log), found, Some(Fsync)).verdict;
+    assert_eq!(verdict(&found), Verdict::Valid);
+    found.insert(2, unreadable);
+    assert_eq!(verdict(&found), Verdict::Unknown);
+    found.remove(&3);
+    assert_eq!(verdict(&found), Verdict::Invalid);
+    let audit = check(&history(log), &found, Some(Fsync));
+    assert!(
+        audit.examples[1].contains("record 3 is lost"),
+        "{:?}",
+        audit.examples
+    );
+    assert_eq!(audit.acknowledged["fsync"], 3);
+}
+
+/// Changes of one record, each a version higher, each acknowledged at least as well as all later ones: a crash cuts
+/// off the end of what was acknowledged, by class.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let class = prop_oneof![
+        Just(None),
+        Just(Some(Write)),
+        Just(Some(Close)),
+        Just(Some(Fsync)),
+        Just(Some(Sync))
+    ];
+    prop::collection::vec((any::<bool>(), class), 0..8).prop_map(|steps| {
+        let steps = steps.into_iter().zip(1..);
+        steps
+            .map(|((put, acknowledged), version)| Step {
+                version,
+                change: if put { Change::Put } else { Change::Remove },
+                acknowledged,
+            })
+            .collect()
+    })
+}
+
+fn state_after(steps: &[Step]) -> State {
+    match steps.last() {
+        Some(step) if step.change == Change::Put => State::Whole(step.version),
+        _ => State::Absent,
+    }
+}
+
+proptest! {
+    /// A store that keeps its promise, and may or may not have done what came after, is never accused.
+    #[test]
+    fn whoever_keeps_the_promise_is_not_accused(steps in steps(), at in 0..4usize, later in 0..9usize) {
+        let promised = Acknowledgement::ALL[at];
+        let floor = steps.iter().rposition(|step| step.acknowledged >= Some(promised));
+        let kept = floor.map_or(0, |floor| floor + 1);
+        let upto = kept + later % (steps.len() - kept + 1);
+        let fate = fate(&steps, &state_after(&steps[..upto]), Some(promised));
+        prop_assert!(
+            matches!(fate, Fate::Present | Fate::Unpromised | Fate::AbsentNeverAcknowledged),
+            "{fate:?}"
+        );
+    }
+
+    /// A store that goes back behind its promise is found out, unless what it went back to is what is promised.
+    #[test]
+    fn whoever_breaks_the_promise_is_found_out(steps in steps(), at in 0..4usize, back in 0..8usize) {
+        let promised = Acknowledgement::ALL[at];
+        let floor = steps.iter().rposition(|step| step.acknowledged >= Some(promised));
+        let Some(floor) = floor else { return Ok(()) };
+        let planted = state_after(&steps[..back % (floor + 1)]);
+        let allowed: Vec<State> = (floor..steps.len()).map(|at| state_after(&steps[..=at])).collect();
+        let fate = fate(&steps, &planted, Some(promised));
+        let is_accused = matches!(fate, Fate::Lost | Fate::Stale | Fate::Phantom);
+        prop_assert_eq!(is_accused, !allowed.contains(&planted), "{:?}", fate);
+    }
+
+    /// Bytes that are no version, and versions that nobody wrote, never pass.
+    #[test]
+    fn what_nobody_wrote_never_passes(steps in steps(), at in 0..4usize) {
+        let promised = Some(Acknowledgement::ALL[at]);
+        let torn = State::Damaged("x".to_owned());
+        prop_assert_eq!(fate(&steps, &torn, promised), Fate::Torn);
+        prop_assert_eq!(fate(&steps, &State::Whole(99), promised), Fate::Phantom);
+    }
+}

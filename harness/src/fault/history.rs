@@ -1,0 +1,209 @@
+//! What was done to the records, and how far it was acknowledged: the acknowledgement log outside the mount.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use backends::promise::Acknowledgement;
+
+use super::record::State;
+
+/// A change of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was written, or overwritten as a whole.
+    Put,
+    /// It was removed.
+    Remove,
+}
+
+/// A change, in its place among those of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The number of the change among all; that of a [`Change::Put`] is the version it writes.
+    pub version: u64,
+    /// What it did.
+    pub change: Change,
+    /// The strongest call that returned for it; `None` while it is under way, or if it failed.
+    pub acknowledged: Option<Acknowledgement>,
+}
+
+/// All changes of all records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    records: BTreeMap<u64, Vec<Step>>,
+}
+
+impl History {
+    /// The changes of each record, in order.
+    pub fn records(&self) -> &BTreeMap<u64, Vec<Step>> {
+        &self.records
+    }
+
+    /// How many changes are acknowledged, from change `first` on, by the strongest call that returned.
+    pub fn acknowledged_since(&self, first: u64) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        let steps = self.records.values().flatten();
+        for step in steps.filter(|step| step.version >= first) {
+            if let Some(class) = step.acknowledged {
+                *counts.entry(class.name().to_owned()).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// A change begins.
+    pub fn begin(&mut self, number: u64, version: u64, change: Change) {
+        self.records.entry(number).or_default().push(Step {
+            version,
+            change,
+            acknowledged: None,
+        });
+    }
+
+    /// A call has returned that acknowledges a change.
+    pub fn acknowledge(&mut self, number: u64, version: u64, class: Acknowledgement) {
+        let steps = self.records.get_mut(&number).into_iter().flatten();
+        for step in steps.filter(|step| step.version == version) {
+            step.acknowledged = step.acknowledged.max(Some(class));
+        }
+    }
+
+    /// A call has returned that acknowledges everything that was acknowledged at all.
+    pub fn acknowledge_all(&mut self, class: Acknowledgement) {
+        let steps = self.records.values_mut().flatten();
+        for step in steps.filter(|step| step.acknowledged.is_some()) {
+            step.acknowledged = step.acknowledged.max(Some(class));
+        }
+    }
+
+    /// Adds what an acknowledgement log says. A last line without its end is ignored: its writer was killed.
+    ///
+    /// # Errors
+    /// If a line is none.
+    pub fn read(&mut self, log: &str) -> Result<(), String> {
+        let whole = log.rfind('\n').map_or("", |end| &log[..=end]);
+        for line in whole.lines() {
+            self.line(line)
+                .ok_or_else(|| format!("not a line of an acknowledgement log: {line:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str) -> Option<()> {
+        let mut words = line.split(' ');
+        let what = words.next()?;
+        let number = words.next()?.parse().ok()?;
+        let version = words.next()?.parse().ok()?;
+        match what {
+            "put" => self.begin(number, version, Change::Put),
+            "remove" => self.begin(number, version, Change::Remove),
+            class => self.acknowledge(number, version, Acknowledgement::of_name(class)?),
+        }
+        Some(())
+    }
+
+    /// After a recovery, what is there is there: changes that were under way have either happened, or will never.
+    /// What has been seen since counts as acknowledged by `class`.
+    pub fn settle(&mut self, found: &BTreeMap<u64, State>, class: Acknowledgement) {
+        for (number, steps) in &mut self.records {
+            let state = found.get(number).unwrap_or(&State::Absent);
+            let at = match state {
+                State::Whole(version) => steps.iter().rposition(|step| step.version == *version),
+                State::Absent => steps.iter().rposition(|step| step.change == Change::Remove),
+                _ => continue,
+            };
+            let kept = at.map_or(0, |at| at + 1);
+            let last_acknowledged = steps.iter().rposition(|step| step.acknowledged.is_some());
+            // What was lost stays lost: it is counted at every look.
+            if last_acknowledged.is_some_and(|last| last >= kept) {
+                continue;
+            }
+            steps.truncate(kept);
+            if let Some(step) = steps.last_mut() {
+                step.acknowledged = step.acknowledged.max(Some(class));
+            }
+        }
+        self.records.retain(|_, steps| !steps.is_empty());
+    }
+
+    /// Forgets all records whose numbers are below `end`: somebody else removed them.
+    pub fn forget_below(&mut self, end: u64) {
+        self.records.retain(|number, _| *number >= end);
+    }
+
+    /// Forgets what came before the last change that `class` acknowledges: for a long run.
+    pub fn shorten(&mut self, class: Acknowledgement) {
+        for steps in self.records.values_mut() {
+            let last = steps
+                .iter()
+                .rposition(|step| step.acknowledged >= Some(class));
+            if let Some(last) = last {
+                steps.drain(..last);
+            }
+        }
+    }
+}
+
+/// The line that says that a change begins.
+pub fn begin_line(number: u64, version: u64, change: Change) -> String {
+    let word = match change {
+        Change::Put => "put",
+        Change::Remove => "remove",
+    };
+    format!("{word} {number} {version}\n")
+}
+
+/// The lines that say that changes are acknowledged.
+pub fn acknowledge_lines(changes: &[(u64, u64)], class: Acknowledgement) -> String {
+    let mut lines = String::new();
+    for (number, version) in changes {
+        let _ = writeln!(lines, "{class} {number} {version}");
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Acknowledgement::{Fsync, Write};
+
+    fn of(log: &str) -> History {
+        let mut history = History::default();
+        history.read(log).unwrap();
+        history
+    }
+
+    #[test]
+    fn a_log_is_read_line_by_line_and_half_a_line_is_none() {
+        let mut log = begin_line(3, 1, Change::Put);
+        log += &acknowledge_lines(&[(3, 1)], Write);
+        log += &begin_line(3, 2, Change::Remove);
+        let history = of(&format!("{log}fsync 3 "));
+        let steps = &history.records()[&3];
+        assert_eq!(steps[0].acknowledged, Some(Write));
+        assert_eq!(
+            (steps[1].change, steps[1].acknowledged),
+            (Change::Remove, None)
+        );
+        let wrong = History::default().read("hope 3 1\n").unwrap_err();
+        assert!(wrong.contains("hope"), "{wrong}");
+    }
+
+    #[test]
+    fn a_recovery_settles_what_was_under_way() {
+        let log = "put 1 1\nwrite 1 1\nput 1 2\nput 2 3\nput 3 4\nwrite 3 4\n";
+        let mut history = of(log);
+        let found = BTreeMap::from([(1, State::Whole(2))]);
+        history.settle(&found, Write);
+        let records = history.records();
+        assert_eq!(records[&1].last().unwrap().acknowledged, Some(Write));
+        assert!(
+            !records.contains_key(&2),
+            "it never happened, and never will"
+        );
+        assert_eq!(records[&3].len(), 1, "what was lost is not forgotten");
+        history.acknowledge(1, 2, Fsync);
+        history.shorten(Fsync);
+        assert_eq!(history.records()[&1].len(), 1);
+    }
+}

@@ -1,0 +1,21 @@
+//! `ctxbench fault`: breaks the world of a backend on purpose, and says what came of it.
+//!
+//! What can be broken is in `workloads::fault`, what came of it in `reports::faults`. Here: the agent that touches the
+//! mount (`agent`) and its watchdog (`watch`), the records (`record`), what was acknowledged (`history`), the pure
+//! checker (`check`), what each injection does (`scenes`), and which scenario is played on which backend (`schedule`).
+
+pub mod agent;
+mod check;
+mod crash_points;
+mod crash_run;
+mod disk;
+mod history;
+mod power_loss;
+mod record;
+mod scenes;
+mod schedule;
+mod second;
+mod stage;
+mod watch;
+
+pub use schedule::{Ended, Live, Turn, Watcher, misfit, play_all, turns};

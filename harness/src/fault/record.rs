@@ -1,0 +1,175 @@
+//! The records that scenarios write: each says its number and version, and cannot be mistaken for another.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The directory of records in a workspace.
+pub const DIR: &str = "records";
+
+/// The file to which each change is appended.
+pub const LOG: &str = "log";
+
+/// What is added to the number of a change for the number of its line in the log, which is a record, too.
+pub const LOG_LINES: u64 = 1 << 40;
+
+/// Where the numbers of files begin that are among the records, and that nobody made.
+pub const STRANGERS: u64 = 1 << 50;
+
+/// Bytes in a line of the log.
+const LINE: usize = 44;
+
+/// What was found in the place of a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Nothing.
+    Absent,
+    /// A file without a byte.
+    Empty,
+    /// This version of it, whole.
+    Whole(u64),
+    /// Bytes that are no version of it.
+    Damaged(String),
+    /// It is there, or may be, and cannot be read.
+    Unreadable(String),
+}
+
+/// The file of a record.
+pub fn name(number: u64) -> String {
+    format!("r{number:06}")
+}
+
+/// The number of the record in the file of that name.
+pub fn number(name: &str) -> Option<u64> {
+    name.strip_prefix('r')?.parse().ok()
+}
+
+/// The bytes of a version of a record; `bytes` is 128 at least.
+pub fn content(seed: u64, number: u64, version: u64, bytes: usize) -> Vec<u8> {
+    let mut text = format!("ctx1 {seed:016x} {number:08} {version:08} {bytes:06} ");
+    // Filler that no other version has at the same place.
+    let mut word = seed ^ (number << 32) ^ version;
+    while text.len() + 17 < bytes {
+        word = word
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        let _ = write!(text, "{:08x}", word >> 32);
+    }
+    text.truncate(bytes.saturating_sub(17));
+    let digest = digest(&text);
+    text += &digest;
+    text.push('\n');
+    text.into_bytes()
+}
+
+/// What the bytes in the file of record `number` are.
+pub fn identify(seed: u64, expected: u64, bytes: &[u8]) -> State {
+    if bytes.is_empty() {
+        return State::Empty;
+    }
+    match parse(seed, bytes) {
+        Some((number, version)) if number == expected => State::Whole(version),
+        Some((number, version)) => {
+            State::Damaged(format!("holds record {number}, version {version}"))
+        }
+        None => {
+            let zeros = bytes.iter().filter(|byte| **byte == 0).count();
+            State::Damaged(format!("{} bytes, {zeros} of them zero", bytes.len()))
+        }
+    }
+}
+
+fn parse(seed: u64, bytes: &[u8]) -> Option<(u64, u64)> {
+    let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+    let (rest, found) = text.split_at_checked(text.len().checked_sub(16)?)?;
+    if digest(rest) != found {
+        return None;
+    }
+    let mut fields = rest.split(' ');
+    let is_ours = fields.next()? == "ctx1" && u64::from_str_radix(fields.next()?, 16).ok()? == seed;
+    let number = fields.next()?.parse().ok()?;
+    let version = fields.next()?.parse().ok()?;
+    let length: usize = fields.next()?.parse().ok()?;
+    (is_ours && length == bytes.len()).then_some((number, version))
+}
+
+/// The line that change `change` appends to the log.
+pub fn log_line(seed: u64, change: u64) -> Vec<u8> {
+    let text = format!("{change:08} {seed:016x} ");
+    let digest = digest(&text);
+    format!("{text}{digest} \n").into_bytes()
+}
+
+/// The lines of a log, as records. A line that is no line is a damaged record in the place of the change whose
+/// line should be there, or, where nobody knows that, of number [`LOG_LINES`] itself.
+pub fn log_states(seed: u64, log: &[u8]) -> Vec<(u64, State)> {
+    let mut states = Vec::new();
+    let mut last = None;
+    for piece in log.chunks(LINE) {
+        let change = std::str::from_utf8(piece)
+            .ok()
+            .and_then(|line| line.get(..8)?.parse::<u64>().ok());
+        match change {
+            Some(change) if log_line(seed, change) == piece && last >= Some(change) => {
+                let found = format!("line {change} of the log comes twice, or too late");
+                states.push((LOG_LINES, State::Damaged(found)));
+            }
+            Some(change) if log_line(seed, change) == piece => {
+                last = Some(change);
+                states.push((LOG_LINES + change, State::Whole(change)));
+            }
+            _ => {
+                let zeros = piece.iter().filter(|byte| **byte == 0).count();
+                let found = format!("{} bytes of the log, {zeros} of them zero", piece.len());
+                states.push((LOG_LINES, State::Damaged(found)));
+            }
+        }
+    }
+    states
+}
+
+fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(8).map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_whole_or_it_is_not() {
+        for bytes in [128, 129, 512, 4096] {
+            let whole = content(7, 3, 41, bytes);
+            assert_eq!(whole.len(), bytes);
+            assert_eq!(identify(7, 3, &whole), State::Whole(41));
+            assert!(matches!(identify(8, 3, &whole), State::Damaged(_)));
+            assert!(matches!(identify(7, 4, &whole), State::Damaged(_)));
+            assert!(matches!(identify(7, 3, &whole[1..]), State::Damaged(_)));
+            let mut mixed = whole.clone();
+            mixed[bytes / 2..].copy_from_slice(&content(7, 3, 42, bytes)[bytes / 2..]);
+            assert!(matches!(identify(7, 3, &mixed), State::Damaged(_)));
+        }
+        assert_eq!(identify(7, 3, b""), State::Empty);
+        assert_eq!(number(&name(12)), Some(12));
+        assert_eq!(number(".new-12"), None);
+    }
+
+    #[test]
+    fn a_log_is_its_lines() {
+        let mut log = log_line(7, 0);
+        assert_eq!(log.len(), LINE);
+        log.extend(log_line(7, 1));
+        let whole = |change| (LOG_LINES + change, State::Whole(change));
+        assert_eq!(log_states(7, &log), [whole(0), whole(1)]);
+        log.extend(&log_line(7, 2)[..20]);
+        let states = log_states(7, &log);
+        assert!(matches!(states[2], (LOG_LINES, State::Damaged(_))));
+        let again = [log_line(7, 1), log_line(7, 1)].concat();
+        assert!(matches!(log_states(7, &again)[1].1, State::Damaged(_)));
+        log[3] ^= 1;
+        assert!(matches!(log_states(7, &log)[0].1, State::Damaged(_)));
+    }
+}

@@ -1,0 +1,250 @@
+//! The SQLite file under a store is locked, cut, changed, or loses its log.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use reports::faults::{Audit, Fact, KILLED_DAEMON, Return, SeenKind, Verdict};
+use rusqlite::Connection;
+
+use super::super::agent::Task;
+use super::super::stage::{Played, Spoiled, Stage};
+
+/// Bytes of a page of our databases.
+const PAGE: u64 = 4096;
+
+fn database(stage: &Stage) -> Played<PathBuf> {
+    let found = stage.backend.database(&stage.site);
+    found.ok_or_else(|| Spoiled::Infra("there is no database".into()))
+}
+
+/// Another process begins an exclusive transaction and keeps it for so many seconds.
+pub fn lock(stage: &mut Stage, seconds: f64) -> Played {
+    stage.open()?;
+    stage.fill()?;
+    let path = database(stage)?;
+    let other = Connection::open(&path).map_err(infra)?;
+    other.execute_batch("BEGIN IMMEDIATE").map_err(infra)?;
+    stage.injected(format!(
+        "another connection holds SQLite's write lock for {seconds} s"
+    ));
+    let locked = Instant::now();
+    stage.write(1)?;
+    let left = Duration::from_secs_f64(seconds).saturating_sub(locked.elapsed());
+    // Reading needs no lock.
+    let read = stage.audit_promise(None)?;
+    if read.verdict != Verdict::Valid {
+        stage.breach("what had been written could not be read while another holds the lock");
+    }
+    std::thread::sleep(left);
+    other.execute_batch("ROLLBACK").map_err(infra)?;
+    drop(other);
+    let unlocked = Instant::now();
+    match stage.is_usable()? {
+        Ok(()) => {
+            let ms = unlocked.elapsed().as_millis() as u64;
+            stage.recovered(Return::ByItself, ms, None);
+        }
+        Err(reason) => {
+            stage.breach(format!("it did not go on when the lock was gone: {reason}"));
+            stage.come_back()?;
+        }
+    }
+    stage.audit(KILLED_DAEMON)
+}
+
+fn infra(error: rusqlite::Error) -> Spoiled {
+    Spoiled::Infra(format!("SQLite: {error}"))
+}
+
+/// Fills the store and ends it in order, so that all is in one file.
+fn fill_and_end(stage: &mut Stage) -> Played<PathBuf> {
+    stage.open()?;
+    stage.fill()?;
+    let path = database(stage)?;
+    if let Err(error) = stage.close()? {
+        return Err(Spoiled::Infra(format!("an orderly end: {error}")));
+    }
+    Ok(path)
+}
+
+/// Mounts a store that was damaged while it was not mounted, and sees what is said of it. What is gone was taken away
+/// by us: it must be told from what was never there, by an error, and never come back as other bytes.
+fn open_damaged(stage: &mut Stage, path: &Path) -> Played {
+    let checked = backends::sqlite::check(path);
+    let said = match &checked {
+        Ok(checked) if checked.problems.is_empty() => "whole".to_owned(),
+        Ok(checked) => format!(
+            "{} problems, such as: {}",
+            checked.problems.len(),
+            checked.problems[0]
+        ),
+        Err(error) => error.to_string(),
+    };
+    let is_told_by_check = said != "whole";
+    stage.fact("check_store", Fact::Words(said));
+    let started = Instant::now();
+    match stage.backend.open(&stage.site) {
+        Err(error) => {
+            let words = error.to_string();
+            let words = words.lines().next().unwrap_or_default();
+            stage.saw("mount", SeenKind::Refusal, None, words);
+            let ms = started.elapsed().as_millis() as u64;
+            stage.recovered(
+                Return::Never,
+                ms,
+                Some("a copy of the database: what it held cannot be mended".into()),
+            );
+            let audit = Audit::unknown("the damaged store is refused: nothing of it can be read");
+            stage.outcome.audits.insert("damaged".to_owned(), audit);
+        }
+        Ok(workspace) => {
+            stage.workspace = Some(workspace);
+            let audit = stage.audit_promise(stage.backend.promises().killed_daemon)?;
+            let wrong = audit.torn + audit.stale + audit.phantom;
+            let missing = audit.lost;
+            if wrong + missing > 0 && !is_told_by_check {
+                stage.breach("damage to the database passes for its content, and check-store does not find it");
+            }
+            // What was taken away is not the backend's loss; what it shows in its place is.
+            let mut shown = audit;
+            shown.note = Some(format!(
+                "{missing} records were gone without an error; check-store {}",
+                if is_told_by_check {
+                    "finds the damage"
+                } else {
+                    "finds nothing"
+                }
+            ));
+            stage.outcome.audits.insert("damaged".to_owned(), shown);
+        }
+    }
+    Ok(())
+}
+
+/// The file loses its second half.
+pub fn truncate(stage: &mut Stage) -> Played {
+    let path = fill_and_end(stage)?;
+    let file = File::options().write(true).open(&path)?;
+    let pages = file.metadata()?.len() / PAGE;
+    file.set_len(pages / 2 * PAGE)?;
+    stage.injected(format!(
+        "the database was cut from {pages} to {} pages",
+        pages / 2
+    ));
+    open_damaged(stage, &path)
+}
+
+/// Bits flip, in pages behind the first.
+pub fn flip(stage: &mut Stage, bits: u32) -> Played {
+    let path = fill_and_end(stage)?;
+    flip_bits(&path, bits, stage.seed)?;
+    stage.injected(format!(
+        "{bits} bits of the database flipped, none in its first page"
+    ));
+    open_damaged(stage, &path)
+}
+
+fn flip_bits(path: &Path, bits: u32, seed: u64) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let length = file.metadata()?.len();
+    let mut dice = ChaCha8Rng::seed_from_u64(seed);
+    for _ in 0..bits {
+        let at = dice.random_range(PAGE..length);
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at)?;
+        byte[0] ^= 1 << dice.random_range(0..8);
+        file.write_all_at(&byte, at)?;
+    }
+    Ok(())
+}
+
+/// The database says that a later version wrote it.
+pub fn newer(stage: &mut Stage) -> Played {
+    let path = fill_and_end(stage)?;
+    let version = backends::sqlite::SCHEMA_VERSION;
+    let set = |version: i32| -> Played {
+        let other = Connection::open(&path).map_err(infra)?;
+        other
+            .pragma_update(None, "user_version", version)
+            .map_err(infra)
+    };
+    set(version + 1)?;
+    stage.injected(format!("the database says schema version {}", version + 1));
+    let before = std::fs::read(&path)?;
+    match stage.backend.open(&stage.site) {
+        Ok(workspace) => {
+            drop(workspace);
+            stage.breach("a database of a later version was mounted");
+        }
+        Err(error) => {
+            let words = error.to_string();
+            stage.saw(
+                "mount",
+                SeenKind::Refusal,
+                None,
+                words.lines().next().unwrap_or_default(),
+            );
+            if !words.contains("version") {
+                stage.breach("the refusal does not say that it is about the version");
+            }
+        }
+    }
+    if std::fs::read(&path)? != before {
+        stage.breach("the refused database was changed");
+    }
+    set(version)?;
+    stage.come_back()?;
+    if let Some(recovery) = &mut stage.outcome.recovery {
+        recovery.step = Some(
+            "with the version that wrote it, which is the one that we pretended it was not".into(),
+        );
+    }
+    stage.audit(KILLED_DAEMON)
+}
+
+/// The log goes after a crash, so that what is left is the state of the last checkpoint.
+pub fn remove_log(stage: &mut Stage) -> Played {
+    stage.open()?;
+    stage.fill()?;
+    let path = database(stage)?;
+    stage.kill_daemon()?;
+    stage.dismiss_agent();
+    stage.workspace = None;
+    let mut log = path.clone().into_os_string();
+    log.push("-wal");
+    let bytes = std::fs::metadata(&log)?.len();
+    std::fs::remove_file(&log)?;
+    stage.injected(format!(
+        "after kill -9, the -wal file ({bytes} bytes) was removed"
+    ));
+    stage.come_back()?;
+    let task = Task::Look { root: stage.root() };
+    stage.perform(&task)?;
+    let checked = backends::sqlite::check(&path);
+    let said = match &checked {
+        Ok(checked) if checked.problems.is_empty() => "whole".to_owned(),
+        Ok(checked) => checked.problems[0].clone(),
+        Err(error) => error.to_string(),
+    };
+    if said != "whole" {
+        stage.breach(format!("what is left is not whole: {said}"));
+    }
+    stage.fact("check_store", Fact::Words(said));
+    // What was in the log was taken away by us; what is left must be an earlier state, and no mixture.
+    let mut audit = stage.audit_promise(None)?;
+    audit.note = Some("the log was taken away on purpose: whatever was in it is gone".into());
+    if audit.unpromised > 0 {
+        stage.breach(format!(
+            "{} records were in the log alone; the next mount works, and nothing says that they are gone",
+            audit.unpromised
+        ));
+    }
+    stage.fact("gone_with_the_log", Fact::Count(audit.unpromised));
+    stage.outcome.audits.insert("log-gone".to_owned(), audit);
+    Ok(())
+}

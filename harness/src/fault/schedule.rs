@@ -1,0 +1,277 @@
+//! Which scenario is played on which backend, in what order, and what is recorded of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backends::backend::{Backend, Site};
+use reports::faults::{FaultOutcome, FaultWriter, Status};
+use reports::run::RunError;
+use workloads::fault::{Group, Need, Scenario};
+
+use super::crash_run;
+use super::scenes;
+use super::stage::{Played, Spoiled, Stage};
+use crate::interrupt::Interrupt;
+
+/// How long a daemon may take to start or stop.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A scenario, on a backend, by a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Which scenario.
+    pub scenario: usize,
+    /// Which backend.
+    pub backend: usize,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// All turns: scenario by scenario, so that a matrix fills row by row; `seed` in the place of the scenarios' own.
+pub fn turns(scenarios: &[Scenario], backends: usize, seed: Option<u64>) -> Vec<Turn> {
+    let mut turns = Vec::new();
+    for (scenario, described) in scenarios.iter().enumerate() {
+        let seeds = seed.map_or(described.seeds.clone(), |seed| vec![seed]);
+        for backend in 0..backends {
+            turns.extend(seeds.iter().map(|seed| Turn {
+                scenario,
+                backend,
+                seed: *seed,
+            }));
+        }
+    }
+    turns
+}
+
+/// Why a scenario makes no sense on a backend, where it does not.
+pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
+    if backend.is_tools_only() {
+        return Some("it has no paths: programs cannot reach its files".to_owned());
+    }
+    let described = backend.describe();
+    if described.name.ends_with("-scripted") && scenario.group != Group::Llm {
+        return Some("its model is scripted, by scenarios of group llm".to_owned());
+    }
+    let promises = backend.promises();
+    let is_ours = described.lines_of_code > 0;
+    let has = |need: &Need| match need {
+        Need::Daemon => described.daemons > 0,
+        Need::Data => described.capabilities.holds_data && !described.capabilities.guesses_content,
+        Need::Persistence => described.capabilities.persistent,
+        Need::OurDaemon => described.daemons > 0 && is_ours,
+        Need::Database => {
+            let nowhere = site(PathBuf::new(), PathBuf::new());
+            backend.database(&nowhere).is_some()
+        }
+        Need::LocalStore => described.capabilities.persistent,
+        Need::Bucket => promises.machine_loss.is_some(),
+        Need::Model => described.needs_model(),
+    };
+    let missing = scenario.needs.iter().find(|need| !has(need));
+    missing.map(|need| need.missing().to_owned())
+}
+
+fn site(dir: PathBuf, program: PathBuf) -> Site {
+    Site {
+        dir,
+        program,
+        patience: DAEMON_PATIENCE,
+        cpu: None,
+        allow_other: false,
+    }
+}
+
+/// Plays turns.
+pub trait Player {
+    /// Plays one; `None` if it was interrupted, so that there is nothing whole to record.
+    fn play(&mut self, turn: &Turn) -> Option<FaultOutcome>;
+}
+
+/// Sees how far it is.
+pub trait Watcher {
+    /// A turn begins.
+    fn begins(&mut self, turn: &Turn, left: usize);
+    /// It was recorded.
+    fn recorded(&mut self, outcome: &FaultOutcome);
+}
+
+/// How playing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All was played.
+    Complete,
+    /// The user wanted to end.
+    Interrupted,
+}
+
+/// Plays all turns, and records each.
+///
+/// # Errors
+/// If an outcome cannot be recorded.
+pub fn play_all(
+    turns: &[Turn],
+    player: &mut dyn Player,
+    writer: &FaultWriter,
+    watcher: &mut dyn Watcher,
+    interrupt: &Interrupt,
+) -> Result<Ended, RunError> {
+    for (at, turn) in turns.iter().enumerate() {
+        if interrupt.is_set() {
+            return Ok(Ended::Interrupted);
+        }
+        watcher.begins(turn, turns.len() - at);
+        let Some(outcome) = player.play(turn) else {
+            return Ok(Ended::Interrupted);
+        };
+        writer.outcome(&outcome)?;
+        watcher.recorded(&outcome);
+    }
+    Ok(Ended::Complete)
+}
+
+/// Plays on this machine.
+pub struct Live {
+    /// The scenarios.
+    pub scenarios: Vec<Scenario>,
+    /// The backends, and why one cannot be used.
+    pub backends: Vec<(Arc<dyn Backend>, Option<String>)>,
+    /// Where workspaces live.
+    pub scratch: PathBuf,
+    /// The ctxbench binary.
+    pub program: PathBuf,
+    /// Set when the user wants to end.
+    pub interrupt: Interrupt,
+    /// Whether what takes long is not to be shortened.
+    pub is_long: bool,
+    /// How many workspaces there were.
+    pub sites: usize,
+}
+
+impl Live {
+    /// Has every backend that they fit go through so many crash points, and records each stretch.
+    ///
+    /// # Errors
+    /// If it cannot be recorded, or the harness fails.
+    pub fn crash_points(
+        &mut self,
+        points: u64,
+        seed: u64,
+        writer: &FaultWriter,
+        told: &mut dyn FnMut(&str, &str, u64),
+    ) -> anyhow::Result<Ended> {
+        let scenario = crash_points_scenario();
+        for (backend, unavailable) in &self.backends {
+            let name = backend.describe().name;
+            if misfit(&scenario, &**backend).is_some() || unavailable.is_some() {
+                continue;
+            }
+            let dir = self.scratch.join(format!("c-{name}"));
+            std::fs::create_dir(&dir)?;
+            let mut stage = Stage::new(
+                &scenario,
+                Arc::clone(backend),
+                site(dir, self.program.clone()),
+                seed,
+                self.interrupt.clone(),
+                false,
+            );
+            let kills = crash_run::kills(&mut stage, points, &mut |at| told(&name, "kills", at));
+            let Some(lines) = whole(&name, kills)? else {
+                return Ok(Ended::Interrupted);
+            };
+            for line in lines {
+                writer.crash_points(&line)?;
+            }
+            if name == "sqlite" {
+                let mut told = |at| told(&name, "power cuts", at);
+                let cuts = crash_run::power_cuts(&stage, points, &mut told);
+                match whole(&name, cuts)? {
+                    Some(line) => writer.crash_points(&line)?,
+                    None => return Ok(Ended::Interrupted),
+                }
+            }
+        }
+        Ok(Ended::Complete)
+    }
+}
+
+/// What crash points came to; `None` if the user wanted to end.
+fn whole<T>(backend: &str, played: Played<T>) -> anyhow::Result<Option<T>> {
+    match played {
+        Ok(whole) => Ok(Some(whole)),
+        Err(Spoiled::Interrupted) => Ok(None),
+        Err(Spoiled::Skipped(reason) | Spoiled::Infra(reason)) => {
+            anyhow::bail!("crash points on {backend}: {reason}")
+        }
+    }
+}
+
+/// What crash points need of a backend, in the form of a scenario.
+fn crash_points_scenario() -> Scenario {
+    let text = include_str!("crash_points.toml");
+    Scenario::parse(std::path::Path::new("crash_points.toml"), text)
+        .unwrap_or_else(|error| unreachable!("it is built in, and a test reads it: {error}"))
+}
+
+impl Player for Live {
+    fn play(&mut self, turn: &Turn) -> Option<FaultOutcome> {
+        let began = Instant::now();
+        let scenario = &self.scenarios[turn.scenario];
+        let (backend, unavailable) = &self.backends[turn.backend];
+        self.sites += 1;
+        let dir = self.scratch.join(format!("f{}", self.sites));
+        let mut stage = Stage::new(
+            scenario,
+            Arc::clone(backend),
+            site(dir.clone(), self.program.clone()),
+            turn.seed,
+            self.interrupt.clone(),
+            self.is_long,
+        );
+        let played = match (misfit(scenario, &**backend), unavailable) {
+            (Some(reason), _) => {
+                stage.outcome.status = Status::Unfit;
+                stage.outcome.reason = Some(reason);
+                Ok(())
+            }
+            (None, Some(reason)) => Err(Spoiled::Skipped(reason.clone())),
+            (None, None) => match std::fs::create_dir(&dir) {
+                Ok(()) => scenes::play(&mut stage),
+                Err(error) => Err(Spoiled::Infra(format!(
+                    "creating {}: {error}",
+                    dir.display()
+                ))),
+            },
+        };
+        let mut outcome = stage.outcome.clone();
+        // What is mounted there goes before the directory does.
+        let acknowledgements = stage.acknowledgements();
+        drop(stage);
+        // Mostly it is not there.
+        let _ = std::fs::remove_file(acknowledgements);
+        if dir.exists()
+            && let Err(error) = std::fs::remove_dir_all(&dir)
+        {
+            tracing::warn!("removing {}: {error}", dir.display());
+        }
+        match played {
+            Ok(()) => {}
+            Err(Spoiled::Interrupted) => return None,
+            Err(Spoiled::Skipped(reason)) => {
+                outcome.status = Status::Skipped;
+                outcome.reason = Some(reason);
+            }
+            Err(Spoiled::Infra(reason)) => {
+                outcome.status = Status::Infra;
+                outcome.reason = Some(reason);
+            }
+        }
+        outcome.took_ms = began.elapsed().as_millis() as u64;
+        (!self.interrupt.is_set()).then_some(outcome)
+    }
+}
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -1,0 +1,424 @@
+//! What a scenario is played on: a workspace, an agent under its watchdog, the records' history, and the outcome as
+//! far as it is known.
+
+mod records;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backends::backend::{Backend, Site, Workspace};
+use backends::fuse;
+use reports::faults::{Fact, FaultOutcome, Hang, Recovery, Return, Seen, SeenKind, Status};
+use reports::run::SCHEMA_VERSION;
+use rustix::process::{Pid, Signal, kill_process};
+use workloads::fault::Scenario;
+
+use super::agent::{Answer, Task};
+use super::disk::SmallDisk;
+use super::history::History;
+use super::watch::{Agent, Waited, culprit};
+use crate::interrupt::Interrupt;
+
+/// Why a scenario was not played to its end.
+#[derive(Debug)]
+pub enum Spoiled {
+    /// It cannot be done here.
+    Skipped(String),
+    /// The harness could not do its work.
+    Infra(String),
+    /// The user wants to end.
+    Interrupted,
+}
+
+impl From<io::Error> for Spoiled {
+    fn from(error: io::Error) -> Self {
+        Spoiled::Infra(error.to_string())
+    }
+}
+
+/// The result of a step.
+pub type Played<T = ()> = Result<T, Spoiled>;
+
+/// What a scenario is played on. Dropping it takes everything down.
+pub struct Stage {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// Where its workspace lives.
+    pub site: Site,
+    /// The seed.
+    pub seed: u64,
+    /// Set when the user wants to end.
+    pub interrupt: Interrupt,
+    /// Whether what takes long is not to be shortened.
+    pub is_long: bool,
+    /// What was done to the records.
+    pub history: History,
+    /// The outcome, as far as it is known.
+    pub outcome: FaultOutcome,
+    /// The workspace, while one is open.
+    pub workspace: Option<Box<dyn Workspace>>,
+    agent: Option<Agent>,
+    next_change: u64,
+    /// The disk that the workspace lies on, where it has one of its own. Last: it goes when nothing uses it.
+    pub disk: Option<SmallDisk>,
+}
+
+impl Stage {
+    /// A stage on which nothing has happened yet.
+    pub fn new(
+        scenario: &Scenario,
+        backend: Arc<dyn Backend>,
+        site: Site,
+        seed: u64,
+        interrupt: Interrupt,
+        is_long: bool,
+    ) -> Self {
+        let outcome = FaultOutcome {
+            v: SCHEMA_VERSION,
+            scenario: scenario.name.clone(),
+            group: scenario.group.name().to_owned(),
+            backend: backend.describe().name,
+            seed,
+            status: Status::Ran,
+            reason: None,
+            injected: String::new(),
+            label: None,
+            seen: Vec::new(),
+            longest_call_ms: 0,
+            hang: None,
+            recovery: None,
+            audits: Default::default(),
+            facts: Default::default(),
+            breaches: Vec::new(),
+            took_ms: 0,
+        };
+        Self {
+            scenario: scenario.clone(),
+            backend,
+            site,
+            seed,
+            interrupt,
+            is_long,
+            history: History::default(),
+            outcome,
+            workspace: None,
+            agent: None,
+            next_change: 1,
+            disk: None,
+        }
+    }
+
+    /// Opens the workspace.
+    pub fn open(&mut self) -> Played {
+        let workspace = self.backend.open(&self.site);
+        let workspace = workspace.map_err(|error| Spoiled::Infra(format!("opening: {error}")))?;
+        self.workspace = Some(workspace);
+        Ok(())
+    }
+
+    /// Where the agent works.
+    pub fn root(&self) -> PathBuf {
+        let root = self.workspace.as_ref().map(|open| open.root().to_owned());
+        root.unwrap_or_else(|| self.site.dir.join("mnt"))
+    }
+
+    /// A place in the workspace for what is no record.
+    pub fn dir(&self) -> PathBuf {
+        self.root().join("other")
+    }
+
+    /// Where acknowledgements are noted: on a plain file system, beside the workspace.
+    pub fn acknowledgements(&self) -> PathBuf {
+        let mut path = self.site.dir.clone().into_os_string();
+        path.push(".acknowledged");
+        path.into()
+    }
+
+    /// The hang limit.
+    pub fn hang_limit(&self) -> Duration {
+        Duration::from_secs_f64(self.scenario.limits.hang)
+    }
+
+    /// What was injected, in a sentence.
+    pub fn injected(&mut self, what: impl Into<String>) {
+        self.outcome.injected = what.into();
+    }
+
+    /// Notes a fact.
+    pub fn fact(&mut self, name: &str, fact: Fact) {
+        self.outcome.facts.insert(name.to_owned(), fact);
+    }
+
+    /// Notes something that a backend must not do.
+    pub fn breach(&mut self, what: impl Into<String>) {
+        self.outcome.breaches.push(what.into());
+    }
+
+    /// Notes that the agent saw something.
+    pub fn saw(&mut self, call: &str, what: SeenKind, errno: Option<i32>, text: &str) {
+        let seen = self.outcome.seen.iter_mut();
+        let mut same = seen.filter(|seen| {
+            seen.call == call && seen.what == what && seen.errno == errno && seen.text == text
+        });
+        if let Some(seen) = same.next() {
+            seen.times += 1;
+            return;
+        }
+        self.outcome.seen.push(Seen {
+            call: call.to_owned(),
+            what,
+            errno,
+            text: text.to_owned(),
+            times: 1,
+        });
+    }
+
+    // ── The agent ──────────────────────────────────────────────────────────────────────────────
+
+    /// Gives the agent a task, and does not wait.
+    pub fn begin(&mut self, task: &Task) -> Played {
+        if self.interrupt.is_set() {
+            return Err(Spoiled::Interrupted);
+        }
+        if self.agent.is_none() {
+            self.agent = Some(Agent::start(&self.site.program)?);
+        }
+        match &mut self.agent {
+            Some(agent) => Ok(agent.ask(task)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the agent's answer. `None` if it hung or was killed, which is noted; it is another process then.
+    pub fn end(&mut self) -> Played<Option<Answer>> {
+        let limit = self.hang_limit();
+        self.end_within(limit)
+    }
+
+    /// As [`Stage::end`], with another limit than the scenario's.
+    pub fn end_within(&mut self, limit: Duration) -> Played<Option<Answer>> {
+        let Some(agent) = &mut self.agent else {
+            return Ok(None);
+        };
+        let started = Instant::now();
+        let mut allowed = limit;
+        // The limit is for one call, and a task has many: as long as it goes on to others, it does not hang.
+        let mut last = String::new();
+        loop {
+            match agent.wait(allowed, &self.interrupt) {
+                Waited::Answered(answer) => {
+                    self.note(&answer);
+                    return Ok(Some(answer));
+                }
+                Waited::Interrupted => return Err(Spoiled::Interrupted),
+                Waited::Ended(status) => {
+                    let (call, _) = agent.progress();
+                    let status = status.map_or("unknown".to_owned(), |status| status.to_string());
+                    self.agent = None;
+                    self.saw(
+                        &call,
+                        SeenKind::Killed,
+                        None,
+                        &format!("the agent ended: {status}"),
+                    );
+                    return Ok(None);
+                }
+                Waited::Overdue => {
+                    let (call, count) = agent.progress();
+                    let now = format!("{count} {call}");
+                    if now != last && started.elapsed() < limit * 20 {
+                        last = now;
+                        allowed = limit;
+                        continue;
+                    }
+                    self.hung(started.elapsed());
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Gives the agent a task and waits for the answer.
+    pub fn perform(&mut self, task: &Task) -> Played<Option<Answer>> {
+        self.begin(task)?;
+        self.end()
+    }
+
+    /// The agent, to be killed or looked at.
+    pub fn agent(&mut self) -> Option<&mut Agent> {
+        self.agent.as_mut()
+    }
+
+    /// Another agent's process for what follows.
+    pub fn dismiss_agent(&mut self) {
+        self.agent = None;
+    }
+
+    fn note(&mut self, answer: &Answer) {
+        self.next_change = self.next_change.max(answer.next);
+        let longest = answer.longest_ns / 1_000_000;
+        self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(longest);
+        for failure in &answer.failures {
+            let what = match failure.errno {
+                Some(_) => SeenKind::Errno,
+                None => SeenKind::WrongBytes,
+            };
+            self.saw(&failure.call, what, failure.errno, &failure.text);
+        }
+    }
+
+    fn hung(&mut self, waited: Duration) {
+        if let Some(mut agent) = self.agent.take() {
+            let hang = self.blame(&mut agent, waited);
+            self.note_hang(hang);
+        }
+    }
+
+    /// Finds out whose fault it is that an agent hangs, and ends it.
+    pub fn blame(&self, agent: &mut Agent, waited: Duration) -> Hang {
+        let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
+        let had_daemon = self.backend.describe().daemons > 0;
+        let culprit = culprit(daemon, had_daemon, &self.site.dir.join("control"));
+        let mount = self.site.dir.join("mnt");
+        agent.end_hang(waited, Some(&mount), culprit)
+    }
+
+    /// Notes that an agent hung.
+    pub fn note_hang(&mut self, hang: Hang) {
+        let culprit = hang.culprit;
+        self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(hang.waited_ms);
+        let words = format!("{}, ended by {}", culprit.words(), hang.ended_by);
+        self.saw(&hang.call, SeenKind::Hang, None, &words);
+        self.breach(format!(
+            "{} did not end within {} s: {words}",
+            hang.call, self.scenario.limits.hang
+        ));
+        self.outcome.hang.get_or_insert(hang);
+    }
+
+    // ── The daemon ─────────────────────────────────────────────────────────────────────────────
+
+    /// `kill -9`; the mount stays as it then is.
+    pub fn kill_daemon(&mut self) -> Played {
+        let killed = match &mut self.workspace {
+            Some(workspace) => workspace.kill()?,
+            None => false,
+        };
+        if killed {
+            Ok(())
+        } else {
+            Err(Spoiled::Infra("there was no daemon to kill".into()))
+        }
+    }
+
+    /// Sends the daemon a signal.
+    pub fn signal_daemon(&mut self, signal: Signal) -> Played {
+        let pid = self.workspace.as_ref().and_then(|open| open.daemon());
+        let pid = pid.and_then(|pid| Pid::from_raw(pid as i32));
+        let pid = pid.ok_or_else(|| Spoiled::Infra("there is no daemon to signal".into()))?;
+        kill_process(pid, signal).map_err(|error| Spoiled::Infra(error.to_string()))
+    }
+
+    /// What the daemon has counted; `None` where nothing counts or nobody answers.
+    pub fn counters(&mut self) -> Option<fuse::Counters> {
+        self.workspace.as_mut()?.counters().ok().flatten()
+    }
+
+    /// What any program sees of the mount as it is now.
+    pub fn look(&mut self) -> Played<Option<Answer>> {
+        let task = Task::Look { root: self.root() };
+        self.perform(&task)
+    }
+
+    /// Whether the mount can be used now; what fails is not noted as seen.
+    pub fn is_usable(&mut self) -> Played<Result<(), String>> {
+        let task = Task::Look { root: self.root() };
+        let before = self.outcome.seen.clone();
+        let answer = self.perform(&task)?;
+        if answer.is_some() {
+            self.outcome.seen = before;
+        }
+        Ok(match answer {
+            None => Err("looking at it hung".to_owned()),
+            Some(answer) => match answer.failures.first() {
+                None => Ok(()),
+                Some(failure) => Err(format!("{}: {}", failure.call, failure.text)),
+            },
+        })
+    }
+
+    /// Comes back as a caller does who is started anew: opens the workspace again, and again until it can be used or
+    /// the scenario's time for it is over. Nobody helps.
+    pub fn come_back(&mut self) -> Played {
+        self.agent = None;
+        self.workspace = None;
+        let limit = Duration::from_secs_f64(self.scenario.limits.recovery);
+        let started = Instant::now();
+        loop {
+            let tried = match self.backend.open(&self.site) {
+                Ok(workspace) => {
+                    self.workspace = Some(workspace);
+                    self.is_usable()?
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            let ms = started.elapsed().as_millis() as u64;
+            match tried {
+                Ok(()) => {
+                    self.recovered(Return::NextMount, ms, None);
+                    return Ok(());
+                }
+                Err(reason) if started.elapsed() > limit => {
+                    self.recovered(Return::Never, ms, Some(reason.clone()));
+                    self.breach(format!(
+                        "it did not come back within {} s: {reason}",
+                        limit.as_secs_f64()
+                    ));
+                    return Ok(());
+                }
+                Err(_) if self.interrupt.is_set() => return Err(Spoiled::Interrupted),
+                Err(_) => {
+                    self.workspace = None;
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            }
+        }
+    }
+
+    /// Notes how it came back.
+    pub fn recovered(&mut self, how: Return, ms: u64, step: Option<String>) {
+        self.outcome.recovery = Some(Recovery { how, ms, step });
+    }
+
+    /// Takes the workspace down in order.
+    pub fn close(&mut self) -> Played<Result<(), String>> {
+        self.agent = None;
+        Ok(match self.workspace.take() {
+            Some(workspace) => workspace.close().map_err(|error| error.to_string()),
+            None => Ok(()),
+        })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.site.program
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // The agent first: it may have files open in the mount. A daemon that is stopped cannot end.
+        self.agent = None;
+        if let Some(pid) = self.workspace.as_ref().and_then(|open| open.daemon())
+            && let Some(pid) = Pid::from_raw(pid as i32)
+        {
+            // An error means that it has ended.
+            let _ = kill_process(pid, Signal::CONT);
+        }
+        self.workspace = None;
+    }
+}

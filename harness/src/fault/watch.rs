@@ -1,0 +1,267 @@
+//! The watchdog of an agent: how long it is waited for, what it hangs in, whether it can be interrupted, whose fault
+//! it is.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use backends::fuse::{self, connection};
+use reports::faults::{Culprit, Hang};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::agent::{Answer, Task};
+use crate::interrupt::Interrupt;
+
+/// How long an agent that hangs gets to end after a signal, before a stronger means is tried.
+const SIGNAL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often a waiting watchdog looks whether the user wants to end.
+const TICK: Duration = Duration::from_millis(50);
+
+/// An agent's process. It is killed when dropped.
+pub struct Agent {
+    process: Child,
+    stdin: Option<ChildStdin>,
+    answers: Receiver<Answer>,
+    /// The call it makes, or made last, and how many it has made.
+    progress: Arc<Mutex<(String, u64)>>,
+}
+
+/// How waiting for an answer ended.
+#[derive(Debug)]
+pub enum Waited {
+    /// With an answer.
+    Answered(Answer),
+    /// The limit has passed.
+    Overdue,
+    /// The agent's process has ended.
+    Ended(Option<ExitStatus>),
+    /// The user wants to end.
+    Interrupted,
+}
+
+impl Agent {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn start(program: &Path) -> io::Result<Self> {
+        let mut process = Command::new(program)
+            .arg("fault-agent")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = process.stdin.take();
+        let stdout = process.stdout.take();
+        let (sender, answers) = channel();
+        let progress = Arc::new(Mutex::new(("start".to_owned(), 0)));
+        let current = Arc::clone(&progress);
+        std::thread::spawn(move || {
+            let lines = stdout
+                .into_iter()
+                .flat_map(|stdout| BufReader::new(stdout).lines());
+            for line in lines.map_while(Result::ok) {
+                if let Some(name) = line.strip_prefix('>') {
+                    let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+                    name.clone_into(&mut current.0);
+                    current.1 += 1;
+                } else if let Ok(answer) = serde_json::from_str(&line)
+                    && sender.send(answer).is_err()
+                {
+                    // Nobody waits any more.
+                    break;
+                }
+            }
+        });
+        Ok(Self {
+            process,
+            stdin,
+            answers,
+            progress,
+        })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Gives it a task.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn ask(&mut self, task: &Task) -> io::Result<()> {
+        let line = serde_json::to_string(task)?;
+        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(stdin, "{line}")
+    }
+
+    /// Waits for the answer.
+    pub fn wait(&mut self, limit: Duration, interrupt: &Interrupt) -> Waited {
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left.min(TICK)) {
+                Ok(answer) => return Waited::Answered(answer),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Waited::Ended(self.process.wait().ok());
+                }
+                Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Waited::Interrupted,
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Waited::Overdue,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.process.id() as i32) {
+            // An error means that it has ended.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// The call that it makes, or made last, and how many it has made.
+    pub fn progress(&self) -> (String, u64) {
+        let progress = self.progress.lock();
+        progress.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends a call that hangs: by SIGINT, by SIGKILL, and if neither helps, by aborting the connection of the mount
+    /// at `mount`. Says what it took.
+    pub fn end_hang(&mut self, waited: Duration, mount: Option<&Path>, culprit: Culprit) -> Hang {
+        let mut hang = Hang {
+            call: self.progress().0,
+            waited_ms: waited.as_millis() as u64,
+            culprit,
+            state: state_of(self.process.id()).unwrap_or('?').to_string(),
+            ended_by: "nothing".to_owned(),
+            ended_after_ms: 0,
+        };
+        let started = Instant::now();
+        if let Some(signal) = self.interrupt() {
+            hang.ended_by = signal.to_owned();
+            hang.ended_after_ms = started.elapsed().as_millis() as u64;
+            return hang;
+        }
+        if mount.is_some_and(abort) && self.ends_within(SIGNAL_PATIENCE) {
+            hang.ended_by = "abort".to_owned();
+        }
+        hang.ended_after_ms = started.elapsed().as_millis() as u64;
+        hang
+    }
+
+    /// Tries to end it by SIGINT, then by SIGKILL; says which did.
+    pub fn interrupt(&mut self) -> Option<&'static str> {
+        let signals = [("SIGINT", Signal::INT), ("SIGKILL", Signal::KILL)];
+        let ended = signals.into_iter().find(|(_, signal)| {
+            self.signal(*signal);
+            self.ends_within(SIGNAL_PATIENCE)
+        });
+        ended.map(|(name, _)| name)
+    }
+
+    fn ends_within(&mut self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if !matches!(self.process.try_wait(), Ok(None)) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // An error means that it has ended.
+        let _ = self.process.kill();
+        if !self.ends_within(SIGNAL_PATIENCE) {
+            tracing::warn!(
+                pid = self.process.id(),
+                "an agent does not end: it waits in the kernel"
+            );
+        }
+    }
+}
+
+/// Aborts the connection of a FUSE mount.
+fn abort(mount: &Path) -> bool {
+    let found = connection::mount_at(mount).ok().flatten();
+    let connection = found.as_ref().and_then(connection::Connection::of);
+    connection.is_some_and(|connection| connection.abort().is_ok())
+}
+
+/// The state of a process, as in `/proc/PID/stat`: `R`, `S`, `D`, `T`, `Z`.
+pub fn state_of(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.chars().next()
+}
+
+/// Whose fault it is that a call does not end, by the daemon and its control socket.
+pub fn culprit(daemon: Option<u32>, had_daemon: bool, control: &Path) -> Culprit {
+    let Some(pid) = daemon else {
+        return if had_daemon {
+            Culprit::DaemonDied
+        } else {
+            Culprit::NoDaemon
+        };
+    };
+    match state_of(pid) {
+        None | Some('Z' | 'X') => Culprit::DaemonDied,
+        Some('T' | 't') => Culprit::DaemonStuck,
+        // It asks no FUSE request, so that it cannot hang as the call does; it gives up after ten seconds.
+        _ => match fuse::ask(control, fuse::Command::Counters) {
+            Ok(_) => Culprit::KernelWaits,
+            Err(_) => Culprit::DaemonStuck,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_to_blame_is_told_by_the_daemon() {
+        let nowhere = Path::new("/nonexistent");
+        assert_eq!(culprit(None, true, nowhere), Culprit::DaemonDied);
+        assert_eq!(culprit(None, false, nowhere), Culprit::NoDaemon);
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while state_of(child.id()) != Some('T') {
+            assert!(Instant::now() < deadline);
+        }
+        assert_eq!(
+            culprit(Some(child.id()), true, nowhere),
+            Culprit::DaemonStuck
+        );
+        kill_process(pid, Signal::CONT).unwrap();
+        assert_eq!(
+            culprit(Some(child.id()), true, nowhere),
+            Culprit::DaemonStuck
+        );
+        child.kill().unwrap();
+        while state_of(child.id()) != Some('Z') {
+            assert!(Instant::now() < deadline);
+        }
+        assert_eq!(
+            culprit(Some(child.id()), true, nowhere),
+            Culprit::DaemonDied
+        );
+        child.wait().unwrap();
+        assert_eq!(
+            culprit(Some(child.id()), true, nowhere),
+            Culprit::DaemonDied
+        );
+    }
+}

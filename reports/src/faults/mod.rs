@@ -1,0 +1,20 @@
+//! Fault runs: what was broken on purpose, and what came of it; as files, and as a page made from them.
+
+mod dir;
+mod outcome;
+
+pub use dir::{
+    CRASH_POINTS, FAULT_PLAN, FaultPlan, FaultRun, FaultWriter, OUTCOMES, PlannedBackend,
+    PlannedScenario,
+};
+pub use outcome::{
+    Audit, CellKind, CrashPoints, Culprit, Fact, FaultOutcome, Hang, Recovery, Return, Seen,
+    SeenKind, Status, Verdict,
+};
+
+/// The daemon, or where there is none the program, was killed.
+pub const KILLED_DAEMON: &str = "killed-daemon";
+/// What the machine had not written is gone.
+pub const POWER_LOSS: &str = "power-loss";
+/// The machine and its disks are gone.
+pub const MACHINE_LOSS: &str = "machine-loss";

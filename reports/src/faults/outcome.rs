@@ -1,0 +1,396 @@
+//! What came of one scenario on one backend.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A line of `fault-outcomes.jsonl`: one scenario, one backend, one seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultOutcome {
+    /// [`crate::run::SCHEMA_VERSION`].
+    pub v: u32,
+    /// The scenario.
+    pub scenario: String,
+    /// Its group.
+    pub group: String,
+    /// The backend.
+    pub backend: String,
+    /// The seed.
+    pub seed: u64,
+    /// Whether it was run.
+    pub status: Status,
+    /// Why it was not, where it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was broken, as it was done, in a sentence.
+    pub injected: String,
+    /// What of it was shortened, simulated or recorded; `None` where all of it was real and whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// What the agent saw, in the order in which it was first seen.
+    pub seen: Vec<Seen>,
+    /// The longest call, in milliseconds.
+    pub longest_call_ms: u64,
+    /// The call that did not end within the limit, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang: Option<Hang>,
+    /// How it came back; `None` where nothing had to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<Recovery>,
+    /// What became of the data, by what was lost: `killed-daemon`, `power-loss`, `machine-loss`.
+    pub audits: BTreeMap<String, Audit>,
+    /// What else was found, by name: counts, times, words.
+    pub facts: BTreeMap<String, Fact>,
+    /// What a backend must not do, and did.
+    pub breaches: Vec<String>,
+    /// How long it took with everything around it, in milliseconds.
+    pub took_ms: u64,
+}
+
+impl FaultOutcome {
+    /// What it comes to, for a matrix: the worst of what happened.
+    pub fn cell(&self) -> CellKind {
+        match self.status {
+            Status::Unfit => return CellKind::Unfit,
+            Status::Skipped => return CellKind::Skipped,
+            Status::Infra => return CellKind::Infra,
+            Status::Ran => {}
+        }
+        let verdict = self.audits.values().map(|audit| audit.verdict).max();
+        if verdict == Some(Verdict::Invalid)
+            || self
+                .seen
+                .iter()
+                .any(|seen| seen.what == SeenKind::WrongBytes)
+        {
+            return CellKind::Lost;
+        }
+        if self.hang.is_some() {
+            return CellKind::Hang;
+        }
+        let comes_back = self
+            .recovery
+            .as_ref()
+            .is_none_or(|recovery| recovery.is_unaided());
+        match verdict {
+            _ if !comes_back => CellKind::Manual,
+            _ if !self.breaches.is_empty() => CellKind::Breach,
+            Some(Verdict::Unknown) => CellKind::Unknown,
+            _ if self.seen.iter().any(|seen| seen.what != SeenKind::Nothing) => CellKind::Error,
+            _ => CellKind::Clean,
+        }
+    }
+}
+
+/// Whether a scenario was run on a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// It was.
+    Ran,
+    /// It makes no sense for the backend.
+    Unfit,
+    /// It cannot be done here, such as without root.
+    Skipped,
+    /// The harness could not do its work.
+    Infra,
+}
+
+/// Something that the agent saw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seen {
+    /// The call, such as `write`.
+    pub call: String,
+    /// What came of it.
+    pub what: SeenKind,
+    /// The error number, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
+    /// The text of the error, or what was wrong.
+    pub text: String,
+    /// How often.
+    pub times: u64,
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SeenKind {
+    /// Nothing out of the ordinary.
+    Nothing,
+    /// An error number.
+    Errno,
+    /// Success, with bytes that nobody wrote there.
+    WrongBytes,
+    /// A refusal to start, with its text.
+    Refusal,
+    /// No answer within the limit.
+    Hang,
+    /// The agent's process was killed: by the scenario, or by a signal that the call gave it.
+    Killed,
+}
+
+/// A call that did not end within the limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hang {
+    /// The call.
+    pub call: String,
+    /// How long it was waited for, in milliseconds.
+    pub waited_ms: u64,
+    /// Whose fault it was.
+    pub culprit: Culprit,
+    /// The state of the agent's process as the kernel gives it: `S` sleeps, `D` cannot be interrupted.
+    pub state: String,
+    /// What ended it: `SIGINT`, `SIGKILL`, `abort` (of the FUSE connection), or `nothing`.
+    pub ended_by: String,
+    /// How long that took, in milliseconds.
+    pub ended_after_ms: u64,
+}
+
+/// Who does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Culprit {
+    /// The daemon is no more.
+    DaemonDied,
+    /// The daemon is there, and does not answer on its control socket either, or is stopped.
+    DaemonStuck,
+    /// The daemon answers on its control socket: the call waits in the kernel, or for what the daemon waits for.
+    KernelWaits,
+    /// There is no daemon.
+    NoDaemon,
+}
+
+impl Culprit {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Culprit::DaemonDied => "daemon died",
+            Culprit::DaemonStuck => "daemon stuck",
+            Culprit::KernelWaits => "kernel waits",
+            Culprit::NoDaemon => "no daemon",
+        }
+    }
+}
+
+/// How a backend came back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recovery {
+    /// What brought it back.
+    pub how: Return,
+    /// From the end of the fault, or the start of the next try, to usable files, in milliseconds.
+    pub ms: u64,
+    /// What had to be done by hand, or why it did not come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+}
+
+impl Recovery {
+    /// Whether nobody had to do anything.
+    pub fn is_unaided(&self) -> bool {
+        matches!(self.how, Return::ByItself | Return::NextMount)
+    }
+}
+
+/// What brought a backend back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Return {
+    /// The mount went on as soon as the fault had ended.
+    ByItself,
+    /// The caller's next mount, without a step more.
+    NextMount,
+    /// A mount after somebody did something by hand.
+    AfterStep,
+    /// Nothing that was tried.
+    Never,
+}
+
+/// What became of the records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Audit {
+    /// The weakest call after which the backend promises to keep data; `None` where it promises nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promised: Option<String>,
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// Why it is not known, or how the loss was simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Changes that were acknowledged, by the strongest call that returned.
+    pub acknowledged: BTreeMap<String, u64>,
+    /// Records that are as they should be.
+    pub present: u64,
+    /// Records that are not there, and never were acknowledged.
+    pub absent: u64,
+    /// Records that were acknowledged, but by less than the backend promises to keep, and are gone or old.
+    pub unpromised: u64,
+    /// Records that were acknowledged, and are gone.
+    pub lost: u64,
+    /// Records whose bytes are no state that they ever had.
+    pub torn: u64,
+    /// Records that are as they were before an acknowledged change.
+    pub stale: u64,
+    /// Records that nobody wrote, or that are back although their removal was acknowledged.
+    pub phantom: u64,
+    /// Records that could not be read.
+    pub unreadable: u64,
+    /// The first of those that are not as they should be.
+    pub examples: Vec<String>,
+}
+
+impl Audit {
+    /// One that could not be made.
+    pub fn unknown(reason: impl ToString) -> Self {
+        Self {
+            verdict: Verdict::Unknown,
+            note: Some(reason.to_string()),
+            ..Self::default()
+        }
+    }
+
+    /// Adds what another stretch of the same came to; invalid beats unknown beats valid.
+    pub fn add(&mut self, other: &Self) {
+        self.verdict = self.verdict.max(other.verdict);
+        for (class, count) in &other.acknowledged {
+            *self.acknowledged.entry(class.clone()).or_default() += count;
+        }
+        self.promised = self.promised.take().or_else(|| other.promised.clone());
+        self.note = self.note.take().or_else(|| other.note.clone());
+        self.present += other.present;
+        self.absent += other.absent;
+        self.unpromised += other.unpromised;
+        self.lost += other.lost;
+        self.torn += other.torn;
+        self.stale += other.stale;
+        self.phantom += other.phantom;
+        self.unreadable += other.unreadable;
+        self.examples.extend(other.examples.iter().cloned());
+        self.examples.truncate(10);
+    }
+}
+
+/// What a checker says: the later, the worse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Everything that was promised is there.
+    #[default]
+    Valid,
+    /// It could not be looked at.
+    Unknown,
+    /// Something that was promised is not as it should be.
+    Invalid,
+}
+
+impl Verdict {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Valid => "valid",
+            Verdict::Unknown => "unknown",
+            Verdict::Invalid => "invalid",
+        }
+    }
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Fact {
+    /// A count.
+    Count(u64),
+    /// A number.
+    Number(f64),
+    /// Words.
+    Words(String),
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fact::Count(count) => count.fmt(f),
+            Fact::Number(number) => write!(f, "{number:.3}"),
+            Fact::Words(words) => words.fmt(f),
+        }
+    }
+}
+
+/// What a scenario comes to on a backend, for a picture: the later, the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CellKind {
+    /// It makes no sense there.
+    Unfit,
+    /// It cannot be done here.
+    Skipped,
+    /// Nothing was seen of it.
+    Clean,
+    /// The agent saw an error, and everything promised was kept.
+    Error,
+    /// What became of the data is not known.
+    Unknown,
+    /// The harness failed.
+    Infra,
+    /// Something that must not be, but no data was lost.
+    Breach,
+    /// It came back only by hand, or not at all.
+    Manual,
+    /// A call did not end within the limit.
+    Hang,
+    /// Promised data was lost, or wrong bytes were read.
+    Lost,
+}
+
+impl CellKind {
+    /// In words, for a legend.
+    pub fn words(self) -> &'static str {
+        match self {
+            CellKind::Unfit => "does not fit",
+            CellKind::Skipped => "skipped",
+            CellKind::Clean => "nothing seen",
+            CellKind::Error => "error, data kept",
+            CellKind::Unknown => "data unknown",
+            CellKind::Infra => "not measured",
+            CellKind::Breach => "breach",
+            CellKind::Manual => "needs a hand",
+            CellKind::Hang => "hang",
+            CellKind::Lost => "lost or wrong",
+        }
+    }
+}
+
+/// A line of `crash-points.jsonl`: so many crash points of one kind on one backend.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CrashPoints {
+    /// [`crate::run::SCHEMA_VERSION`].
+    pub v: u32,
+    /// The backend.
+    pub backend: String,
+    /// What was lost at each: `killed-daemon`, `power-loss`, `machine-loss`.
+    pub loss: String,
+    /// How it was done, and what of it is simulated.
+    pub how: String,
+    /// The seed.
+    pub seed: u64,
+    /// How many points.
+    pub points: u64,
+    /// Of those, points at which the daemon died while a call was under way.
+    pub in_flight: u64,
+    /// Points that could not be judged, which are not among the points.
+    pub unjudged: u64,
+    /// Points after which the records together were in no state that there ever was; 0 where that is not looked at.
+    pub mixtures: u64,
+    /// What was found, over all points: a record that is looked at after each of ten points counts ten times.
+    pub audit: Audit,
+    /// Recovery times in milliseconds: median, and the longest.
+    pub recovery_ms: (f64, f64),
+    /// How long all of it took, in milliseconds.
+    pub took_ms: u64,
+}

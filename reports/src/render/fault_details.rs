@@ -1,0 +1,204 @@
+//! The details of a fault run: what each backend did in each scenario, and what was not run and why.
+
+use super::faults::errno_name;
+use super::page::Part;
+use crate::faults::{
+    Audit, CellKind, FaultOutcome, FaultRun, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Return,
+    SeenKind, Status,
+};
+
+pub(super) fn details(run: &FaultRun, parts: &mut Vec<Part>) {
+    parts.push(Part::Heading(2, "Scenario by scenario".to_owned()));
+    let head = [
+        "backend",
+        "what was broken",
+        "what the agent saw",
+        "longest call",
+        "hang",
+        "how it came back",
+        "killed daemon",
+        "power loss",
+        "machine loss",
+        "other looks at the data",
+        "found",
+    ];
+    for scenario in &run.plan.scenarios {
+        let outcomes: Vec<&FaultOutcome> = run
+            .outcomes
+            .iter()
+            .filter(|own| own.scenario == scenario.name && own.status == Status::Ran)
+            .collect();
+        if outcomes.is_empty() {
+            continue;
+        }
+        let rows = outcomes.iter().map(|outcome| row(outcome)).collect();
+        let title = format!("{}: {}", scenario.name, scenario.title);
+        parts.push(Part::Folded(
+            title,
+            vec![
+                Part::Text(scenario.essay.replace('\n', " ")),
+                Part::Table(head.map(str::to_owned).to_vec(), rows),
+            ],
+        ));
+    }
+}
+
+fn row(outcome: &FaultOutcome) -> Vec<String> {
+    let own = |loss: &str| outcome.audits.get(loss).map_or("–".to_owned(), data);
+    let known = [KILLED_DAEMON, POWER_LOSS, MACHINE_LOSS];
+    let others = outcome
+        .audits
+        .iter()
+        .filter(|(loss, _)| !known.contains(&loss.as_str()))
+        .map(|(loss, audit)| format!("{loss}: {}", data(audit)));
+    let facts = outcome
+        .facts
+        .iter()
+        .map(|(name, fact)| format!("{}: {fact}", name.replace('_', " ")));
+    let mut injected = outcome.injected.clone();
+    if let Some(label) = &outcome.label {
+        injected += &format!(" ({label})");
+    }
+    vec![
+        outcome.backend.clone(),
+        injected,
+        seen(outcome),
+        format!("{:.3} s", outcome.longest_call_ms as f64 / 1e3),
+        hang(outcome),
+        recovery(outcome),
+        own(KILLED_DAEMON),
+        own(POWER_LOSS),
+        own(MACHINE_LOSS),
+        others.collect::<Vec<_>>().join("; "),
+        facts
+            .chain(
+                outcome
+                    .breaches
+                    .iter()
+                    .map(|breach| format!("BREACH: {breach}")),
+            )
+            .collect::<Vec<_>>()
+            .join("; "),
+    ]
+}
+
+fn seen(outcome: &FaultOutcome) -> String {
+    if outcome.seen.is_empty() {
+        return "nothing".to_owned();
+    }
+    let all = outcome.seen.iter().map(|seen| {
+        let times = match seen.times {
+            1 => String::new(),
+            times => format!(" ×{times}"),
+        };
+        let what = match (seen.what, seen.errno) {
+            (SeenKind::WrongBytes, _) => "WRONG: ".to_owned(),
+            (SeenKind::Refusal, _) => "refused: ".to_owned(),
+            (_, Some(errno)) => format!("{} ", errno_name(errno)),
+            _ => String::new(),
+        };
+        format!("{}: {what}{}{times}", seen.call, seen.text)
+    });
+    all.collect::<Vec<_>>().join("; ")
+}
+
+fn hang(outcome: &FaultOutcome) -> String {
+    outcome.hang.as_ref().map_or("no".to_owned(), |hang| {
+        format!(
+            "{} for {:.1} s, {}, state {}; ended by {} after {:.1} s",
+            hang.call,
+            hang.waited_ms as f64 / 1e3,
+            hang.culprit.words(),
+            hang.state,
+            hang.ended_by,
+            hang.ended_after_ms as f64 / 1e3
+        )
+    })
+}
+
+/// How it came back, in words.
+pub(super) fn recovery(outcome: &FaultOutcome) -> String {
+    let Some(recovery) = &outcome.recovery else {
+        return "nothing had to come back".to_owned();
+    };
+    let how = match recovery.how {
+        Return::ByItself => "by itself",
+        Return::NextMount => "at the next mount",
+        Return::AfterStep => "after a step by hand",
+        Return::Never => "NOT",
+    };
+    let step = recovery.step.as_ref().map(|step| format!(": {step}"));
+    format!(
+        "{how}, {:.3} s{}",
+        recovery.ms as f64 / 1e3,
+        step.unwrap_or_default()
+    )
+}
+
+/// What became of the data, in words.
+pub(super) fn data(audit: &Audit) -> String {
+    let counts = [
+        (audit.present, "as they should be"),
+        (audit.absent, "absent, never acknowledged"),
+        (audit.unpromised, "gone or old, not promised"),
+        (audit.lost, "LOST"),
+        (audit.torn, "TORN"),
+        (audit.stale, "STALE"),
+        (audit.phantom, "PHANTOM"),
+        (audit.unreadable, "unreadable"),
+    ];
+    let told = counts.iter().filter(|(count, _)| *count > 0);
+    let told: Vec<String> = told
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let promised = match &audit.promised {
+        Some(class) => format!(" (promised after {class})"),
+        None => String::new(),
+    };
+    let note = audit.note.as_ref().map(|note| format!("; {note}"));
+    format!(
+        "{}: {}{promised}{}",
+        audit.verdict.name(),
+        if told.is_empty() {
+            "no record".to_owned()
+        } else {
+            told.join(", ")
+        },
+        note.unwrap_or_default()
+    )
+}
+
+/// What was not run, and why: skipped is not passed.
+pub(super) fn not_run(run: &FaultRun, parts: &mut Vec<Part>) {
+    let rows: Vec<Vec<String>> = run
+        .outcomes
+        .iter()
+        .filter(|outcome| outcome.status != Status::Ran)
+        .map(|outcome| {
+            vec![
+                outcome.cell().words().to_owned(),
+                outcome.scenario.clone(),
+                outcome.backend.clone(),
+                outcome.reason.clone().unwrap_or_default(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    let failed = run
+        .outcomes
+        .iter()
+        .filter(|own| own.cell() == CellKind::Infra)
+        .count();
+    parts.push(Part::Heading(2, "Not run".to_owned()));
+    parts.push(Part::Text(format!(
+        "{} pairs of scenario and backend; {failed} because the harness failed. None of them is passed.",
+        rows.len()
+    )));
+    let head = ["why", "scenario", "backend", "reason"];
+    parts.push(Part::Folded(
+        "The pairs".to_owned(),
+        vec![Part::Table(head.map(str::to_owned).to_vec(), rows)],
+    ));
+}

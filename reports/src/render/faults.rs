@@ -1,0 +1,480 @@
+//! The page of a fault run: the matrix, the crash points, the findings, and the details of each scenario.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use plotters::style::RGBColor;
+
+use super::charts::Chart;
+use super::fault_details::{data, details, not_run, recovery};
+use super::files::{WriteError, csv, put};
+use super::heat::{HeatCell, HeatRow, heat_table};
+use super::html::html;
+use super::markdown::markdown;
+use super::page::Part;
+use super::text::count;
+use crate::faults::{
+    CellKind, FaultOutcome, FaultRun, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Verdict,
+};
+
+/// The picture's stem.
+const MATRIX: &str = "faults";
+
+/// Writes `faults.md`, `faults.html`, `faults.csv` and `charts/faults.svg` into the run's directory; answers the path
+/// of the HTML page. Files from an earlier page are replaced.
+///
+/// # Errors
+/// See [`WriteError`].
+pub fn write_faults(run: &FaultRun) -> Result<PathBuf, WriteError> {
+    let dir = &run.dir;
+    let matrix = matrix(run).map_err(|error| WriteError::Format(error.to_string()))?;
+    put(
+        &dir.join("charts").join(format!("{MATRIX}.svg")),
+        &matrix.for_file(),
+    )?;
+    let parts = page(run);
+    let charts = BTreeMap::from([(MATRIX, matrix.for_page())]);
+    let title = format!("ctxbench fault {}", run.plan.created);
+    put(&dir.join("faults.md"), &markdown(&parts))?;
+    let page = dir.join("faults.html");
+    put(&page, &html(&title, &parts, &charts))?;
+    table_file(run, dir)?;
+    Ok(page)
+}
+
+/// Okabe and Ito's colours, and greys for what says nothing.
+fn colour(kind: CellKind) -> (RGBColor, bool) {
+    match kind {
+        CellKind::Unfit => (RGBColor(232, 234, 236), false),
+        CellKind::Skipped => (RGBColor(205, 208, 212), false),
+        CellKind::Clean => (RGBColor(0, 158, 115), true),
+        CellKind::Error => (RGBColor(140, 205, 240), false),
+        CellKind::Unknown => (RGBColor(160, 164, 170), false),
+        CellKind::Infra => (RGBColor(110, 114, 120), true),
+        CellKind::Breach => (RGBColor(240, 228, 66), false),
+        CellKind::Manual => (RGBColor(230, 159, 0), false),
+        CellKind::Hang => (RGBColor(213, 94, 0), true),
+        CellKind::Lost => (RGBColor(140, 0, 60), true),
+    }
+}
+
+const KINDS: [CellKind; 10] = [
+    CellKind::Clean,
+    CellKind::Error,
+    CellKind::Breach,
+    CellKind::Manual,
+    CellKind::Hang,
+    CellKind::Lost,
+    CellKind::Unknown,
+    CellKind::Infra,
+    CellKind::Skipped,
+    CellKind::Unfit,
+];
+
+/// The worst outcome of a scenario on a backend, over all seeds.
+pub(super) fn worst<'a>(
+    run: &'a FaultRun,
+    scenario: &str,
+    backend: &str,
+) -> Option<&'a FaultOutcome> {
+    let outcomes = run.outcomes.iter();
+    let own = outcomes.filter(|own| own.scenario == scenario && own.backend == backend);
+    own.max_by_key(|outcome| outcome.cell())
+}
+
+fn matrix(run: &FaultRun) -> Result<Chart, Box<dyn std::error::Error + Send + Sync>> {
+    let columns: Vec<&str> = run.plan.backends.iter().map(|b| b.name.as_str()).collect();
+    let mut rows = Vec::new();
+    let mut group = "";
+    for scenario in &run.plan.scenarios {
+        if scenario.group != group {
+            group = &scenario.group;
+            rows.push(HeatRow::Heading(group.to_owned()));
+        }
+        let cells = columns.iter().map(|backend| {
+            let outcome = worst(run, &scenario.name, backend)?;
+            let kind = outcome.cell();
+            let (colour, is_dark) = colour(kind);
+            Some(HeatCell {
+                text: short(outcome),
+                colour,
+                is_dark,
+            })
+        });
+        rows.push(HeatRow::Cells(scenario.name.clone(), cells.collect()));
+    }
+    let legend = KINDS.map(|kind| (kind.words(), colour(kind).0));
+    heat_table(&columns, &rows, &legend)
+}
+
+/// An outcome in a few letters.
+pub(super) fn short(outcome: &FaultOutcome) -> String {
+    let kind = outcome.cell();
+    let waited = outcome.longest_call_ms;
+    let slow = if waited >= 1000 {
+        format!(" {:.0} s", waited as f64 / 1e3)
+    } else {
+        String::new()
+    };
+    match kind {
+        CellKind::Unfit => "–".to_owned(),
+        CellKind::Skipped => "skipped".to_owned(),
+        CellKind::Clean => format!("ok{slow}"),
+        CellKind::Unknown => "unknown".to_owned(),
+        CellKind::Infra => "failed".to_owned(),
+        CellKind::Breach => format!("breach{slow}"),
+        CellKind::Manual => "by hand".to_owned(),
+        CellKind::Hang => {
+            let waited = outcome.hang.as_ref().map_or(0, |hang| hang.waited_ms);
+            format!("hang {} s", waited / 1000)
+        }
+        CellKind::Lost => {
+            let sum = |count: fn(&crate::faults::Audit) -> u64| -> u64 {
+                outcome.audits.values().map(count).max().unwrap_or(0)
+            };
+            let counts = [
+                (sum(|audit| audit.lost), "lost"),
+                (sum(|audit| audit.torn), "torn"),
+                (sum(|audit| audit.phantom), "phantom"),
+                (sum(|audit| audit.stale), "stale"),
+            ];
+            let first = counts.into_iter().find(|(count, _)| *count > 0);
+            first.map_or("wrong bytes".to_owned(), |(number, what)| {
+                format!("{number} {what}")
+            })
+        }
+        CellKind::Error => {
+            let seen = outcome
+                .seen
+                .iter()
+                .find(|seen| seen.what != SeenKind::Nothing);
+            let what = seen.map_or("error".to_owned(), |seen| match (seen.errno, seen.what) {
+                (Some(errno), _) => errno_name(errno),
+                (None, SeenKind::Refusal) => "refused".to_owned(),
+                (None, SeenKind::Killed) => "agent killed".to_owned(),
+                (None, _) => "error".to_owned(),
+            });
+            format!("{what}{slow}")
+        }
+    }
+}
+
+/// The name of an error number of Linux.
+pub(super) fn errno_name(errno: i32) -> String {
+    let name = match errno {
+        1 => "EPERM",
+        2 => "ENOENT",
+        4 => "EINTR",
+        5 => "EIO",
+        11 => "EAGAIN",
+        12 => "ENOMEM",
+        13 => "EACCES",
+        16 => "EBUSY",
+        17 => "EEXIST",
+        20 => "ENOTDIR",
+        21 => "EISDIR",
+        22 => "EINVAL",
+        24 => "EMFILE",
+        27 => "EFBIG",
+        28 => "ENOSPC",
+        30 => "EROFS",
+        36 => "ENAMETOOLONG",
+        39 => "ENOTEMPTY",
+        95 => "EOPNOTSUPP",
+        103 => "ECONNABORTED",
+        107 => "ENOTCONN",
+        110 => "ETIMEDOUT",
+        116 => "ESTALE",
+        122 => "EDQUOT",
+        _ => return format!("errno {errno}"),
+    };
+    name.to_owned()
+}
+
+fn strings<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+fn page(run: &FaultRun) -> Vec<Part> {
+    let mut parts = Vec::new();
+    first_page(run, &mut parts);
+    crash_points(run, &mut parts);
+    findings(run, &mut parts);
+    promises(run, &mut parts);
+    matrix_table(run, &mut parts);
+    details(run, &mut parts);
+    not_run(run, &mut parts);
+    parts
+}
+
+fn first_page(run: &FaultRun, parts: &mut Vec<Part>) {
+    let plan = &run.plan;
+    let ran = run
+        .outcomes
+        .iter()
+        .filter(|outcome| !matches!(outcome.cell(), CellKind::Unfit | CellKind::Skipped));
+    let labelled = run
+        .outcomes
+        .iter()
+        .filter(|outcome| outcome.label.is_some());
+    parts.push(Part::Heading(
+        1,
+        "What backends do when their world breaks".to_owned(),
+    ));
+    let mut facts = vec![
+        format!(
+            "`ctxbench fault`, {}, ctxbench {}: {} scenarios, {} backends, {} outcomes of scenarios that fit and could be run, {} of them shortened or simulated (the details say how).",
+            plan.created,
+            plan.ctxbench,
+            plan.scenarios.len(),
+            plan.backends.len(),
+            ran.count(),
+            labelled.count(),
+        ),
+        format!(
+            "On {} ({} processors), Linux {}, as {}, scratch on {}.",
+            run.environment.cpu,
+            run.environment.cpus,
+            run.environment.kernel.split(' ').next().unwrap_or_default(),
+            run.environment.user,
+            run.environment.scratch,
+        ),
+        "Every call on a mount is made by a process of its own under a watchdog. Records are numbered and checksummed; what was acknowledged is noted outside the mount; a pure checker says what became of each. One run of a scenario shows what can happen, not how often: 0 losses in n records is not more than 3/n.".to_owned(),
+    ];
+    if run.environment.build.starts_with("debug") {
+        facts.push("This was a DEBUG build: times mean nothing, outcomes do.".to_owned());
+    }
+    parts.push(Part::List(facts));
+    parts.push(Part::Chart(
+        MATRIX,
+        "Backend by scenario: what it came to, the first error number that the agent saw, and the longest call where it took a second or more.",
+    ));
+}
+
+fn crash_points(run: &FaultRun, parts: &mut Vec<Part>) {
+    if run.crash_points.is_empty() {
+        return;
+    }
+    parts.push(Part::Heading(2, "Crash points".to_owned()));
+    let head = strings([
+        "backend",
+        "what was lost",
+        "points",
+        "call under way",
+        "acknowledged changes",
+        "looks at a record",
+        "lost",
+        "torn",
+        "stale",
+        "phantom",
+        "mixtures",
+        "unreadable",
+        "not judged",
+        "verdict",
+        "back after (median, longest)",
+        "how",
+    ]);
+    let rows = run.crash_points.iter().map(|points| {
+        let audit = &points.audit;
+        let acknowledged: u64 = audit.acknowledged.values().sum();
+        let looks = audit.present
+            + audit.absent
+            + audit.unpromised
+            + audit.lost
+            + audit.torn
+            + audit.stale
+            + audit.phantom
+            + audit.unreadable;
+        vec![
+            points.backend.clone(),
+            points.loss.clone(),
+            count(points.points),
+            count(points.in_flight),
+            count(acknowledged),
+            count(looks),
+            count(audit.lost),
+            count(audit.torn),
+            count(audit.stale),
+            count(audit.phantom),
+            count(points.mixtures),
+            count(audit.unreadable),
+            count(points.unjudged),
+            audit.verdict.name().to_owned(),
+            if points.recovery_ms.1 > 0.0 {
+                format!(
+                    "{:.0} ms, {:.0} ms",
+                    points.recovery_ms.0, points.recovery_ms.1
+                )
+            } else {
+                "–".to_owned()
+            },
+            points.how.clone(),
+        ]
+    });
+    parts.push(Part::Table(head, rows.collect()));
+    let examples: Vec<String> = run
+        .crash_points
+        .iter()
+        .flat_map(|points| {
+            let named = points.audit.examples.iter();
+            named.map(|example| format!("{}, {}: {example}", points.backend, points.loss))
+        })
+        .collect();
+    if !examples.is_empty() {
+        parts.push(Part::List(examples));
+    }
+}
+
+fn findings(run: &FaultRun, parts: &mut Vec<Part>) {
+    parts.push(Part::Heading(2, "Findings".to_owned()));
+    parts.push(Part::Text(
+        "The worst of each backend: promised data that was lost before hangs, hangs before recoveries by hand, those before other breaches.".to_owned(),
+    ));
+    let mut items = Vec::new();
+    for backend in &run.plan.backends {
+        let own = run
+            .outcomes
+            .iter()
+            .filter(|own| own.backend == backend.name);
+        let mut bad: Vec<&FaultOutcome> =
+            own.filter(|own| own.cell() >= CellKind::Breach).collect();
+        bad.sort_by_key(|outcome| std::cmp::Reverse(outcome.cell()));
+        if bad.is_empty() {
+            items.push(format!("{}: nothing that must not be.", backend.name));
+        }
+        items.extend(bad.iter().map(|outcome| finding(outcome)));
+    }
+    parts.push(Part::List(items));
+}
+
+fn finding(outcome: &FaultOutcome) -> String {
+    let mut said = outcome.breaches.clone();
+    for (loss, audit) in &outcome.audits {
+        if audit.verdict == Verdict::Invalid {
+            let example = audit.examples.first().cloned().unwrap_or_default();
+            said.push(format!("{loss}: {}; {example}", data(audit)));
+        }
+    }
+    if said.is_empty() {
+        said.push(recovery(outcome));
+    }
+    format!(
+        "{}, {}: {} – {}.",
+        outcome.backend,
+        outcome.scenario,
+        outcome.cell().words(),
+        said.join("; ")
+    )
+}
+
+fn promises(run: &FaultRun, parts: &mut Vec<Part>) {
+    parts.push(Part::Heading(2, "What each promises".to_owned()));
+    parts.push(Part::Text(
+        "The weakest call after whose return data is kept, by what goes wrong; this is what the checker holds each to.".to_owned(),
+    ));
+    let head = strings([
+        "backend",
+        "a killed daemon",
+        "power loss",
+        "loss of the machine",
+        "in its own words",
+    ]);
+    let rows = run.plan.backends.iter().map(|backend| {
+        let promise = |loss: &str| {
+            let promised = backend.promises.get(loss);
+            promised.cloned().unwrap_or_else(|| "nothing".to_owned())
+        };
+        vec![
+            backend.name.clone(),
+            promise(KILLED_DAEMON),
+            promise(POWER_LOSS),
+            promise(MACHINE_LOSS),
+            backend.durability.clone(),
+        ]
+    });
+    parts.push(Part::Table(head, rows.collect()));
+}
+
+fn matrix_table(run: &FaultRun, parts: &mut Vec<Part>) {
+    parts.push(Part::Heading(2, "The matrix in words".to_owned()));
+    let mut head = strings(["group", "scenario"]);
+    head.extend(run.plan.backends.iter().map(|backend| backend.name.clone()));
+    let rows = run.plan.scenarios.iter().map(|scenario| {
+        let mut row = vec![scenario.group.clone(), scenario.name.clone()];
+        for backend in &run.plan.backends {
+            let outcome = worst(run, &scenario.name, &backend.name);
+            row.push(
+                outcome.map_or("not run".to_owned(), |outcome| match outcome.cell() {
+                    CellKind::Unfit => "–".to_owned(),
+                    kind => format!("{}: {}", kind.words(), short(outcome)),
+                }),
+            );
+        }
+        row
+    });
+    parts.push(Part::Table(head, rows.collect()));
+}
+
+fn table_file(run: &FaultRun, dir: &Path) -> Result<(), WriteError> {
+    let head = [
+        "scenario",
+        "group",
+        "backend",
+        "seed",
+        "outcome",
+        "injected",
+        "label",
+        "longest_call_ms",
+        "hang_ms",
+        "recovery",
+        "recovery_ms",
+        "verdict",
+        "lost",
+        "torn",
+        "stale",
+        "phantom",
+        "unreadable",
+        "breaches",
+    ];
+    let rows = run.outcomes.iter().map(|outcome| {
+        let sum = |count: fn(&crate::faults::Audit) -> u64| -> String {
+            outcome.audits.values().map(count).sum::<u64>().to_string()
+        };
+        let verdict = outcome.audits.values().map(|audit| audit.verdict).max();
+        vec![
+            outcome.scenario.clone(),
+            outcome.group.clone(),
+            outcome.backend.clone(),
+            outcome.seed.to_string(),
+            outcome.cell().words().to_owned(),
+            outcome.injected.clone(),
+            outcome.label.clone().unwrap_or_default(),
+            outcome.longest_call_ms.to_string(),
+            outcome
+                .hang
+                .as_ref()
+                .map(|hang| hang.waited_ms.to_string())
+                .unwrap_or_default(),
+            recovery(outcome),
+            outcome
+                .recovery
+                .as_ref()
+                .map(|own| own.ms.to_string())
+                .unwrap_or_default(),
+            verdict
+                .map(|verdict| verdict.name().to_owned())
+                .unwrap_or_default(),
+            sum(|audit| audit.lost),
+            sum(|audit| audit.torn),
+            sum(|audit| audit.stale),
+            sum(|audit| audit.phantom),
+            sum(|audit| audit.unreadable),
+            outcome.breaches.join("; "),
+        ]
+    });
+    csv(&dir.join("faults.csv"), &head, rows)
+}
+
+#[cfg(test)]
+#[path = "faults_tests.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+//! A table whose cells are colours with a few words in them, as SVG.
+
+use plotters::prelude::*;
+
+use super::charts::{Chart, DrawError, INK, PAPER, label_width, text_style};
+
+/// Pixels of a row.
+const ROW: u32 = 22;
+/// Pixels above the table: for the legend and the columns' names.
+const TOP: u32 = 84;
+/// Pixels of a column at least.
+const NARROWEST: u32 = 104;
+
+/// A cell.
+pub(super) struct HeatCell {
+    /// What it says, in a few letters.
+    pub(super) text: String,
+    /// Its colour.
+    pub(super) colour: RGBColor,
+    /// Whether the colour is so dark that letters on it must be light.
+    pub(super) is_dark: bool,
+}
+
+/// A row, or the heading of those that follow.
+pub(super) enum HeatRow {
+    /// A heading.
+    Heading(String),
+    /// A name, and a cell for each column; `None` leaves it empty.
+    Cells(String, Vec<Option<HeatCell>>),
+}
+
+/// The table; `legend` says what the colours mean.
+pub(super) fn heat_table(
+    columns: &[&str],
+    rows: &[HeatRow],
+    legend: &[(&str, RGBColor)],
+) -> Result<Chart, DrawError> {
+    let names = rows.iter().map(|row| match row {
+        HeatRow::Heading(name) | HeatRow::Cells(name, _) => name.as_str(),
+    });
+    let left = label_width(names);
+    let widest = columns.iter().map(|name| name.len() as u32 * 8 + 12).max();
+    let column = widest.unwrap_or(0).max(NARROWEST);
+    let width = (left as u32 + column * columns.len() as u32 + 12).max(760);
+    let height = TOP + ROW * rows.len() as u32 + 10;
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
+        area.fill(&PAPER)?;
+        draw_legend(&area, legend, width as i32)?;
+        let x = |at: usize| left + (column * at as u32) as i32;
+        for (at, name) in columns.iter().enumerate() {
+            area.draw(&Text::new(
+                (*name).to_owned(),
+                (x(at) + 4, TOP as i32 - 20),
+                text_style(13),
+            ))?;
+        }
+        for (number, row) in rows.iter().enumerate() {
+            let top = (TOP + ROW * number as u32) as i32;
+            match row {
+                HeatRow::Heading(name) => {
+                    area.draw(&Text::new(name.clone(), (8, top + 5), text_style(15)))?;
+                    let line = vec![
+                        (8, top + ROW as i32 - 2),
+                        (width as i32 - 8, top + ROW as i32 - 2),
+                    ];
+                    area.draw(&PathElement::new(line, INK.mix(0.3)))?;
+                }
+                HeatRow::Cells(name, cells) => {
+                    area.draw(&Text::new(name.clone(), (8, top + 4), text_style(13)))?;
+                    for (at, cell) in cells.iter().enumerate() {
+                        let Some(cell) = cell else { continue };
+                        let corners = [
+                            (x(at) + 1, top + 1),
+                            (x(at) + column as i32 - 1, top + ROW as i32 - 1),
+                        ];
+                        area.draw(&Rectangle::new(corners, cell.colour.filled()))?;
+                        // On a cell's own colour, not on the page's: the same in the dark.
+                        let ink = if cell.is_dark { LIGHT } else { DARK };
+                        let style = ("sans-serif", 12).into_font().color(&ink);
+                        area.draw(&Text::new(cell.text.clone(), (x(at) + 5, top + 5), style))?;
+                    }
+                }
+            }
+        }
+        area.present()?;
+    }
+    Ok(Chart::of(svg))
+}
+
+const LIGHT: RGBColor = RGBColor(250, 250, 250);
+const DARK: RGBColor = RGBColor(20, 20, 20);
+
+fn draw_legend(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    legend: &[(&str, RGBColor)],
+    width: i32,
+) -> Result<(), DrawError> {
+    let (mut at, mut top) = (8, 8);
+    for (words, colour) in legend {
+        let needed = 30 + 7 * words.len() as i32;
+        if at + needed > width {
+            (at, top) = (8, top + 20);
+        }
+        area.draw(&Rectangle::new(
+            [(at, top), (at + 14, top + 14)],
+            colour.filled(),
+        ))?;
+        area.draw(&Text::new(
+            (*words).to_owned(),
+            (at + 19, top),
+            text_style(13),
+        ))?;
+        at += needed;
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! `ctxbench fault` over real mounts: that what breaks is seen, that what hangs is ended, that nothing is left behind.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use reports::faults::{
+    CellKind, Culprit, FaultOutcome, FaultRun, KILLED_DAEMON, POWER_LOSS, Return, SeenKind, Status,
+    Verdict,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use common::{Scratch, can_mount, ctxbench, mounts_under, run, stderr, stdout, wait_for};
+
+/// Runs `ctxbench fault` with these arguments; answers its exit code and what it recorded.
+fn fault(scratch: &Scratch, arguments: &[&str]) -> (i32, FaultRun, String) {
+    let results = scratch.dir("results");
+    let work = scratch.dir("work");
+    let output = ctxbench(["fault", "--results", results.to_str().unwrap()])
+        .args(["--scratch", work.to_str().unwrap()])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = format!("{}{}", stdout(&output), stderr(&output));
+    let dir = fs::read_dir(&results).unwrap().next();
+    let dir = dir.unwrap_or_else(|| panic!("{said}")).unwrap().path();
+    assert!(mounts_under(&work).is_empty(), "{said}");
+    let left = fs::read_dir(&work).unwrap().count();
+    assert_eq!(left, 0, "{said}");
+    (
+        output.status.code().unwrap(),
+        FaultRun::read(&dir).unwrap(),
+        said,
+    )
+}
+
+fn of<'a>(run: &'a FaultRun, scenario: &str) -> &'a FaultOutcome {
+    let mut own = run.outcomes.iter().filter(|own| own.scenario == scenario);
+    own.next().unwrap()
+}
+
+#[test]
+fn a_killed_daemon_comes_back_without_help_and_keeps_its_promise() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (code, run, said) = fault(
+        &scratch,
+        &[
+            "--backend=sqlite",
+            "--scenario=nothing-broken",
+            "--scenario=kill-while-writing",
+            "--scenario=kill-before-sync",
+            "--scenario=client-killed",
+            "--scenario=writers-append",
+            "--scenario=database-newer",
+            "--scenario=crash-loop",
+        ],
+    );
+    assert_eq!(code, 0, "{said}");
+    let killed = of(&run, "kill-while-writing");
+    assert_eq!(killed.cell(), CellKind::Error, "{killed:?}");
+    assert_eq!(killed.recovery.as_ref().unwrap().how, Return::NextMount);
+    let audit = &killed.audits[KILLED_DAEMON];
+    assert_eq!(audit.promised.as_deref(), Some("write"));
+    assert_eq!(audit.verdict, Verdict::Valid);
+    assert!(
+        audit.present > 0 && !audit.acknowledged.is_empty(),
+        "{audit:?}"
+    );
+    let unsynced = of(&run, "kill-before-sync");
+    let fsync = unsynced
+        .seen
+        .iter()
+        .find(|seen| seen.call == "fsync")
+        .unwrap();
+    assert_eq!(
+        (fsync.what, fsync.errno),
+        (SeenKind::Errno, Some(107)),
+        "ENOTCONN"
+    );
+    let newer = of(&run, "database-newer");
+    assert_eq!(newer.seen[0].what, SeenKind::Refusal);
+    assert!(newer.seen[0].text.contains("version"), "{newer:?}");
+    assert_eq!(
+        of(&run, "writers-append").facts["updates_lost"].to_string(),
+        "0"
+    );
+    let page = fs::read_to_string(run.dir.join("faults.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("kill-while-writing"));
+    // The page is a function of the files.
+    let markdown = fs::read_to_string(run.dir.join("faults.md")).unwrap();
+    fs::remove_file(run.dir.join("faults.md")).unwrap();
+    let again = common::run(["fault", "--report", run.dir.to_str().unwrap()]);
+    assert!(again.status.success(), "{}", stderr(&again));
+    assert_eq!(
+        fs::read_to_string(run.dir.join("faults.md")).unwrap(),
+        markdown
+    );
+}
+
+#[test]
+fn what_hangs_is_told_and_ended() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = scratch.path().join("stuck.toml");
+    let scenario = "name = \"stuck\"\ngroup = \"daemon\"\ntitle = \"stopped for longer than the limit\"\n\
+        essay = \"A daemon that stands still for longer than the limit: the watchdog has to end the call.\"\n\
+        needs = [\"daemon\", \"data\", \"persistence\"]\n[injection.stop-daemon]\nseconds = 3.0\nlong_seconds = 3.0\n\
+        [limits]\nhang = 1.0\n";
+    fs::write(&file, scenario).unwrap();
+    let arguments = ["--backend=sqlite", "--scenario", file.to_str().unwrap()];
+    let (code, run, said) = fault(&scratch, &arguments);
+    assert_eq!(code, 1, "a hang is a breach: {said}");
+    let outcome = of(&run, "stuck");
+    assert_eq!(outcome.cell(), CellKind::Hang, "{outcome:?}");
+    let hang = outcome.hang.as_ref().unwrap();
+    assert_eq!(hang.culprit, Culprit::DaemonStuck);
+    assert_ne!(hang.ended_by, "nothing");
+    assert_eq!(
+        outcome.audits[KILLED_DAEMON].verdict,
+        Verdict::Valid,
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn crash_points_lose_nothing_that_sqlite_promises() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (code, run, said) = fault(
+        &scratch,
+        &[
+            "--backend=sqlite",
+            "--no-scenarios",
+            "--crash-points=12",
+            "--seed=5",
+        ],
+    );
+    assert_eq!(code, 0, "{said}");
+    let losses: Vec<&str> = run
+        .crash_points
+        .iter()
+        .map(|own| own.loss.as_str())
+        .collect();
+    assert_eq!(losses, [KILLED_DAEMON, POWER_LOSS]);
+    for points in &run.crash_points {
+        assert_eq!(points.points + points.unjudged, 12);
+        assert_eq!(points.audit.verdict, Verdict::Valid, "{points:?}");
+        assert!(points.audit.present > 0, "{points:?}");
+    }
+    assert!(
+        run.crash_points[0].in_flight > 0,
+        "{:?}",
+        run.crash_points[0]
+    );
+    assert!(said.contains("page: "), "{said}");
+}
+
+#[test]
+fn interrupting_leaves_nothing_behind() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (results, work) = (scratch.dir("results"), scratch.dir("work"));
+    let mut process = ctxbench([
+        "fault",
+        "--backend=sqlite",
+        "--scenario=stop-daemon",
+        "--long",
+    ])
+    .arg("--results")
+    .arg(&results)
+    .arg("--scratch")
+    .arg(&work)
+    .stderr(std::process::Stdio::null())
+    .spawn()
+    .unwrap();
+    wait_for("a mount", || !mounts_under(&work).is_empty());
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(Pid::from_raw(process.id() as i32).unwrap(), Signal::INT).unwrap();
+    let status = process.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert!(mounts_under(&work).is_empty());
+    assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
+    let dir = fs::read_dir(&results)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    assert!(FaultRun::read(&dir).unwrap().outcomes.is_empty());
+}
+
+#[test]
+fn scenarios_are_listed_chosen_and_checked() {
+    let listed = stdout(&run([
+        "fault",
+        "--list",
+        "--backend=direct",
+        "--backend=sqlite",
+    ]));
+    let line = listed
+        .lines()
+        .find(|line| line.contains("kill-idle"))
+        .unwrap();
+    assert!(
+        line.contains("sqlite") && !line.contains("direct"),
+        "{line}"
+    );
+    let one = stdout(&run(["fault", "--list", "--group=many-agents"]));
+    assert!(
+        one.contains("writers-locked") && !one.contains("kill-idle"),
+        "{one}"
+    );
+    let scratch = Scratch::new();
+    let file = scratch.path().join("mine.toml");
+    fs::write(
+        &file,
+        "name = \"mine\"\ngroup = \"daemon\"\ntitle = \"t\"\ncolour = 3\n",
+    )
+    .unwrap();
+    refused(&file, &[":4: ", "colour"]);
+    let missing = run(["fault", "--scenario", "nonsense"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        stderr(&missing).contains("kill-idle"),
+        "{}",
+        stderr(&missing)
+    );
+}
+
+fn refused(file: &Path, words: &[&str]) {
+    let output = run(["fault", "--scenario", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    for word in words {
+        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_recorded_with_its_reason() {
+    let scratch = Scratch::new();
+    let (code, run, said) = fault(&scratch, &["--backend=direct", "--scenario=kill-idle"]);
+    assert_eq!(code, 0, "{said}");
+    let outcome = of(&run, "kill-idle");
+    assert_eq!(outcome.status, Status::Unfit);
+    assert!(outcome.reason.as_ref().unwrap().contains("no daemon"));
+}

@@ -1,0 +1,327 @@
+//! Fault scenarios: what is broken under a backend, when, and during what work.
+//!
+//! One TOML file a scenario, under `workloads/faults`. How it is broken, and what is looked at afterwards, is the
+//! harness's.
+
+mod injection;
+mod llm;
+mod s3;
+
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, include_dir};
+use inputs::{InputError, parse_toml};
+use serde::Deserialize;
+
+use crate::compile::sha256;
+pub use injection::{Injection, WriteMode};
+pub use llm::LlmFault;
+pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
+
+static FAULTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/faults");
+
+/// A scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name; of a built-in one, that of its file.
+    pub name: String,
+    /// What kind of world breaks.
+    pub group: Group,
+    /// What happens, in a few words.
+    pub title: String,
+    /// What it stands for, and what a good backend does.
+    pub essay: String,
+    /// What a backend must have, so that it makes sense there.
+    #[serde(default)]
+    pub needs: Vec<Need>,
+    /// What is broken.
+    pub injection: Injection,
+    /// When, where that can be chosen.
+    pub when: Option<Moment>,
+    /// What the agent does.
+    #[serde(default)]
+    pub work: Work,
+    /// What is too long.
+    #[serde(default)]
+    pub limits: Limits,
+    /// What decides the random choices; one run for each.
+    #[serde(default = "one_seed")]
+    pub seeds: Vec<u64>,
+    /// SHA-256 of its file.
+    #[serde(skip)]
+    pub sha256: String,
+}
+
+/// What kind of world breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// The process that serves the files.
+    Daemon,
+    /// What the store is kept on.
+    Storage,
+    /// The S3 server, and the way to it.
+    S3,
+    /// The language model.
+    Llm,
+    /// Several agents at once.
+    ManyAgents,
+    /// The agent itself.
+    AgentSide,
+}
+
+impl Group {
+    /// All, in the order of reports.
+    pub const ALL: [Self; 6] = [
+        Self::Daemon,
+        Self::Storage,
+        Self::S3,
+        Self::Llm,
+        Self::ManyAgents,
+        Self::AgentSide,
+    ];
+
+    /// The name in files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Daemon => "daemon",
+            Group::Storage => "storage",
+            Group::S3 => "s3",
+            Group::Llm => "llm",
+            Group::ManyAgents => "many-agents",
+            Group::AgentSide => "agent-side",
+        }
+    }
+}
+
+/// What a backend must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Need {
+    /// A daemon of its own.
+    Daemon,
+    /// It returns the bytes that were written to it.
+    Data,
+    /// What it holds outlives its daemon.
+    Persistence,
+    /// It is one of `ctxbench mount`'s.
+    OurDaemon,
+    /// It keeps its data in a SQLite file.
+    Database,
+    /// It keeps its data in files of its site, so that what they lie on can break.
+    LocalStore,
+    /// It keeps its data in a bucket.
+    Bucket,
+    /// It asks a language model.
+    Model,
+}
+
+impl Need {
+    /// Why a scenario that needs it makes no sense where it is missing.
+    pub fn missing(self) -> &'static str {
+        match self {
+            Need::Daemon => "it has no daemon",
+            Need::Data => "it does not return what was written to it",
+            Need::Persistence => "what it holds is gone with its daemon, and was never promised",
+            Need::OurDaemon => "its daemon is not one of ours, which alone can be told to do this",
+            Need::Database => "it keeps nothing in a SQLite file",
+            Need::LocalStore => "it keeps nothing on a local file system",
+            Need::Bucket => "it keeps nothing in a bucket",
+            Need::Model => "it asks no language model",
+        }
+    }
+}
+
+/// When something is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Moment {
+    /// Nothing has been asked for a while.
+    Idle,
+    /// Calls are under way.
+    Writing,
+    /// `write` has returned, `fsync` has not been called.
+    BeforeSync,
+    /// `fsync` has just returned.
+    AfterSync,
+}
+
+/// The last call that is made for each record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SyncClass {
+    /// `close`.
+    Close,
+    /// `fsync`, then `close`.
+    #[default]
+    Fsync,
+    /// As `fsync`, and `ctxbench sync` after every tenth.
+    Sync,
+}
+
+/// What the agent does: numbered, checksummed records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Work {
+    /// How many changes are made: records written, overwritten, removed.
+    pub changes: u64,
+    /// How many records there are at most; a change takes one of them.
+    pub records: u64,
+    /// Bytes in each, from 128 to 4,096: one request of the kernel.
+    pub bytes: usize,
+    /// The last call of each change.
+    pub sync: SyncClass,
+    /// Each change is also appended to a log file.
+    pub log: bool,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            changes: 40,
+            records: 16,
+            bytes: 512,
+            sync: SyncClass::Fsync,
+            log: true,
+        }
+    }
+}
+
+/// What is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Seconds after which a call counts as hung, and its connection is aborted.
+    pub hang: f64,
+    /// Seconds within which files must be usable again.
+    pub recovery: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            hang: 30.0,
+            recovery: 30.0,
+        }
+    }
+}
+
+fn one_seed() -> Vec<u64> {
+    vec![1]
+}
+
+impl Scenario {
+    /// Reads a scenario file; `file` names it in errors.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
+        let mut scenario: Self = parse_toml(file, text)?;
+        scenario
+            .check()
+            .map_err(|message| InputError::whole(file, message))?;
+        scenario.sha256 = sha256(text.as_bytes());
+        Ok(scenario)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.essay.trim().len() < 60 {
+            return Err(
+                "field `essay`: say what it stands for, and what a good backend does".into(),
+            );
+        }
+        let Work {
+            changes,
+            records,
+            bytes,
+            ..
+        } = self.work;
+        if !(1..=100_000).contains(&changes) {
+            return Err(format!(
+                "field `work.changes`: {changes} is not from 1 to 100000"
+            ));
+        }
+        if !(1..=10_000).contains(&records) {
+            return Err(format!(
+                "field `work.records`: {records} is not from 1 to 10000"
+            ));
+        }
+        if !(128..=4096).contains(&bytes) {
+            return Err(format!(
+                "field `work.bytes`: {bytes} is not from 128 to 4096"
+            ));
+        }
+        for (field, seconds) in [
+            ("limits.hang", self.limits.hang),
+            ("limits.recovery", self.limits.recovery),
+        ] {
+            if !(seconds > 0.0 && seconds <= 3600.0) {
+                return Err(format!(
+                    "field `{field}`: {seconds} s is not above 0 and at most an hour"
+                ));
+            }
+        }
+        if self.seeds.is_empty() {
+            return Err("field `seeds`: name at least one".into());
+        }
+        match (self.injection.takes_moment(), self.when) {
+            (true, None) => Err(format!(
+                "field `when`: {} needs one of `idle`, `writing`, `before-sync`, `after-sync`",
+                self.injection.name()
+            )),
+            (false, Some(_)) => Err(format!(
+                "field `when`: {} has a moment of its own",
+                self.injection.name()
+            )),
+            _ => self.injection.check(),
+        }
+    }
+}
+
+/// The names of all built-in scenarios, by group.
+///
+/// # Errors
+/// [`InputError`] if one is malformed.
+pub fn scenarios() -> Result<Vec<Scenario>, InputError> {
+    let mut all = Vec::new();
+    for found in FAULTS.files() {
+        let file = PathBuf::from("workloads/faults").join(found.path());
+        let text = found.contents_utf8().unwrap_or_default();
+        let scenario = Scenario::parse(&file, text)?;
+        if found.path().file_stem().and_then(|stem| stem.to_str()) != Some(&scenario.name) {
+            let message = format!("field `name`: {:?} is not the file's name", scenario.name);
+            return Err(InputError::whole(&file, message));
+        }
+        all.push(scenario);
+    }
+    all.sort_by(|a, b| (a.group, &a.name).cmp(&(b.group, &b.name)));
+    Ok(all)
+}
+
+/// The built-in scenario called `name`, or the scenario file at that path.
+///
+/// # Errors
+/// [`InputError`] if there is none, or it is malformed.
+pub fn scenario(name: &str) -> Result<Scenario, InputError> {
+    let path = Path::new(name);
+    if name.ends_with(".toml") {
+        let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
+        return Scenario::parse(path, &text);
+    }
+    let mut all = scenarios()?;
+    match all.iter().position(|scenario| scenario.name == name) {
+        Some(at) => Ok(all.swap_remove(at)),
+        None => {
+            let known: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
+            let message = format!(
+                "no such scenario; there are {}, or give the path of a .toml file",
+                known.join(", ")
+            );
+            Err(InputError::whole(path, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
