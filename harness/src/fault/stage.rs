@@ -204,40 +204,26 @@ impl Stage {
         let Some(agent) = &mut self.agent else {
             return Ok(None);
         };
-        let started = Instant::now();
-        let mut allowed = limit;
-        // The limit is for one call, and a task has many: as long as it goes on to others, it does not hang.
-        let mut last = String::new();
-        loop {
-            match agent.wait(allowed, &self.interrupt) {
-                Waited::Answered(answer) => {
-                    self.note(&answer);
-                    return Ok(Some(answer));
+        match agent.wait(limit, &self.interrupt) {
+            Waited::Answered(answer) => {
+                self.note(&answer);
+                Ok(Some(answer))
+            }
+            Waited::Interrupted => Err(Spoiled::Interrupted),
+            Waited::Ended(status) => {
+                let call = agent.call();
+                let status = status.map_or("unknown".to_owned(), |status| status.to_string());
+                self.agent = None;
+                let text = format!("the agent ended: {status}");
+                self.saw(&call, SeenKind::Killed, None, &text);
+                Ok(None)
+            }
+            Waited::Overdue => {
+                if let Some(mut agent) = self.agent.take() {
+                    let hang = self.blame(&mut agent);
+                    self.note_hang(hang);
                 }
-                Waited::Interrupted => return Err(Spoiled::Interrupted),
-                Waited::Ended(status) => {
-                    let (call, _) = agent.progress();
-                    let status = status.map_or("unknown".to_owned(), |status| status.to_string());
-                    self.agent = None;
-                    self.saw(
-                        &call,
-                        SeenKind::Killed,
-                        None,
-                        &format!("the agent ended: {status}"),
-                    );
-                    return Ok(None);
-                }
-                Waited::Overdue => {
-                    let (call, count) = agent.progress();
-                    let now = format!("{count} {call}");
-                    if now != last && started.elapsed() < limit * 20 {
-                        last = now;
-                        allowed = limit;
-                        continue;
-                    }
-                    self.hung(started.elapsed());
-                    return Ok(None);
-                }
+                Ok(None)
             }
         }
     }
@@ -271,15 +257,10 @@ impl Stage {
         }
     }
 
-    fn hung(&mut self, waited: Duration) {
-        if let Some(mut agent) = self.agent.take() {
-            let hang = self.blame(&mut agent, waited);
-            self.note_hang(hang);
-        }
-    }
-
     /// Finds out whose fault it is that an agent hangs, and ends it.
-    pub fn blame(&self, agent: &mut Agent, waited: Duration) -> Hang {
+    pub fn blame(&self, agent: &mut Agent) -> Hang {
+        // Before anything is asked: that may take a while, too.
+        let waited = agent.in_call();
         let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
         let had_daemon = self.backend.describe().daemons > 0;
         let culprit = culprit(daemon, had_daemon, &self.site.dir.join("control"));

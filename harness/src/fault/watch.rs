@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use backends::fuse::{self, connection};
@@ -18,6 +18,9 @@ use crate::interrupt::Interrupt;
 /// How long an agent that hangs gets to end after a signal, before a stronger means is tried.
 const SIGNAL_PATIENCE: Duration = Duration::from_secs(1);
 
+/// A task may take so many times what one call may.
+const CALLS_A_TASK: u32 = 20;
+
 /// How often a waiting watchdog looks whether the user wants to end.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -26,8 +29,15 @@ pub struct Agent {
     process: Child,
     stdin: Option<ChildStdin>,
     answers: Receiver<Answer>,
-    /// The call it makes, or made last, and how many it has made.
-    progress: Arc<Mutex<(String, u64)>>,
+    progress: Arc<Mutex<Progress>>,
+}
+
+/// How far an agent is with its task.
+struct Progress {
+    /// The call it makes, or made last.
+    call: String,
+    /// When that began.
+    since: Instant,
 }
 
 /// How waiting for an answer ended.
@@ -57,7 +67,10 @@ impl Agent {
         let stdin = process.stdin.take();
         let stdout = process.stdout.take();
         let (sender, answers) = channel();
-        let progress = Arc::new(Mutex::new(("start".to_owned(), 0)));
+        let progress = Arc::new(Mutex::new(Progress {
+            call: "start".to_owned(),
+            since: Instant::now(),
+        }));
         let current = Arc::clone(&progress);
         std::thread::spawn(move || {
             let lines = stdout
@@ -66,8 +79,8 @@ impl Agent {
             for line in lines.map_while(Result::ok) {
                 if let Some(name) = line.strip_prefix('>') {
                     let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
-                    name.clone_into(&mut current.0);
-                    current.1 += 1;
+                    name.clone_into(&mut current.call);
+                    current.since = Instant::now();
                 } else if let Ok(answer) = serde_json::from_str(&line)
                     && sender.send(answer).is_err()
                 {
@@ -94,23 +107,25 @@ impl Agent {
     /// # Errors
     /// If it has ended.
     pub fn ask(&mut self, task: &Task) -> io::Result<()> {
+        self.progress().since = Instant::now();
         let line = serde_json::to_string(task)?;
         let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(stdin, "{line}")
     }
 
-    /// Waits for the answer.
+    /// Waits for the answer, as long as no call of the task takes longer than `limit`, nor the task many times that.
     pub fn wait(&mut self, limit: Duration, interrupt: &Interrupt) -> Waited {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + limit * CALLS_A_TASK;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = limit.saturating_sub(self.in_call());
+            let is_overdue = left.is_zero() || Instant::now() > deadline;
             match self.answers.recv_timeout(left.min(TICK)) {
                 Ok(answer) => return Waited::Answered(answer),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Waited::Ended(self.process.wait().ok());
                 }
                 Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Waited::Interrupted,
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Waited::Overdue,
+                Err(RecvTimeoutError::Timeout) if is_overdue => return Waited::Overdue,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -124,17 +139,25 @@ impl Agent {
         }
     }
 
-    /// The call that it makes, or made last, and how many it has made.
-    pub fn progress(&self) -> (String, u64) {
-        let progress = self.progress.lock();
-        progress.unwrap_or_else(PoisonError::into_inner).clone()
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The call that it makes, or made last.
+    pub fn call(&self) -> String {
+        self.progress().call.clone()
+    }
+
+    /// How long it has been in that call.
+    pub fn in_call(&self) -> Duration {
+        self.progress().since.elapsed()
     }
 
     /// Ends a call that hangs: by SIGINT, by SIGKILL, and if neither helps, by aborting the connection of the mount
     /// at `mount`. Says what it took.
     pub fn end_hang(&mut self, waited: Duration, mount: Option<&Path>, culprit: Culprit) -> Hang {
         let mut hang = Hang {
-            call: self.progress().0,
+            call: self.call(),
             waited_ms: waited.as_millis() as u64,
             culprit,
             state: state_of(self.process.id()).unwrap_or('?').to_string(),

@@ -79,8 +79,18 @@ impl FaultOutcome {
             _ if !self.breaches.is_empty() => CellKind::Breach,
             Some(Verdict::Unknown) => CellKind::Unknown,
             _ if self.seen.iter().any(|seen| seen.what != SeenKind::Nothing) => CellKind::Error,
+            _ if self.raced() > 0 => CellKind::Raced,
             _ => CellKind::Clean,
         }
+    }
+
+    /// Updates of a shared file that were lost, or damaged lines that were read of it, whichever is more.
+    pub fn raced(&self) -> u64 {
+        let count = |name| match self.facts.get(name) {
+            Some(Fact::Count(count)) => *count,
+            _ => 0,
+        };
+        count("updates_lost").max(count("torn_reads"))
     }
 }
 
@@ -331,6 +341,8 @@ pub enum CellKind {
     Skipped,
     /// Nothing was seen of it.
     Clean,
+    /// Agents that did not exclude one another lost updates, or read half of one: no promise of the backend's.
+    Raced,
     /// The agent saw an error, and everything promised was kept.
     Error,
     /// What became of the data is not known.
@@ -354,6 +366,7 @@ impl CellKind {
             CellKind::Unfit => "does not fit",
             CellKind::Skipped => "skipped",
             CellKind::Clean => "nothing seen",
+            CellKind::Raced => "agents raced",
             CellKind::Error => "error, data kept",
             CellKind::Unknown => "data unknown",
             CellKind::Infra => "not measured",

@@ -48,6 +48,7 @@ fn colour(kind: CellKind) -> (RGBColor, bool) {
         CellKind::Unfit => (RGBColor(232, 234, 236), false),
         CellKind::Skipped => (RGBColor(205, 208, 212), false),
         CellKind::Clean => (RGBColor(0, 158, 115), true),
+        CellKind::Raced => (RGBColor(170, 220, 170), false),
         CellKind::Error => (RGBColor(140, 205, 240), false),
         CellKind::Unknown => (RGBColor(160, 164, 170), false),
         CellKind::Infra => (RGBColor(110, 114, 120), true),
@@ -58,8 +59,9 @@ fn colour(kind: CellKind) -> (RGBColor, bool) {
     }
 }
 
-const KINDS: [CellKind; 10] = [
+const KINDS: [CellKind; 11] = [
     CellKind::Clean,
+    CellKind::Raced,
     CellKind::Error,
     CellKind::Breach,
     CellKind::Manual,
@@ -120,6 +122,7 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
         CellKind::Unfit => "–".to_owned(),
         CellKind::Skipped => "skipped".to_owned(),
         CellKind::Clean => format!("ok{slow}"),
+        CellKind::Raced => format!("{} raced", outcome.raced()),
         CellKind::Unknown => "unknown".to_owned(),
         CellKind::Infra => "failed".to_owned(),
         CellKind::Breach => format!("breach{slow}"),

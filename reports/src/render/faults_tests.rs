@@ -146,6 +146,12 @@ fn the_worst_of_what_happened_is_what_a_cell_shows() {
     unknown.breaches.push("b".to_owned());
     assert_eq!(unknown.cell(), CellKind::Breach);
     assert_eq!(outcome("x", "y").cell(), CellKind::Clean);
+    let mut raced = outcome("x", "y");
+    raced
+        .facts
+        .insert("updates_lost".to_owned(), Fact::Count(86));
+    assert_eq!(raced.cell(), CellKind::Raced);
+    assert_eq!(short(&raced), "86 raced");
 }
 
 #[test]

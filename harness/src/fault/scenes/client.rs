@@ -12,9 +12,6 @@ use super::super::record::DIR;
 use super::super::stage::{Played, Spoiled, Stage};
 use super::super::watch::{Agent, Waited};
 
-/// How often a part that many calls belong to may take the hang limit.
-const PATIENCE: u32 = 10;
-
 /// One task of one agent: its facts are the outcome's.
 pub fn ask(stage: &mut Stage, what: String, task: ClientTask) -> Played<Option<Answer>> {
     if stage.workspace.is_none() {
@@ -113,13 +110,12 @@ pub fn removed(stage: &mut Stage) -> Played {
         }
         Waited::Interrupted => return Err(Spoiled::Interrupted),
         Waited::Overdue => {
-            let hang = stage.blame(&mut other, limit);
+            let hang = stage.blame(&mut other);
             stage.note_hang(hang);
         }
         Waited::Ended(_) => return Err(Spoiled::Infra("the agent that removes has ended".into())),
     }
-    let limit = limit * PATIENCE;
-    stage.end_within(limit)?;
+    stage.end()?;
     stage.read_acknowledgements()?;
     stage.forget_removed();
     // The next writer starts where there is nothing.

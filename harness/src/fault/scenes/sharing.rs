@@ -105,8 +105,7 @@ fn count(answer: &Answer, name: &str) -> u64 {
 
 /// Waits for one of several agents; what failed is noted.
 fn wait(stage: &mut Stage, agent: &mut Agent) -> Played<Option<Answer>> {
-    // A limit for all of its calls: together they are many.
-    match agent.wait(stage.hang_limit() * 4, &stage.interrupt) {
+    match agent.wait(stage.hang_limit(), &stage.interrupt) {
         Waited::Answered(answer) => {
             for failure in &answer.failures {
                 let what = match failure.errno {
@@ -121,8 +120,7 @@ fn wait(stage: &mut Stage, agent: &mut Agent) -> Played<Option<Answer>> {
         }
         Waited::Interrupted => Err(Spoiled::Interrupted),
         Waited::Overdue => {
-            let limit = stage.hang_limit() * 4;
-            let hang = stage.blame(agent, limit);
+            let hang = stage.blame(agent);
             stage.note_hang(hang);
             Ok(None)
         }

@@ -97,7 +97,7 @@ fn interrupt_another(stage: &mut Stage) -> Played {
     another.ask(&Task::Look { root: stage.root() })?;
     std::thread::sleep(Duration::from_millis(300));
     let state = state_of(another.pid()).unwrap_or('?');
-    let (call, _) = another.progress();
+    let call = another.call();
     let started = Instant::now();
     let ended_by = another.interrupt();
     let words = match ended_by {
