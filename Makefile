@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio s3 model model-files calibrate aa fault example clean
+.PHONY: help setup build bench report test check conform load peers minio embeddings s3 model model-files calibrate aa fault example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -24,7 +24,7 @@ setup: ## Install what is missing on this machine, or say the command that does
 build: setup ## Build target/release/ctxbench
 	@cargo build --release --locked -p harness
 
-bench: build ## Run the default suite (about ten minutes), print verdict and report path
+bench: build ## Run the default suite (about eleven minutes), print verdict and report path
 	@if command -v go >/dev/null && [ ! -x target/minio/minio ] && [ -z "$$CTXBENCH_S3_ENDPOINT" ]; then \
 		scripts/minio || echo 'bench: going on with the embedded S3 server, and every table says so'; fi
 	@$(CTXBENCH) run $(ARGS)
@@ -60,6 +60,9 @@ model: ## Install SmolLM2-135M and llama-server into target/model (seconds, 166 
 
 model-files: build model ## How slow, how wrong and how dear files are that a language model makes up (five minutes)
 	@$(CTXBENCH) model-files $(ARGS)
+
+embeddings: ## Install a sentence model into target/embeddings (83 MB, seconds): recall by meaning
+	@scripts/embeddings
 
 s3: build ## What s3 costs beyond bare requests, and what two hosts see of one bucket (five minutes)
 	@$(CTXBENCH) bucket $(ARGS)

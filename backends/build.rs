@@ -12,6 +12,16 @@ const BACKENDS: &[(&str, &[&str])] = &[
         "AGENT_MEMORY",
         &["agent_memory", "sqlite", "fuse", "store.rs"],
     ),
+    (
+        "AGENT_MEMORY_MEANING",
+        &[
+            "agent_memory",
+            "sqlite",
+            "fuse",
+            "store.rs",
+            "../../embeddings/src",
+        ],
+    ),
     ("S3", &["s3", "sqlite", "fuse", "store.rs"]),
     (
         "LLM_HISTORY",
@@ -47,6 +57,7 @@ const BACKENDS: &[(&str, &[&str])] = &[
 fn main() {
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed=../models/src");
+    println!("cargo:rerun-if-changed=../embeddings/src");
     for (name, places) in BACKENDS {
         let lines: usize = places
             .iter()

@@ -320,3 +320,117 @@ fn many_who_ask_while_others_write_get_answers() {
     assert!(all.starts_with("201 notes match"), "{all}");
     mount.end();
 }
+
+/// The installed model. If there is none, the test says so and passes, unless `CTXBENCH_REQUIRE_EMBEDDINGS` is set.
+fn model() -> Option<String> {
+    match embeddings::find() {
+        Ok(dir) => Some(dir.display().to_string()),
+        Err(missing) if std::env::var_os("CTXBENCH_REQUIRE_EMBEDDINGS").is_some() => {
+            panic!("{missing}")
+        }
+        Err(missing) => {
+            eprintln!("SKIPPED: {missing}");
+            None
+        }
+    }
+}
+
+/// Waits until all notes have a vector.
+fn embedded(dir: &Path) {
+    let started = std::time::Instant::now();
+    loop {
+        let stats = fs::read_to_string(dir.join(":stats")).unwrap();
+        if stats.contains("waiting-to-be-embedded: 0\n") {
+            return;
+        }
+        assert!(started.elapsed().as_secs() < 60, "{stats}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_recall_finds_what_is_meant_and_says_how_over_remounts() {
+    let Some(model) = model() else { return };
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("avm");
+    let with = ["--embeddings", &model];
+    let mount = Mount::new("agent-memory", &dir, &with);
+    sh(&dir, "echo 'The cat sleeps on the sofa all day.' > pets.md");
+    sh(
+        &dir,
+        "echo 'Quarterly revenue rose by nine percent.' > money.md",
+    );
+    sh(&dir, "head -c 2000 /dev/urandom > binary");
+    embedded(&dir);
+    // Not one word of the question is in a note.
+    let ask = "cat ':recall?query=where+do+felines+nap%3F'";
+    let recalled = sh(&dir, ask);
+    assert!(
+        recalled.contains("by full text and meaning\n"),
+        "{recalled}"
+    );
+    assert!(recalled.contains("## /pets.md"), "{recalled}");
+    assert!(!recalled.contains("money.md"), "{recalled}");
+    // A changed note means what it says now.
+    sh(&dir, "echo 'Rents are due on the first.' > pets.md");
+    embedded(&dir);
+    let changed = sh(&dir, ask);
+    assert!(!changed.contains("pets.md"), "{changed}");
+    sh(
+        &dir,
+        "echo 'The cat sleeps on the sofa all day.' > pets.md; mv pets.md animals.md",
+    );
+    embedded(&dir);
+    mount.end();
+    // Vectors are kept, and a mount without a model says that it does without.
+    let mount = Mount::new("agent-memory", &dir, &["--embeddings", "none"]);
+    let plain = sh(&dir, ask);
+    assert!(
+        plain.starts_with("# nothing found") && plain.contains("by full text)"),
+        "{plain}"
+    );
+    assert!(sh(&dir, "cat :stats").contains("relevance: full text (--embeddings none)"));
+    sh(&dir, "rm money.md");
+    mount.end();
+    let mount = Mount::new("agent-memory", &dir, &with);
+    embedded(&dir);
+    assert!(sh(&dir, ask).contains("## /animals.md"));
+    mount.end();
+    // Killed while it embeds: the rest is embedded by the next.
+    let mount = Mount::new("agent-memory", &dir, &with);
+    for number in 0..200 {
+        fs::write(
+            dir.join(format!("n{number}.md")),
+            format!("Ticket {number} is open.\n"),
+        )
+        .unwrap();
+    }
+    mount.crash();
+    let mount = Mount::new("agent-memory", &dir, &with);
+    embedded(&dir);
+    let first = sh(&dir, ask);
+    assert!(
+        first.contains("by full text and meaning\n") && first.contains("/animals.md"),
+        "{first}"
+    );
+    mount.end();
+}
+
+#[test]
+fn a_model_that_is_none_is_refused_before_anything_is_mounted() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("avm");
+    let output = Command::new(common::CTXBENCH)
+        .args(["mount", "agent-memory", "--embeddings"])
+        .args([scratch.path(), &dir])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("config.json"),
+        "{error}"
+    );
+}

@@ -41,6 +41,10 @@ fn unknown_names_are_answered_with_the_known_ones() {
         refused(&["mount", "memory", "/tmp", "--db", "x"])
             .contains("--db is for the sqlite and agent-memory backends only")
     );
+    assert!(
+        refused(&["mount", "memory", "/tmp", "--embeddings", "none"])
+            .contains("--embeddings is for the agent-memory backend only")
+    );
 }
 
 #[test]

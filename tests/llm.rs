@@ -5,8 +5,11 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
+#[path = "../backends/tests/common/oracle.rs"]
+mod oracle;
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -22,6 +25,7 @@ const TREE: &str = r#"{"entries":[
     {"path":"src/util.py","kind":"file"},
     {"path":"a.txt","kind":"file"},{"path":"b.txt","kind":"file"},{"path":"c.txt","kind":"file"},
     {"path":"d.txt","kind":"file"},{"path":"e.txt","kind":"file"},{"path":"f.txt","kind":"file"},
+    {"path":"g.txt","kind":"file"},
     {"path":"latest","kind":"symlink","target":"src/main.py"}
 ]}"#;
 
@@ -168,7 +172,7 @@ fn tools_read_files_that_nobody_has_read() {
     }
     let long = "0123456789abcdef\n".repeat(20_000);
     let lab = Lab::new(vec![Behaviour::Say(long.clone())]);
-    let tools: [(&str, &str, String); 8] = [
+    let tools: [(&str, &str, String); 9] = [
         ("a.txt", "cat a.txt | md5sum", String::new()),
         (
             "b.txt",
@@ -179,6 +183,7 @@ fn tools_read_files_that_nobody_has_read() {
         ("d.txt", "wc -c < d.txt", "340000\n".to_owned()),
         ("e.txt", "head -n 1 e.txt", "0123456789abcdef\n".to_owned()),
         ("f.txt", "tail -n 1 f.txt", "0123456789abcdef\n".to_owned()),
+        ("g.txt", "cmp g.txt ../expected", String::new()),
         (
             "src/main.py",
             "cp src/main.py inside && md5sum < inside",
@@ -194,11 +199,273 @@ fn tools_read_files_that_nobody_has_read() {
     let sum = said(lab.scratch.path(), "md5sum < expected");
     let mount = lab.generate(&["--no-cache"]);
     for (at, (file, tool, expected)) in tools.iter().enumerate() {
-        let expected = if expected.is_empty() { &sum } else { expected };
+        let is_sum = expected.is_empty() && tool.contains("md5sum");
+        let expected = if is_sum { &sum } else { expected };
         assert_eq!(said(&mount.dir, tool), *expected, "{tool} of {file}");
         assert_eq!(lab.server.calls(), at + 1, "{tool}");
     }
     mount.end();
+}
+
+/// What has to know the size before it reads is told 0, and is not to be trusted until somebody has read: this is what
+/// docs/LLM.md says of each.
+#[test]
+fn programs_that_believe_the_size_find_a_file_empty_until_somebody_reads_it() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say("made up\n".to_owned())]);
+    std::fs::write(lab.path("expected"), "made up\n").unwrap();
+    let mount = lab.generate(&["--no-cache"]);
+    let dir = &mount.dir;
+    let copy = "python3 -c \"import shutil; shutil.copy('a.txt', '../copy')\"; cat ../copy";
+    let mapped = "python3 -c \"import mmap; f = open('b.txt', 'rb'); print(len(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)))\"";
+    assert_eq!(said(dir, copy), "");
+    assert!(!sh(dir, mapped).status.success());
+    assert!(!sh(dir, "cmp -s c.txt ../expected").status.success());
+    assert_eq!(said(dir, "tar c d.txt | tar xO"), "");
+    assert_eq!(lab.server.calls(), 0);
+    // Reading it all first is the way.
+    said(dir, "find . -type f -exec cat {} + >/dev/null");
+    assert_eq!(said(dir, copy), "made up\n");
+    assert_eq!(said(dir, mapped), "8\n");
+    assert!(sh(dir, "cmp -s c.txt ../expected").status.success());
+    assert_eq!(said(dir, "tar c d.txt | tar xO"), "made up\n");
+    mount.end();
+}
+
+#[test]
+fn a_program_that_goes_on_after_a_signal_does_not_ask_again() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::SayAfter(
+        Duration::from_millis(1500),
+        "at last\n".to_owned(),
+    )]);
+    let mount = lab.generate(&["--parallel", "8"]);
+    // Python catches the timer's signal and then reads again, as Go does.
+    let timer = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)\nprint(open('a.txt').read(), end='')";
+    assert_eq!(
+        said(&mount.dir, &format!("python3 -c \"{timer}\"")),
+        "at last\n"
+    );
+    assert_eq!(lab.server.calls(), 1, "each signal asked anew");
+    mount.end();
+}
+
+#[test]
+fn an_answer_that_a_filter_ended_is_an_error_and_not_kept() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Filtered("The beginn".to_owned())]);
+    let mount = lab.generate(&[]);
+    let path = mount.dir.join("a.txt");
+    for _ in 0..2 {
+        let error = std::fs::read(&path).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(5), "EIO");
+        assert!(xattr(&path, "user.llmfs.error").contains("content filter"));
+    }
+    assert_eq!(lab.server.calls(), 2, "it was in no cache");
+    lab.server
+        .behave(vec![Behaviour::Say("all of it\n".to_owned())]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "all of it\n");
+    mount.end();
+}
+
+#[test]
+fn ctrl_c_ends_a_change_that_a_policy_judges_and_nobody_waits_for_it() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say(
+        r#"{"allow":true,"reason":"yes"}"#.to_owned(),
+    )]);
+    let policy = [
+        "--policy",
+        "Everything.",
+        "--parallel",
+        "8",
+        "--answer-timeout",
+        "300",
+    ];
+    let mount = lab.mount("llm-history", &policy);
+    let dir = &mount.dir;
+    said(dir, "mkdir sub other; touch sub/known other/file");
+    lab.server.behave(vec![Behaviour::Hang]);
+    let changes = [
+        "touch sub/new",
+        "mkdir sub/dir",
+        "rm sub/known",
+        "mv sub/known sub/moved",
+        "ln sub/known sub/link",
+        "ln -s known sub/symbolic",
+        "truncate -s 0 sub/known",
+        "mkfifo sub/fifo",
+        // Python catches the signal.
+        "python3 -c \"import os; os.setxattr('sub/known', 'user.x', b'1')\"",
+    ];
+    for change in changes {
+        let before = lab.server.calls();
+        let mut waiting = Command::new("bash")
+            .args(["-c", &format!("exec {change}")])
+            .current_dir(dir)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        common::wait_for("the policy being asked", || lab.server.calls() > before);
+        // Others go on, in this directory and elsewhere. The kernel itself holds a directory in which a name is being
+        // made or removed: only names that it does not know, and listings, wait for that.
+        let started = Instant::now();
+        said(dir, "stat sub/known other/file; ls other; ls .");
+        assert!(started.elapsed() < Duration::from_secs(5), "{change}");
+        let pid = rustix::process::Pid::from_raw(waiting.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let started = Instant::now();
+        assert!(!waiting.wait().unwrap().success(), "{change}");
+        assert!(started.elapsed() < Duration::from_secs(3), "{change}");
+    }
+    assert_eq!(said(dir, "ls sub"), "known\n", "nothing of it was done");
+    mount.end();
+}
+
+#[test]
+fn what_is_written_beside_a_mount_is_its_users_alone() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say(TREE.to_owned()), Behaviour::Answer]);
+    let dir = lab.scratch.dir("mnt");
+    let mut command = ctxbench(["mount", "llm-generate", "--prompt", "x"]);
+    command
+        .arg(&dir)
+        .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
+        .env_remove("HOME")
+        .env("CTXBENCH_API_KEY", KEY);
+    let mount = Mount::of(command, &dir);
+    said(&mount.dir, "cat a.txt");
+    mount.end();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    for name in ["mnt.llmfs.log", "mnt.llmfs.json"] {
+        assert_eq!(mode(&lab.path(name)), 0o600, "{name}");
+    }
+    // Without a home it is not in /tmp, where somebody else could have made it.
+    let folder = lab.path("mnt.llmfs.cache");
+    assert_eq!(mode(&folder), 0o700);
+    assert!(folder.read_dir().unwrap().count() > 0);
+}
+
+#[test]
+fn no_proxy_is_told_what_a_server_on_this_machine_is_asked() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let tree = lab.path("tree.json").display().to_string();
+    let mut command = lab.command("llm-generate", &["--tree", &tree]);
+    for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env(name, "http://127.0.0.1:9");
+    }
+    command.env_remove("no_proxy").env_remove("NO_PROXY");
+    let mount = Mount::of(command, &lab.path("mnt"));
+    assert_eq!(said(&mount.dir, "cat a.txt"), "Write the file /a.txt.\n");
+    mount.end();
+}
+
+#[test]
+fn a_model_without_a_price_is_not_asked_where_dollars_are_limited() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let mount = lab.generate(&["--price", "1,1", "--max-cost", "1", "--no-cache"]);
+    let dir = &mount.dir;
+    said(dir, "mkdir src/.llmfs; echo dearer > src/.llmfs/model");
+    let path = dir.join("src/main.py");
+    assert_eq!(
+        std::fs::read(&path).unwrap_err().raw_os_error(),
+        Some(122),
+        "EDQUOT"
+    );
+    assert!(xattr(&path, "user.llmfs.error").contains("the price of dearer is not known"));
+    assert_eq!(lab.server.calls(), 0);
+    said(dir, "cat a.txt");
+    mount.end();
+}
+
+#[test]
+fn questions_that_were_given_up_count_against_the_budget() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Hang]);
+    let mount = lab.generate(&["--answer-timeout", "0.5", "--max-tokens", "1", "--no-cache"]);
+    let errno = |name: &str| {
+        std::fs::read(mount.dir.join(name))
+            .unwrap_err()
+            .raw_os_error()
+    };
+    assert_eq!(errno("a.txt"), Some(110), "ETIMEDOUT");
+    assert_eq!(
+        errno("b.txt"),
+        Some(122),
+        "EDQUOT: the first question counts"
+    );
+    assert_eq!(lab.server.calls(), 1);
+    mount.end();
+}
+
+#[test]
+fn a_history_whose_model_is_exact_does_what_a_plain_file_system_does() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::By(|request| {
+        oracle::answer(request["messages"][1]["content"].as_str().unwrap())
+    })]);
+    // The question holds all of the log, as far as a question may go.
+    let mount = lab.mount("llm-history", &["--log-bytes", "250000"]);
+    let history = conformance(&mount.dir);
+    mount.end();
+    let mount = lab.generate(&[]);
+    std::fs::create_dir(mount.dir.join("work")).unwrap();
+    let generate = conformance(&mount.dir.join("work"));
+    mount.end();
+    let memory = lab.scratch.dir("memory");
+    let mount = Mount::new("memory", &memory, &[]);
+    let plain = conformance(&mount.dir);
+    mount.end();
+    assert_eq!(
+        generate, plain,
+        "what is not made up is a file like any other"
+    );
+    // What no answer can give, and docs/LLM.md says so.
+    let exceptions = [
+        // Without a name a file cannot be asked for.
+        "rename replaces, and the replaced stays readable",
+        "links unlinked while open: readable, writable, gone after",
+        // An answer is text, and no longer than a question may be.
+        "content large files: 3 MB byte for byte",
+        "content sparse files: holes read as zeros and take no space",
+        "content fallocate: punch a hole, zero a range",
+        // The kernel keeps no pages of what is read directly.
+        "content mmap: shared writes reach the file",
+        "content mmap: writes by others show in the map",
+    ];
+    let fails = history.iter().filter(|line| !plain.contains(line));
+    let fails: Vec<&str> = fails.map(|line| line.trim_end_matches(" FAILS")).collect();
+    assert_eq!(fails, exceptions);
+}
+
+/// What `ctxbench conform` says a directory does not do, a line each.
+fn conformance(dir: &Path) -> Vec<String> {
+    let output = ctxbench(["conform", "--path"]).arg(dir).output().unwrap();
+    let table = stdout(&output);
+    assert!(table.contains("works"), "{}", stderr(&output));
+    let failing = table.lines().filter(|line| line.contains("FAILS"));
+    let failing = failing.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    failing.collect()
 }
 
 #[test]
@@ -655,6 +922,116 @@ fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
 }
 
 #[test]
+fn what_would_lose_or_show_something_is_refused_at_mount() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let tree = lab.path("tree.json").display().to_string();
+    let refused = |backend: &str, more: &[&str], parts: &[&str]| {
+        let output = lab.command(backend, more).output().unwrap();
+        let said = stderr(&output);
+        assert!(!output.status.success(), "{more:?}");
+        for part in parts {
+            assert!(said.contains(part), "no {part:?} in {said}");
+        }
+        assert!(!said.contains("hidden"), "{said}");
+        assert!(common::mounts_under(lab.scratch.path()).is_empty());
+    };
+    let missing = lab.path("missing/save.json").display().to_string();
+    let parts = ["missing/save.json", "make its folder"];
+    refused(
+        "llm-generate",
+        &["--tree", &tree, "--save", &missing],
+        &parts,
+    );
+
+    let mount = lab.generate(&[]);
+    let second = lab.scratch.dir("second");
+    let save = lab.path("mnt.llmfs.json").display().to_string();
+    let mut command = ctxbench(["mount", "llm-generate"]);
+    command.arg(&second).args([
+        "--base-url",
+        &lab.server.base_url(),
+        "--model",
+        "simulated",
+        "--save",
+        &save,
+    ]);
+    let output = command.output().unwrap();
+    assert!(
+        stderr(&output).contains("belongs to another mount"),
+        "{}",
+        stderr(&output)
+    );
+    mount.end();
+    refused(
+        "llm-generate",
+        &["--tree", &tree],
+        &["--tree would be ignored", "mnt.llmfs.json"],
+    );
+
+    for cost in ["nan", "inf", "-1", "much"] {
+        let more = ["--price", "1,1", &format!("--max-cost={cost}")];
+        refused("llm-history", &more, &["--max-cost"]);
+    }
+    for url in [
+        "http://me:hidden@127.0.0.1:1/v1",
+        "ftp://me:hidden@x/v1",
+        "me:hidden@[x",
+    ] {
+        for more in [&["--model", "m"][..], &[]] {
+            let mut command = ctxbench(["mount", "llm-history"]);
+            command.arg(&second).args(["--base-url", url]).args(more);
+            let output = command.output().unwrap();
+            let said = stderr(&output);
+            assert!(said.contains("***@") && !said.contains("hidden"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_budget_is_one_for_all_that_model_files_measures() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say(
+        r#"{"exists":true,"content":"guessed"}"#.to_owned(),
+    )]);
+    let out = lab.path("out");
+    let ask = |budget: &str| {
+        let mut command = ctxbench(["model-files", "--histories", "1", "--lengths", "1"]);
+        let output = command
+            .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
+            .args(["--max-tokens", budget])
+            .arg("--out")
+            .arg(&out)
+            .arg("--scratch")
+            .arg(lab.scratch.path())
+            .env("CTXBENCH_API_KEY", KEY)
+            .output()
+            .unwrap();
+        let said = stderr(&output);
+        assert!(
+            !output.status.success() && said.contains("the budget is spent"),
+            "{said}"
+        );
+        assert!(!out.exists(), "nothing half-measured is written");
+        assert!(common::mounts_under(lab.scratch.path()).is_empty());
+        said
+    };
+    // Spent by the questions about histories; and by those and one mount after it together.
+    assert!(!ask("1").contains("llm-history, mounted"));
+    let for_histories = lab.server.calls();
+    let said = ask("500");
+    assert!(
+        said.contains("llm-history, mounted") && !said.contains("read again"),
+        "{said}"
+    );
+    assert!(lab.server.calls() > for_histories + 3);
+}
+
+#[test]
 fn a_recording_answers_as_the_model_did_and_names_what_it_does_not_hold() {
     if !can_mount() {
         return;
@@ -805,8 +1182,12 @@ fn without_a_model_the_live_arm_is_skipped_with_the_way_to_get_it() {
 essay = "Files behind a model that is not installed."
 rounds = 1
 backends = ["direct", "llm-history"]
+call_timeout = 60.0
 [[workload]]
 name = "micro/stat"
+states = ["hot"]
+[[workload]]
+name = "agent/shortened"
 states = ["hot"]
 "#;
     let (out, mut command) = measure(&lab.scratch, suite);
@@ -825,6 +1206,19 @@ states = ["hot"]
     }
     assert!(samples(&out, "llm-history-live", "micro/stat").is_empty());
     assert_eq!(samples(&out, "llm-history-recorded", "micro/stat").len(), 1);
+    // The session's reads are replayed: no live model is asked, and none of them is missing.
+    let session = samples(&out, "llm-history-recorded", "agent/shortened");
+    assert_eq!(session.len(), 1);
+    let store = &session[0]["daemon"]["store"];
+    assert_eq!(store["answers-recorded"], 5, "{store}");
+    assert_eq!(store["model-failures"], 0, "{store}");
+    assert_eq!(store.get("answers-live"), None, "{store}");
+    let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+    let label = "the answers of llm-history-recorded are recorded";
+    assert!(
+        report.contains(label) && !report.contains("nothing on this page is simulated"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -900,6 +1294,49 @@ fn the_committed_recording_gives_the_committed_page_again_without_a_model() {
         again.contains("US$") && again.contains("computed from these tokens, not billed"),
         "{again}"
     );
+}
+
+#[test]
+fn the_committed_recording_answers_all_that_a_run_asks_after_its_blocks() {
+    if !can_mount() {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let scratch = Scratch::new();
+    let out = scratch.path().join("out");
+    let output = ctxbench(["model-files", "--brief", "--replay-instantly", "--cassette"])
+        .arg(root.join("models/cassettes/run.jsonl"))
+        .arg("--out")
+        .arg(&out)
+        .arg("--scratch")
+        .arg(scratch.path())
+        .env("CTXBENCH_MODEL", "/nonexistent")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found = std::fs::read_to_string(out.join("model-files.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["origin"], "recorded");
+    for at in found["fidelity"].as_array().unwrap() {
+        assert_eq!(at["unanswered"], 0, "{at}");
+        assert!(at["calls"].as_u64().unwrap() > 0);
+    }
+    let page = std::fs::read_to_string(out.join("model-files.md")).unwrap();
+    assert!(!page.contains("got no answer at all"), "{page}");
+    let steps =
+        ["history", "generate"].map(|mode| found[mode]["steps"].as_array().unwrap().clone());
+    let asking: Vec<_> = steps
+        .iter()
+        .flatten()
+        .filter(|step| step["calls"] != 0)
+        .collect();
+    assert!(asking.len() >= 5, "{asking:?}");
+    for step in asking {
+        assert_ne!(
+            step["prompt_tokens"], 0,
+            "the recording does not hold {step}"
+        );
+    }
 }
 
 /// Processes whose parent is `parent` and whose program's name holds `name`.
@@ -989,6 +1426,8 @@ fn the_local_model_answers_and_its_server_ends_with_the_mount() {
         "--prompt",
         "A list of fruits",
     ]);
+    let temporary = lab.scratch.dir("tmp");
+    command.env("TMPDIR", &temporary);
     let mount = Mount::of(command, &dir);
     let mut text = String::new();
     std::fs::File::open(dir.join("a.txt"))
@@ -1010,4 +1449,6 @@ fn the_local_model_answers_and_its_server_ends_with_the_mount() {
             .all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
     });
     assert!(lab.log().contains("(live)"));
+    let left = temporary.read_dir().unwrap().count();
+    assert_eq!(left, 0, "a killed mount leaves files behind");
 }

@@ -23,11 +23,15 @@ pub const SERVER_MODEL: &str = "CTXBENCH_MODEL_NAME";
 /// The variable that names a file in which a run's live answers are recorded.
 pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
 
-/// The recording that comes with ctxbench: SmolLM2-135M's answers to the reads of [`RECORDED`].
-const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
+/// The recording that comes with ctxbench: SmolLM2-135M's answers to the reads of [`RECORDED`], and to what a run of the
+/// default suite asks after its blocks.
+pub const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
 
-/// The workloads whose reads the recording answers, by name and SHA-256. None yet: it takes part where nothing is read.
-pub const RECORDED: &[(&str, &str)] = &[];
+/// The workloads whose reads the recording answers, by name and SHA-256; it also takes part where nothing is read.
+pub const RECORDED: &[(&str, &str)] = &[(
+    "agent/shortened",
+    "68b22d005ab25daf7a09cf91319ad1d003368af534ad99f12afc6538a7b3a814",
+)];
 
 /// What answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub enum Answers {
     Given,
     /// The recording that comes with ctxbench.
     Recorded,
+    /// What a scenario of `ctxbench fault` has a provider of its own say.
+    Scripted,
 }
 
 impl Answers {
@@ -47,6 +53,7 @@ impl Answers {
             "" | "-live" => Some(Self::Local),
             "-given" => Some(Self::Given),
             "-recorded" => Some(Self::Recorded),
+            "-scripted" => Some(Self::Scripted),
             _ => None,
         }
     }
@@ -57,6 +64,7 @@ impl Answers {
             Self::Local => "-live",
             Self::Given => "-given",
             Self::Recorded => "-recorded",
+            Self::Scripted => "-scripted",
         }
     }
 
@@ -68,6 +76,7 @@ impl Answers {
                 "answers by the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated"
             }
             Self::Recorded => "answers recorded, replayed as slowly as they came",
+            Self::Scripted => "answers simulated, by the provider that a fault scenario starts",
         }
     }
 
@@ -77,6 +86,7 @@ impl Answers {
             Self::Local => "a GGUF file and a llama-server, to say what files hold",
             Self::Given => "behind $CTXBENCH_MODEL_URL, to say what files hold",
             Self::Recorded => "when it was recorded; none now",
+            Self::Scripted => "none: a fault scenario scripts what it says",
         }
     }
 
@@ -97,9 +107,13 @@ impl Answers {
                 Ok(Receipt::from([
                     ("answers".to_owned(), origin.to_owned()),
                     ("model".to_owned(), model),
-                    ("model server".to_owned(), url),
+                    ("model server".to_owned(), models::without_secrets(&url)),
                 ]))
             }
+            Self::Scripted => Ok(Receipt::from([(
+                "answers".to_owned(),
+                "simulated".to_owned(),
+            )])),
             Self::Recorded => {
                 let cassette = recording()?;
                 let digest = Sha256::digest(RECORDING);
@@ -147,6 +161,10 @@ impl Answers {
                     format!("--base-url={url}").into(),
                     format!("--model={model}").into(),
                 ]
+            }
+            Self::Scripted => {
+                let message = "only a scenario of `ctxbench fault` has a scripted provider";
+                return Err(io::Error::other(message));
             }
             Self::Recorded => {
                 let cassette = dir.join("recording.jsonl");

@@ -33,6 +33,9 @@ const CACHE: &str = "cache.s3.db";
 /// The longest answer of a model in a run, in its tokens: what it adds after the file must not take the run's time.
 const ANSWER_TOKENS: u32 = 256;
 
+/// How long notes may take to be embedded before they are asked about.
+const EMBEDDING_MAX: Duration = Duration::from_secs(100);
+
 /// The stores that can be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mounted {
@@ -42,6 +45,8 @@ pub(crate) enum Mounted {
     /// `sqlite` where the kernel gathers writes until a file is closed or synced.
     SqliteWriteback,
     AgentMemory,
+    /// With an embedding model.
+    AgentMemoryMeaning,
     S3(S3Mount),
     Llm(LlmMount),
 }
@@ -156,11 +161,13 @@ impl LlmMount {
     }
 }
 
-/// How a daemon is started.
-#[derive(Default)]
-struct Launch {
-    arguments: Vec<OsString>,
-    environment: Vec<(&'static str, String)>,
+/// How a daemon of ours is started, beside what every one is told.
+#[derive(Clone, Default)]
+pub struct Launch {
+    /// Options of `ctxbench mount`.
+    pub arguments: Vec<OsString>,
+    /// Variables; keys are given by them alone.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Mounted {
@@ -169,6 +176,7 @@ impl Mounted {
             Mounted::S3(mount) => mount.name(),
             Mounted::Llm(mount) => mount.name(),
             Mounted::SqliteWriteback => "sqlite-writeback".to_owned(),
+            Mounted::AgentMemoryMeaning => "agent-memory-meaning".to_owned(),
             store => store.store().to_owned(),
         }
     }
@@ -179,7 +187,7 @@ impl Mounted {
             Mounted::Null => "null",
             Mounted::Memory => "memory",
             Mounted::Sqlite | Mounted::SqliteWriteback => "sqlite",
-            Mounted::AgentMemory => "agent-memory",
+            Mounted::AgentMemory | Mounted::AgentMemoryMeaning => "agent-memory",
             Mounted::S3(_) => "s3",
             Mounted::Llm(mount) => mount.mode.store(),
         }
@@ -212,7 +220,7 @@ impl Mounted {
     fn launch(self, site: &Site, beside: Option<&Path>) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
-            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
+            Mounted::Sqlite | Mounted::SqliteWriteback => {
                 let mut arguments = vec!["--db".into(), site.dir.join(STORE).into()];
                 if self == Mounted::SqliteWriteback {
                     arguments.push("--writeback".into());
@@ -223,6 +231,23 @@ impl Mounted {
                 }
             }
             Mounted::Llm(mount) => mount.launch(site)?,
+            Mounted::AgentMemory | Mounted::AgentMemoryMeaning => {
+                let embeddings = match self {
+                    Mounted::AgentMemoryMeaning => {
+                        embeddings::find().map_err(io::Error::other)?.into()
+                    }
+                    _ => "none".into(),
+                };
+                Launch {
+                    arguments: vec![
+                        "--db".into(),
+                        site.dir.join(STORE).into(),
+                        "--embeddings".into(),
+                        embeddings,
+                    ],
+                    ..Launch::default()
+                }
+            }
             Mounted::S3(mount) => {
                 let cache = beside.unwrap_or(&site.dir).join(CACHE);
                 let address = mount.server.address(&site.program)?;
@@ -292,6 +317,11 @@ impl Backend for Mounted {
                 "as sqlite; what is found is derived from it, and up to date when close returns",
                 env!("CTXBENCH_LINES_AGENT_MEMORY"),
             ),
+            Mounted::AgentMemoryMeaning => (
+                "agent-memory that recalls by meaning, too, with a sentence model in the daemon",
+                "as sqlite; what is found by words is up to date when close returns, by meaning soon after",
+                env!("CTXBENCH_LINES_AGENT_MEMORY_MEANING"),
+            ),
             Mounted::S3(mount) => (
                 "",
                 if mount.fsync_waits {
@@ -349,7 +379,10 @@ impl Backend for Mounted {
                 holds_data: *self != Mounted::Null,
                 persistent: *self != Mounted::Memory,
                 counts_requests: true,
-                answers_requests: *self == Mounted::AgentMemory,
+                answers_requests: matches!(
+                    self,
+                    Mounted::AgentMemory | Mounted::AgentMemoryMeaning
+                ),
                 guesses_content: matches!(
                     self,
                     Mounted::Llm(mount) if mount.mode == LlmMode::History
@@ -379,7 +412,7 @@ impl Backend for Mounted {
         };
         match self {
             Mounted::Null | Mounted::Memory => Promises::NONE,
-            Mounted::Sqlite | Mounted::AgentMemory => local,
+            Mounted::Sqlite | Mounted::AgentMemory | Mounted::AgentMemoryMeaning => local,
             // Of a file that is still open, the kernel may hold what was written.
             Mounted::SqliteWriteback => Promises {
                 killed_daemon: Some(Acknowledgement::Close),
@@ -406,9 +439,10 @@ impl Backend for Mounted {
 
     fn database(&self, site: &Site) -> Option<PathBuf> {
         match self {
-            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
-                Some(site.dir.join(STORE))
-            }
+            Mounted::Sqlite
+            | Mounted::SqliteWriteback
+            | Mounted::AgentMemory
+            | Mounted::AgentMemoryMeaning => Some(site.dir.join(STORE)),
             Mounted::S3(_) => Some(site.dir.join(CACHE)),
             Mounted::Null | Mounted::Memory | Mounted::Llm(_) => None,
         }
@@ -417,7 +451,11 @@ impl Backend for Mounted {
     fn second_mount(&self, site: &Site, beside: &Path) -> io::Result<Option<Command>> {
         if !matches!(
             self,
-            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory | Mounted::S3(_)
+            Mounted::Sqlite
+                | Mounted::SqliteWriteback
+                | Mounted::AgentMemory
+                | Mounted::AgentMemoryMeaning
+                | Mounted::S3(_)
         ) {
             return Ok(None);
         }
@@ -457,9 +495,20 @@ impl Backend for Mounted {
         ]);
         if matches!(
             self,
-            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory | Mounted::S3(_)
+            Mounted::Sqlite
+                | Mounted::SqliteWriteback
+                | Mounted::AgentMemory
+                | Mounted::AgentMemoryMeaning
+                | Mounted::S3(_)
         ) {
             receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
+        }
+        if *self == Mounted::AgentMemoryMeaning {
+            let dir = embeddings::find().map_err(|missing| Unavailable {
+                reason: missing.to_string(),
+                fix: "make embeddings".to_owned(),
+            })?;
+            receipt.insert("embeddings".to_owned(), dir.display().to_string());
         }
         if let Mounted::S3(mount) = self {
             let label = mount.server.wanted.label().to_owned();
@@ -471,14 +520,44 @@ impl Backend for Mounted {
         Ok(receipt)
     }
 
+    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        Some(Box::new(Relaunched {
+            mounted: *self,
+            launch,
+        }))
+    }
+
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        self.open_by(site, None)
+    }
+
+    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
+        match self {
+            Mounted::Null | Mounted::Memory | Mounted::S3(_) | Mounted::Llm(_) => None,
+            Mounted::Sqlite
+            | Mounted::SqliteWriteback
+            | Mounted::AgentMemory
+            | Mounted::AgentMemoryMeaning => {
+                let query = format!(
+                    "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
+                );
+                let db = site.dir.join(STORE);
+                Some(("sqlite3".to_owned(), vec![db.into(), query.into()]))
+            }
+        }
+    }
+}
+
+impl Mounted {
+    fn open_by(self, site: &Site, launch: Option<Launch>) -> io::Result<Box<dyn Workspace>> {
         let mount = site.dir.join("mnt");
         // A dead mount is there, but cannot be looked at; the daemon knows what to do about it.
         if mount_at(&mount)?.is_none() {
             std::fs::create_dir_all(&mount)?;
         }
         let mut workspace = MountedWorkspace {
-            backend: *self,
+            backend: self,
+            launch,
             site: site.clone(),
             root: self.work(&mount),
             mount,
@@ -492,23 +571,48 @@ impl Backend for Mounted {
         }
         Ok(Box::new(workspace))
     }
+}
+
+/// A mount that is started by other options than its own.
+struct Relaunched {
+    mounted: Mounted,
+    launch: Launch,
+}
+
+impl Backend for Relaunched {
+    fn describe(&self) -> Description {
+        self.mounted.describe()
+    }
+
+    fn promises(&self) -> Promises {
+        self.mounted.promises()
+    }
+
+    fn database(&self, site: &Site) -> Option<PathBuf> {
+        self.mounted.database(site)
+    }
+
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
+        self.mounted.receipt()
+    }
+
+    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        self.mounted.launched_by(launch)
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        self.mounted.open_by(site, Some(self.launch.clone()))
+    }
 
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
-        match self {
-            Mounted::Null | Mounted::Memory | Mounted::S3(_) | Mounted::Llm(_) => None,
-            Mounted::Sqlite | Mounted::SqliteWriteback | Mounted::AgentMemory => {
-                let query = format!(
-                    "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
-                );
-                let db = site.dir.join(STORE);
-                Some(("sqlite3".to_owned(), vec![db.into(), query.into()]))
-            }
-        }
+        self.mounted.offline_read(site, name)
     }
 }
 
 struct MountedWorkspace {
     backend: Mounted,
+    /// In place of the backend's own.
+    launch: Option<Launch>,
     site: Site,
     mount: PathBuf,
     /// Where the agent works: the mount, or a directory in it.
@@ -547,7 +651,10 @@ impl MountedWorkspace {
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
         // A server that all workspaces share may start first; that is no workspace's time.
-        let launch = self.backend.launch(&self.site, None)?;
+        let launch = match &self.launch {
+            Some(launch) => launch.clone(),
+            None => self.backend.launch(&self.site, None)?,
+        };
         let started = Instant::now();
         let mut process = self
             .backend
@@ -616,6 +723,28 @@ impl MountedWorkspace {
         self.connection = None;
     }
 
+    /// Waits until every note has a vector: what is measured is recall by meaning, and nothing beside it.
+    fn embed_all(&self) -> io::Result<()> {
+        if self.backend != Mounted::AgentMemoryMeaning {
+            return Ok(());
+        }
+        let started = Instant::now();
+        loop {
+            let counters = fuse::ask(&self.control(), fuse::Command::Counters)?;
+            match counters.store.get("waiting_to_be_embedded") {
+                Some(0) => return Ok(()),
+                Some(waiting) if started.elapsed() > EMBEDDING_MAX => {
+                    return Err(self.failure(&format!(
+                        "still has {waiting} notes to embed after {} s",
+                        EMBEDDING_MAX.as_secs()
+                    )));
+                }
+                Some(_) => std::thread::sleep(Duration::from_millis(20)),
+                None => return Err(self.failure("does not say how many notes are to be embedded")),
+            }
+        }
+    }
+
     /// Waits until the kernel has told the daemon which inodes it let go: until then those messages
     /// compete with what is to be measured.
     fn settle(&mut self) -> io::Result<()> {
@@ -656,7 +785,7 @@ impl Workspace for MountedWorkspace {
     fn sync(&mut self) -> io::Result<()> {
         rustix::fs::syncfs(File::open(&self.mount)?)?;
         fuse::ask(&self.control(), fuse::Command::Sync)?;
-        Ok(())
+        self.embed_all()
     }
 
     fn drop_caches(&mut self) -> io::Result<()> {

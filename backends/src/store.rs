@@ -417,6 +417,8 @@ pub enum Slow {
     },
     /// [`Store::write`], [`Store::fallocate`], [`Store::seek`], or a [`Store::setattr`] of a size other than 0.
     Change,
+    /// Any call that changes something, where somebody has to be asked first whether it may be done.
+    Judged,
     /// [`Store::close`].
     Close,
     /// [`Store::fsync`].

@@ -77,6 +77,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         seed: inputs.seed,
         rounds: inputs.suite.rounds,
         probes: inputs.suite.probes,
+        model_files: inputs.suite.model_files,
         settings: inputs.settings.clone(),
         policy: inputs.policy.clone(),
         arms: inputs.arms.iter().map(arm).collect(),

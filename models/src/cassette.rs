@@ -1,6 +1,6 @@
 //! Recordings of a model's answers: a file of JSON lines, one answer each, by the hash of its request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -66,6 +66,19 @@ pub enum CassetteError {
         line: usize,
         /// What is wrong with it.
         why: String,
+    },
+    /// It has another model's answers.
+    #[error(
+        "the cassette {} holds answers of {recorded}: those of {model} would be taken for its own\n  fix: record in another file",
+        .path.display()
+    )]
+    OtherModel {
+        /// The file.
+        path: PathBuf,
+        /// The model whose answers it has.
+        recorded: String,
+        /// The model that was to be recorded.
+        model: String,
     },
 }
 
@@ -221,14 +234,14 @@ pub struct Recorder {
 
 struct Recording {
     file: File,
-    known: Vec<String>,
+    known: HashSet<String>,
 }
 
 impl Recorder {
     /// Records the answers of `model` in a file, after those that are in it. `engine` says what runs the model.
     ///
     /// # Errors
-    /// If the file cannot be written, or holds something else.
+    /// If the file cannot be written, or holds something else, such as another model's answers.
     pub fn open(model: Box<dyn Model>, path: &Path, engine: &str) -> Result<Self, CassetteError> {
         let failed = |error| CassetteError::File {
             path: path.to_owned(),
@@ -237,10 +250,17 @@ impl Recorder {
         let known = match std::fs::read_to_string(path) {
             Ok(text) if !text.is_empty() => {
                 let cassette = Cassette::parse(path, &text, Pace::Instant)?;
+                if cassette.model != model.name() {
+                    return Err(CassetteError::OtherModel {
+                        path: path.to_owned(),
+                        recorded: cassette.model,
+                        model: model.name().to_owned(),
+                    });
+                }
                 cassette.answers.into_keys().collect()
             }
-            Ok(_) => Vec::new(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Ok(_) => HashSet::new(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => HashSet::new(),
             Err(error) => return Err(failed(error)),
         };
         let mut file = File::options()
@@ -291,7 +311,7 @@ impl Model for Recorder {
                 cassette: self.path.display().to_string(),
                 why: error.to_string(),
             })?;
-            recording.known.push(hash);
+            recording.known.insert(hash);
         }
         Ok(reply)
     }
@@ -392,6 +412,27 @@ mod tests {
             miss.contains(&request("b").hash()) && miss.contains("c.jsonl"),
             "{miss}"
         );
+    }
+
+    #[test]
+    fn another_models_recording_is_not_added_to() {
+        struct Lower;
+        impl Model for Lower {
+            fn name(&self) -> &str {
+                "lower"
+            }
+            fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
+                Upper.complete(request, cancel)
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.jsonl");
+        Recorder::open(Box::new(Upper), &path, "test").unwrap();
+        let refused = Recorder::open(Box::new(Lower), &path, "test").map(|_| ());
+        let refused = refused.unwrap_err().to_string();
+        for part in ["c.jsonl", "answers of upper", "those of lower"] {
+            assert!(refused.contains(part), "{refused}");
+        }
     }
 
     #[test]

@@ -51,6 +51,24 @@ pub enum ModelError {
         /// How long it was waited for.
         after: Duration,
     },
+    /// The model was busy with other questions for as long as an answer may take.
+    #[error("{model} was busy with other questions for {:.1} s", .after.as_secs_f64())]
+    Busy {
+        /// The model.
+        model: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// What the model costs is not known, and there is a limit in dollars.
+    #[error(
+        "the price of {model} is not known: --price is that of {priced}, and --max-cost cannot be kept to without one\n  fix: ask {priced}, or leave --max-cost out and set --max-tokens"
+    )]
+    NoPrice {
+        /// The model that was to be asked.
+        model: String,
+        /// The model whose price is known.
+        priced: String,
+    },
     /// The server wants to be asked later than we can wait.
     #[error("{url} wants fewer requests (429){}", later(.retry_after))]
     RateLimited {
@@ -128,6 +146,19 @@ pub enum ModelError {
         /// What the system said.
         why: String,
     },
+}
+
+impl ModelError {
+    /// Whether the model has been asked all the same: somebody may have to pay for the question.
+    pub fn has_been_asked(&self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut { .. }
+                | Self::Cancelled
+                | Self::BrokeOff { .. }
+                | Self::Malformed { .. }
+        )
+    }
 }
 
 fn the_known(known: &[String]) -> String {

@@ -15,12 +15,18 @@ pub const SIMULATED: &str = "ctxbench-simulated";
 const MODEL: &str = "simulated";
 
 /// What the server does with the next request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Behaviour {
     /// Answers by its own rule: see [`FakeServer`].
     Answer,
     /// Answers this text.
     Say(String),
+    /// Answers what this makes of the request's body.
+    By(fn(&Value) -> String),
+    /// Answers this text, and says that a content filter ended it.
+    Filtered(String),
+    /// Answers with a status, and a body that does not end.
+    EndlessError(u16),
     /// Answers this text after a pause.
     SayAfter(Duration, String),
     /// Takes the request and never answers.
@@ -170,11 +176,27 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
             .push(request.clone());
         match behaviour {
-            Behaviour::Answer => stream_answer(&mut stream, &request, &own_answer(&request)),
-            Behaviour::Say(text) => stream_answer(&mut stream, &request, &text),
+            Behaviour::Answer => {
+                stream_answer(&mut stream, &request, &own_answer(&request), "stop")
+            }
+            Behaviour::Say(text) => stream_answer(&mut stream, &request, &text, "stop"),
+            Behaviour::By(answer) => {
+                stream_answer(&mut stream, &request, &answer(&request), "stop")
+            }
+            Behaviour::Filtered(text) => {
+                stream_answer(&mut stream, &request, &text, "content_filter")
+            }
+            Behaviour::EndlessError(status) => {
+                let head = format!("HTTP/1.1 {status} X\r\nContent-Type: text/plain\r\n\r\n");
+                stream.write_all(head.as_bytes())?;
+                while !self.is_stopped.load(Ordering::Relaxed) {
+                    stream.write_all(&[b'x'; 4096])?;
+                }
+                Ok(())
+            }
             Behaviour::SayAfter(pause, text) => {
                 std::thread::sleep(pause);
-                stream_answer(&mut stream, &request, &text)
+                stream_answer(&mut stream, &request, &text, "stop")
             }
             Behaviour::Hang => {
                 while !self.is_stopped.load(Ordering::Relaxed) {
@@ -226,14 +248,14 @@ fn piece(text: &str, finish: Option<&str>) -> Value {
     })
 }
 
-fn stream_answer(stream: &mut TcpStream, request: &Value, text: &str) -> io::Result<()> {
+fn stream_answer(stream: &mut TcpStream, request: &Value, text: &str, end: &str) -> io::Result<()> {
     let words = |text: &str| text.split_whitespace().count();
     let prompt: usize = messages(request).map(words).sum();
     let mut body = String::new();
     // In two pieces, cut between characters: a client has to put them together.
     let middle = (text.len() / 2..=text.len()).find(|at| text.is_char_boundary(*at));
     let (first, second) = text.split_at(middle.unwrap_or(0));
-    for (text, finish) in [(first, None), (second, Some("stop"))] {
+    for (text, finish) in [(first, None), (second, Some(end))] {
         body.push_str(&format!("data: {}\n\n", piece(text, finish)));
     }
     let usage = json!({"prompt_tokens": prompt, "completion_tokens": words(text)});

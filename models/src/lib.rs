@@ -26,4 +26,4 @@ pub use meter::{Budget, Meter, Price, Totals};
 pub use model::{Cancel, Model, Origin};
 pub use openai::{OpenAi, OpenAiConfig};
 pub use request::{Finish, Message, Reply, Request, Role, Schema, Timing, Usage};
-pub use secret::ApiKey;
+pub use secret::{ApiKey, without_secrets};

@@ -1,8 +1,7 @@
 //! A `llama-server` of our own: found, started on a loopback port, and ended with us.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -148,8 +147,20 @@ pub struct LlamaServer {
     process: Child,
     port: u16,
     load_time: Duration,
-    /// Holds the log.
-    _dir: tempfile::TempDir,
+}
+
+/// A home that is not there: the server must not look for settings or models of its user's.
+const NO_HOME: &str = "/nonexistent";
+
+/// `program` with an environment that holds no key.
+fn command(program: &std::ffi::OsStr) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", NO_HOME)
+        .stdin(Stdio::null());
+    command
 }
 
 impl LlamaServer {
@@ -170,18 +181,15 @@ impl LlamaServer {
             error,
         };
         let started = Instant::now();
-        let dir = tempfile::Builder::new()
-            .prefix("ctxbench-llama-")
-            .tempdir()
-            .map_err(failed)?;
-        let log = dir.path().join("log");
+        // A file without a name: nothing is left of it, however this process ends.
+        let mut log = tempfile::tempfile().map_err(failed)?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
             .map_err(failed)?
             .port();
         let mut words = launcher.to_vec();
         words.push(program.into());
-        let mut command = Command::new(&words[0]);
+        let mut command = command(&words[0]);
         command
             .args(&words[1..])
             .arg("-m")
@@ -189,23 +197,22 @@ impl LlamaServer {
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .args(["--device", "none", "-t", "1", "-np", "1", "--no-webui"])
             .args(["-c", &CONTEXT.to_string()])
-            // It must not be told keys, nor where to find other models.
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", dir.path())
-            .stdin(Stdio::null())
-            .stdout(File::create(&log).map_err(failed)?)
-            .stderr(File::options().append(true).open(&log).map_err(failed)?);
+            // One file with one position: both add to it.
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log.try_clone().map_err(failed)?);
         let process = command.spawn().map_err(failed)?;
         let mut server = Self {
             process,
             port,
             load_time: Duration::ZERO,
-            _dir: dir,
         };
-        let last_words = || {
-            let log = std::fs::read(&log).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log).into_owned();
+        let mut last_words = || {
+            let mut said = Vec::new();
+            // What cannot be read is not shown.
+            let _ = log
+                .seek(SeekFrom::Start(0))
+                .and_then(|_| log.read_to_end(&mut said));
+            let log = String::from_utf8_lossy(&said).into_owned();
             let lines: Vec<&str> = log.trim().lines().collect();
             lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
         };
@@ -244,7 +251,8 @@ impl LlamaServer {
 
     /// What `program` says its version is.
     pub fn version(program: &Path) -> Option<String> {
-        let output = Command::new(program).arg("--version").output().ok()?;
+        let asked = command(program.as_os_str()).arg("--version").output();
+        let output = asked.ok()?;
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said).into_owned();
         let line = said.lines().find(|line| line.contains("version"))?;
@@ -272,4 +280,35 @@ fn is_healthy(port: u16) -> bool {
         Ok(answer.starts_with(b"HTTP/1.") && answer.windows(4).any(|four| four == b" 200"))
     };
     ask().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that says whether it was told what cargo tells this test.
+    fn program(dir: &Path, more: &str) -> PathBuf {
+        let path = dir.join("llama-server");
+        let script = format!(
+            "#!/bin/sh\necho \"version: ${{CARGO_MANIFEST_DIR:-clean}} in $HOME\"\n{more}\n"
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_server_is_told_nothing_of_our_environment_and_its_last_words_are_shown() {
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let dir = tempfile::tempdir().unwrap();
+        let version = LlamaServer::version(&program(dir.path(), ""));
+        assert_eq!(version.as_deref(), Some("clean in /nonexistent"));
+        let failing = program(dir.path(), "echo 'no such model' >&2; exit 3");
+        let error = LlamaServer::start(&failing, Path::new("m.gguf"), &[]).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.contains("clean in /nonexistent\nno such model"),
+            "{said}"
+        );
+    }
 }

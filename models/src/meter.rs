@@ -40,9 +40,12 @@ pub struct Totals {
     pub calls: u64,
     /// Requests that were not.
     pub failures: u64,
+    /// Tokens of questions that a model has been asked and has not answered to the end, for whatever reason: estimated
+    /// with the `o200k` vocabulary, and at least what was used. They count against a budget.
+    pub unanswered_tokens: u64,
     /// Attempts beyond the first of each answered request.
     pub retries: u64,
-    /// Tokens of requests.
+    /// Tokens of answered requests.
     pub prompt_tokens: u64,
     /// Tokens of answers.
     pub output_tokens: u64,
@@ -60,6 +63,7 @@ pub struct Meter {
     price: Option<Price>,
     budget: Budget,
     parallel: usize,
+    patience: Option<Duration>,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -67,7 +71,19 @@ pub struct Meter {
 #[derive(Default)]
 struct State {
     totals: Totals,
+    /// US dollars, of the tokens of the model whose price is known.
+    dollars: f64,
     running: usize,
+}
+
+/// One of the requests that run at once; the next may run when this is dropped, however the request ends.
+struct Slot<'a>(&'a Meter);
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.0.state().running -= 1;
+        self.0.freed.notify_one();
+    }
 }
 
 impl Meter {
@@ -83,8 +99,31 @@ impl Meter {
             price,
             budget,
             parallel: parallel.max(1),
+            patience: None,
             state: Mutex::default(),
             freed: Condvar::new(),
+        }
+    }
+
+    /// The same, where an answer may take `patience` at most: waiting for the model to be free is part of it.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// What is left of the budget.
+    pub fn left(&self) -> Budget {
+        let state = self.state();
+        Budget {
+            tokens: self
+                .budget
+                .tokens
+                .map(|limit| limit.saturating_sub(spent(&state.totals))),
+            dollars: self
+                .budget
+                .dollars
+                .map(|limit| (limit - state.dollars).max(0.0)),
         }
     }
 
@@ -93,28 +132,25 @@ impl Meter {
         self.state().totals
     }
 
-    /// US dollars used so far, where there is a price.
+    /// US dollars used so far, where there is a price: of the model that it is the price of, unanswered questions
+    /// included.
     pub fn dollars(&self) -> Option<f64> {
-        let totals = self.totals();
-        let price = self.price?;
-        Some(price.of(totals.prompt_tokens, totals.output_tokens))
+        self.price.map(|_| self.state().dollars)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check_budget(&self, totals: &Totals) -> Result<(), ModelError> {
-        let tokens = totals.prompt_tokens + totals.output_tokens;
+    fn check_budget(&self, state: &State) -> Result<(), ModelError> {
+        let tokens = spent(&state.totals);
         if let Some(limit) = self.budget.tokens.filter(|limit| tokens >= *limit) {
             return Err(ModelError::BudgetSpent {
                 spent: format!("{tokens} tokens"),
                 budget: format!("{limit} tokens"),
             });
         }
-        let dollars = self.price.map_or(0.0, |price| {
-            price.of(totals.prompt_tokens, totals.output_tokens)
-        });
+        let dollars = state.dollars;
         if let Some(limit) = self.budget.dollars.filter(|limit| dollars >= *limit) {
             return Err(ModelError::BudgetSpent {
                 spent: format!("${dollars:.4}"),
@@ -123,6 +159,55 @@ impl Meter {
         }
         Ok(())
     }
+
+    /// Counts tokens of `model`, in dollars where its price is known.
+    fn count(&self, state: &mut State, model: &str, prompt: u64, output: u64) {
+        if let Some(price) = self.price.filter(|_| model == self.name()) {
+            state.dollars += price.of(prompt, output);
+        }
+    }
+
+    fn is_too_late(&self, came: Instant) -> bool {
+        self.patience
+            .is_some_and(|patience| came.elapsed() >= patience)
+    }
+
+    fn busy(&self, came: Instant) -> ModelError {
+        ModelError::Busy {
+            model: self.name().to_owned(),
+            after: came.elapsed(),
+        }
+    }
+
+    /// Waits until the model is free.
+    fn queue(&self, came: Instant, cancel: &Cancel) -> Result<Slot<'_>, ModelError> {
+        let mut state = self.state();
+        while state.running >= self.parallel {
+            if cancel.is_cancelled() {
+                return Err(ModelError::Cancelled);
+            }
+            if self.is_too_late(came) {
+                break;
+            }
+            let waited = self.freed.wait_timeout(state, LOOK_EVERY);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if self.is_too_late(came) {
+            state.totals.failures += 1;
+            return Err(self.busy(came));
+        }
+        if let Err(spent) = self.check_budget(&state) {
+            state.totals.failures += 1;
+            return Err(spent);
+        }
+        state.running += 1;
+        Ok(Slot(self))
+    }
+}
+
+/// Tokens that count against a budget.
+fn spent(totals: &Totals) -> u64 {
+    totals.prompt_tokens + totals.output_tokens + totals.unanswered_tokens
 }
 
 impl Model for Meter {
@@ -132,25 +217,39 @@ impl Model for Meter {
 
     fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
         let came = Instant::now();
-        let mut state = self.state();
-        while state.running >= self.parallel {
-            if cancel.is_cancelled() {
-                return Err(ModelError::Cancelled);
-            }
-            let waited = self.freed.wait_timeout(state, LOOK_EVERY);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if self.budget.dollars.is_some() && request.model != self.name() {
+            self.state().totals.failures += 1;
+            return Err(ModelError::NoPrice {
+                model: request.model.clone(),
+                priced: self.name().to_owned(),
+            });
         }
-        if let Err(spent) = self.check_budget(&state.totals) {
-            state.totals.failures += 1;
-            return Err(spent);
-        }
-        state.running += 1;
-        drop(state);
+        let slot = self.queue(came, cancel)?;
         let queue = came.elapsed();
-        let answered = self.model.complete(request, cancel);
+        let deadline = self
+            .patience
+            .and_then(|patience| came.checked_add(patience));
+        let answered = match deadline {
+            Some(deadline) => self.model.complete(request, &cancel.before(deadline)),
+            None => self.model.complete(request, cancel),
+        };
+        drop(slot);
+        let unanswered = match &answered {
+            Ok(reply) => u64::from(reply.timing.broke_off),
+            Err(error) => u64::from(error.has_been_asked()),
+        };
+        let unanswered = if unanswered > 0 {
+            unanswered * request.estimated_tokens()
+        } else {
+            0
+        };
         let mut state = self.state();
-        state.running -= 1;
-        self.freed.notify_one();
+        state.totals.unanswered_tokens += unanswered;
+        self.count(&mut state, &request.model, unanswered, 0);
+        if let Ok(reply) = &answered {
+            let usage = reply.usage;
+            self.count(&mut state, &request.model, usage.prompt, usage.output);
+        }
         let totals = &mut state.totals;
         match answered {
             Ok(mut reply) => {
@@ -174,6 +273,8 @@ impl Model for Meter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::{Finish, Message, Origin, Role, Timing, Usage};
 
@@ -250,5 +351,120 @@ mod tests {
         });
         assert!(started.elapsed() >= Duration::from_millis(60));
         assert!(meter.totals().queue >= Duration::from_millis(40));
+    }
+
+    /// Never answers, but says that it has been asked; once, it panics.
+    struct Stuck(AtomicBool);
+
+    impl Model for Stuck {
+        fn name(&self) -> &str {
+            "stuck"
+        }
+        fn complete(&self, _: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
+            assert!(self.0.swap(true, Ordering::Relaxed), "on purpose, once");
+            let deadline = cancel.deadline().unwrap();
+            while Instant::now() < deadline && !cancel.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(ModelError::TimedOut {
+                url: "nowhere".to_owned(),
+                after: Duration::from_millis(200),
+            })
+        }
+    }
+
+    #[test]
+    fn a_request_that_panics_gives_its_place_back() {
+        let stuck = Stuck(AtomicBool::new(false));
+        let meter = Meter::new(Box::new(stuck), None, Budget::default(), 1)
+            .with_patience(Duration::from_millis(50));
+        let panicked = std::thread::scope(|scope| scope.spawn(|| ask(&meter)).join());
+        assert!(panicked.is_err());
+        let next = ask(&meter).unwrap_err();
+        assert!(matches!(next, ModelError::TimedOut { .. }), "{next}");
+    }
+
+    #[test]
+    fn waiting_for_the_model_is_part_of_the_patience() {
+        let stuck = Stuck(AtomicBool::new(true));
+        let patience = Duration::from_millis(200);
+        let meter = Meter::new(Box::new(stuck), None, Budget::default(), 1).with_patience(patience);
+        let started = Instant::now();
+        let errors: Vec<ModelError> = std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| ask(&meter).unwrap_err()))
+                .collect();
+            waiting.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert!(started.elapsed() < patience * 2, "{:?}", started.elapsed());
+        // Who gets the model in the last moment is timed out by it.
+        let is_late = |error: &ModelError| {
+            matches!(error, ModelError::Busy { .. } | ModelError::TimedOut { .. })
+        };
+        assert!(errors.iter().all(is_late), "{errors:?}");
+    }
+
+    #[test]
+    fn a_question_that_was_asked_counts_whatever_came_of_it() {
+        let stuck = Stuck(AtomicBool::new(true));
+        let price = Price {
+            prompt: 1e6,
+            output: 1e6,
+        };
+        let budget = Budget {
+            tokens: Some(1),
+            dollars: None,
+        };
+        let meter = Meter::new(Box::new(stuck), Some(price), budget, 1)
+            .with_patience(Duration::from_millis(20));
+        let request = Request {
+            model: "stuck".to_owned(),
+            messages: vec![Message::new(Role::User, "x")],
+            temperature: 0.0,
+            max_tokens: 10,
+            seed: 1,
+            schema: None,
+        };
+        meter.complete(&request, &Cancel::default()).unwrap_err();
+        let totals = meter.totals();
+        assert_eq!((totals.unanswered_tokens, totals.prompt_tokens), (1, 0));
+        assert_eq!(meter.dollars(), Some(1.0));
+        let spent = meter.complete(&request, &Cancel::default()).unwrap_err();
+        assert!(matches!(spent, ModelError::BudgetSpent { .. }), "{spent}");
+        assert_eq!(meter.left().tokens, Some(0));
+    }
+
+    #[test]
+    fn a_model_without_a_price_is_not_asked_where_dollars_are_limited() {
+        let price = Some(Price {
+            prompt: 1.0,
+            output: 1.0,
+        });
+        let mut request = Request {
+            model: "dearer".to_owned(),
+            messages: vec![Message::new(Role::User, "x")],
+            temperature: 0.0,
+            max_tokens: 10,
+            seed: 1,
+            schema: None,
+        };
+        let limited = Budget {
+            tokens: None,
+            dollars: Some(1.0),
+        };
+        let meter = Meter::new(Box::new(Ten), price, limited, 1);
+        let refused = meter.complete(&request, &Cancel::default()).unwrap_err();
+        assert!(refused.to_string().contains("dearer") && refused.to_string().contains("of ten"));
+        request.model = "ten".to_owned();
+        meter.complete(&request, &Cancel::default()).unwrap();
+
+        // Without a limit it is asked, and costs nobody knows what.
+        let meter = Meter::new(Box::new(Ten), price, Budget::default(), 1);
+        request.model = "dearer".to_owned();
+        meter.complete(&request, &Cancel::default()).unwrap();
+        assert_eq!(
+            (meter.dollars(), meter.totals().prompt_tokens),
+            (Some(0.0), 7)
+        );
     }
 }

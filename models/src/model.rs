@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,19 +31,36 @@ impl Origin {
     }
 }
 
-/// Tells whoever works on an answer that nobody wants it any more.
+/// Tells whoever works on an answer that nobody wants it any more, and until when it is wanted.
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel {
+    is_cancelled: Arc<AtomicBool>,
+    deadline: Option<Instant>,
+}
 
 impl Cancel {
     /// Nobody wants the answer any more.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
     /// Whether that is so.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    /// The same, for an answer that comes too late after `deadline`.
+    #[must_use]
+    pub fn before(&self, deadline: Instant) -> Self {
+        Self {
+            is_cancelled: Arc::clone(&self.is_cancelled),
+            deadline: Some(deadline),
+        }
+    }
+
+    /// When an answer would come too late, where somebody has said so.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 }
 
@@ -51,7 +69,7 @@ pub trait Model: Send + Sync {
     /// The name of the model that answers unless a request names another.
     fn name(&self) -> &str;
 
-    /// Answers a request; returns within the provider's timeout, and soon after `cancel`.
+    /// Answers a request; returns within the provider's timeout, by `cancel`'s deadline, and soon after it is cancelled.
     ///
     /// # Errors
     /// [`ModelError`], which never holds a key.

@@ -6,8 +6,9 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
-use url::Url;
+use url::{Host, Url};
 
+use crate::secret::without_secrets;
 use crate::sse::{ANSWER_MAX, Answer};
 use crate::{ApiKey, Cancel, Finish, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
@@ -23,8 +24,14 @@ const LIST_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest pause between two attempts, unless the server names one.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// Bytes of an error's text that are shown.
+/// Characters of an error's text that are shown.
 const SAID_MAX: usize = 300;
+
+/// Bytes of an error's text that are read.
+const ERROR_MAX: usize = 64 << 10;
+
+/// Bytes of a list of models.
+const LIST_MAX: usize = 4 << 20;
 
 /// The variables that may hold a key, in this order.
 const KEY_VARIABLES: [&str; 2] = ["CTXBENCH_API_KEY", "OPENAI_API_KEY"];
@@ -85,15 +92,17 @@ impl OpenAi {
     /// If the address is none, or a public server has no key.
     pub fn new(config: OpenAiConfig) -> Result<Self, ModelError> {
         let unreachable = |why: String| ModelError::Unreachable {
-            url: config.base_url.clone(),
+            url: without_secrets(&config.base_url),
             why,
         };
         let url = Url::parse(&config.base_url).map_err(|error| unreachable(error.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(ModelError::Unreachable {
-                url: url.host_str().unwrap_or_default().to_owned(),
-                why: "an address must not hold a name or a password".to_owned(),
-            });
+            let why = "an address must not hold a name or a password";
+            return Err(unreachable(why.to_owned()));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            let why = "an address must not hold a query";
+            return Err(unreachable(why.to_owned()));
         }
         if !matches!(url.scheme(), "http" | "https") {
             return Err(unreachable("it is neither http nor https".to_owned()));
@@ -103,8 +112,12 @@ impl OpenAi {
                 url: config.base_url,
             });
         }
-        let client = Client::builder()
-            .connect_timeout(CONNECT.min(config.timeout))
+        let mut client = Client::builder().connect_timeout(CONNECT.min(config.timeout));
+        if is_loopback(&url) {
+            // A proxy would be told what files hold, and cannot reach this machine's own servers.
+            client = client.no_proxy();
+        }
+        let client = client
             .build()
             .map_err(|error| unreachable(error.without_url().to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -136,8 +149,11 @@ impl OpenAi {
             if !status.is_success() {
                 return Err(self.status_error(status, &self.said(response).await).error);
             }
-            let text = response.text().await.map_err(|error| self.unsent(&error))?;
-            Ok(Some(text))
+            let (bytes, is_whole) = read_at_most(response, LIST_MAX).await;
+            if !is_whole {
+                return Err(self.malformed("its list of models is too long, or broke off"));
+            }
+            Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
         };
         let patience = LIST_PATIENCE.min(self.config.timeout);
         let timed = self
@@ -224,7 +240,8 @@ impl OpenAi {
 
     /// What an error response says.
     async fn said(&self, response: Response) -> String {
-        let text = response.text().await.unwrap_or_default();
+        let (bytes, _) = read_at_most(response, ERROR_MAX).await;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
         let message = serde_json::from_str::<Value>(&text).ok().and_then(|body| {
             let error = body.get("error")?;
             let message = error.get("message").unwrap_or(error);
@@ -421,23 +438,31 @@ impl Model for OpenAi {
             return Err(self.no_such_model(&request.model, known));
         }
         let deadline = Instant::now() + self.config.timeout;
+        let deadline = cancel.deadline().map_or(deadline, |at| at.min(deadline));
         self.runtime.block_on(async {
-            let mut attempts = 0;
+            let (mut attempts, mut broke_off) = (0, 0);
             loop {
                 attempts += 1;
                 let attempt = self.attempt(request);
                 let failure = match self.within(attempt, deadline, cancel).await? {
                     Ok((answer, timing)) => {
-                        return Ok(reply(request, answer, Timing { attempts, ..timing }));
+                        let timing = Timing {
+                            attempts,
+                            broke_off,
+                            ..timing
+                        };
+                        return Ok(reply(request, answer, timing));
                     }
                     Err(failure) => failure,
                 };
+                broke_off += u32::from(failure.error.has_been_asked());
                 let Some(named) = failure.retry.filter(|_| attempts <= self.config.retries) else {
                     return Err(failure.error);
                 };
                 let backoff = Duration::from_millis(250) * 2_u32.pow(attempts.min(6) - 1);
                 let pause = named.unwrap_or_else(|| backoff.min(PAUSE_MAX));
-                if Instant::now() + pause > deadline {
+                // Not by adding to the clock: a server may name a pause that no clock can hold.
+                if pause > deadline.saturating_duration_since(Instant::now()) {
                     return Err(match failure.error {
                         ModelError::RateLimited { url, .. } => ModelError::RateLimited {
                             url,
@@ -456,11 +481,7 @@ impl Model for OpenAi {
 
 fn reply(request: &Request, answer: Answer, timing: Timing) -> Reply {
     let usage = answer.usage.unwrap_or_else(|| Usage {
-        prompt: request
-            .messages
-            .iter()
-            .map(|message| tokens::count(&message.content))
-            .sum(),
+        prompt: request.estimated_tokens(),
         output: tokens::count(&answer.text),
         is_estimated: true,
     });
@@ -474,6 +495,31 @@ fn reply(request: &Request, answer: Answer, timing: Timing) -> Reply {
             Origin::Live
         },
         text: answer.text,
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// The beginning of a body, and whether that is all of it.
+async fn read_at_most(mut response: Response, most: usize) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
+            Ok(None) => return (bytes, true),
+            Err(_) => return (bytes, false),
+        }
+        if bytes.len() > most {
+            bytes.truncate(most);
+            return (bytes, false);
+        }
     }
 }
 

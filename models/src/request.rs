@@ -73,6 +73,17 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Tokens of its messages by the `o200k` vocabulary, which is not the model's: for a question of which nobody
+    /// says how long it was.
+    pub fn estimated_tokens(&self) -> u64 {
+        let messages = self.messages.iter();
+        messages
+            .map(|message| tokens::count(&message.content))
+            .sum()
+    }
+}
+
 /// Tokens of one exchange, as the provider counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,6 +108,8 @@ pub struct Timing {
     pub total: Duration,
     /// Requests that were sent, the last one answered.
     pub attempts: u32,
+    /// Of those before the last, how many broke off after the answer had begun: they have been read, and may cost.
+    pub broke_off: u32,
 }
 
 /// Why an answer ended.
@@ -107,7 +120,9 @@ pub enum Finish {
     Stop,
     /// At `max_tokens`: the answer is cut off.
     Length,
-    /// Something else, such as a filter.
+    /// The provider's content filter ended it: what there is of it is no answer.
+    Filtered,
+    /// Something else, or the provider does not say.
     Other,
 }
 

@@ -45,9 +45,42 @@ impl ApiKey {
     }
 }
 
+/// An address as it may be shown: without a user, a password and a query, which may hold a key. Works on what is no
+/// address, too.
+pub fn without_secrets(url: &str) -> String {
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), url),
+    };
+    let (rest, query) = match rest.find(['?', '#']) {
+        Some(at) => (&rest[..at], "?***"),
+        None => (rest, ""),
+    };
+    // The last one: a password may hold `@` and `/`, and no address of a model server does.
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}***@{host}{query}"),
+        None => format!("{scheme}{rest}{query}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_what_may_be_secret() {
+        for (url, shown) in [
+            ("http://127.0.0.1:8080/v1", "http://127.0.0.1:8080/v1"),
+            ("https://me:hunter2@host/v1", "https://***@host/v1"),
+            ("https://me:hun/t@er2@host/v1", "https://***@host/v1"),
+            ("me:hunter2@host", "***@host"),
+            ("ftp://hunter2@[bad", "ftp://***@[bad"),
+            ("https://host/v1?key=hunter2", "https://host/v1?***"),
+            ("https://host/v1#hunter2", "https://host/v1?***"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+        }
+    }
 
     #[test]
     fn a_key_is_never_shown_not_even_in_part() {

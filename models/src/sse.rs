@@ -70,6 +70,7 @@ impl Answer {
                 self.finish = Some(match finish {
                     "stop" => Finish::Stop,
                     "length" => Finish::Length,
+                    "content_filter" => Finish::Filtered,
                     _ => Finish::Other,
                 });
             }

@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use models::{
-    ApiKey, Behaviour, Cancel, FakeServer, Message, Model, ModelError, OpenAi, OpenAiConfig,
-    Origin, Reply, Request, Role, Schema,
+    ApiKey, Behaviour, Cancel, FakeServer, Finish, Message, Model, ModelError, OpenAi,
+    OpenAiConfig, Origin, Reply, Request, Role, Schema,
 };
 
 const KEY: &str = "sk-this-must-never-be-seen";
@@ -86,6 +86,51 @@ fn what_may_pass_is_tried_again_and_retry_after_is_kept_to() {
     )]);
     let error = reply.unwrap_err().to_string();
     assert!(calls == 1 && error.contains("3600 s"), "{error}");
+
+    // Longer than any clock holds, and longer than any number of seconds does.
+    for astronomical in ["18446744073709551615", "1e300", "-1"] {
+        let (reply, calls) = ask(vec![
+            Behaviour::Status(429, "never".to_owned(), Some(astronomical.to_owned())),
+            Behaviour::Status(400, "asked again all the same".to_owned(), None),
+        ]);
+        let error = reply.unwrap_err();
+        let is_kept_to = matches!(error, ModelError::RateLimited { .. }) && calls == 1;
+        let is_no_pause = matches!(error, ModelError::Refused { .. }) && calls == 2;
+        assert!(is_kept_to || is_no_pause, "{astronomical}: {error}");
+    }
+}
+
+#[test]
+fn an_error_without_end_is_read_only_so_far() {
+    let started = Instant::now();
+    let (reply, _) = ask(vec![Behaviour::EndlessError(400)]);
+    let error = reply.unwrap_err();
+    assert!(matches!(error, ModelError::Refused { .. }), "{error}");
+    assert!(error.to_string().len() < 1000, "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn an_answer_that_a_filter_ended_says_so() {
+    let (reply, _) = ask(vec![Behaviour::Filtered("The beginning".to_owned())]);
+    assert_eq!(reply.unwrap().finish, Finish::Filtered);
+}
+
+#[test]
+fn a_deadline_that_comes_before_the_timeout_counts() {
+    let server = FakeServer::start(vec![Behaviour::Hang]).unwrap();
+    let patient = client(&server, Duration::from_secs(60));
+    let started = Instant::now();
+    let soon = Cancel::default().before(started + Duration::from_millis(200));
+    let error = patient.complete(&request(), &soon).unwrap_err();
+    assert!(matches!(error, ModelError::TimedOut { .. }), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn attempts_that_broke_off_are_counted() {
+    let (reply, _) = ask(vec![Behaviour::BreakOff, Behaviour::Answer]);
+    assert_eq!(reply.unwrap().timing.broke_off, 1);
 }
 
 #[test]
@@ -165,8 +210,16 @@ fn a_server_or_model_that_is_not_there_is_named() {
     assert!(error("nonsense").contains("nonsense"));
     assert!(error("ftp://x/v1").contains("neither http nor https"));
     assert!(error("https://api.openai.com/v1").contains("OPENAI_API_KEY"));
-    let with_password = error("http://user:hidden@127.0.0.1:1/v1");
-    assert!(!with_password.contains("hidden"), "{with_password}");
+    for with_secret in [
+        "http://user:hidden@127.0.0.1:1/v1",
+        "http://user:hidden@[bad/v1",
+        "ftp://user:hidden@host/v1",
+        "user:hidden@host",
+        "http://127.0.0.1:1/v1?key=hidden",
+    ] {
+        let said = error(with_secret);
+        assert!(said.contains("***") && !said.contains("hidden"), "{said}");
+    }
     let server = FakeServer::start(vec![Behaviour::Answer]).unwrap();
     let unknown = error(&server.base_url());
     assert!(

@@ -11,9 +11,10 @@ use ledger::{Conversation, Fixed, Part, PartKind, Reported, Step};
 use crate::context::{self, Contexts};
 use crate::prices::Prices;
 use crate::run::{
-    Arm, ArmBackend, Basis, Calls, Cpu, DaemonCounters, Environment, Fault, Memory, ModelFactor,
-    OpcodeCount, Outcome, Plan, PlannedWorkload, Pressure, Probe, Run, SCHEMA_VERSION, Sample,
-    SessionContext, Settings, histogram,
+    Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, Cpu, DaemonCounters, Environment, Fault,
+    Memory, ModelFactor, ModelFiles, ModelRead, MountedModel, OpcodeCount, Outcome, Plan,
+    PlannedWorkload, Pressure, Probe, Run, SCHEMA_VERSION, Sample, SessionContext, Settings,
+    histogram,
 };
 use crate::summary::{Summary, summarise};
 
@@ -117,6 +118,7 @@ pub fn seeded(seed: u64) -> Run {
         samples,
         probes,
         faults,
+        model_files: Some(model_files()),
     }
 }
 
@@ -219,6 +221,7 @@ fn plan(seed: u64) -> Plan {
         seed,
         rounds: ROUNDS,
         probes: true,
+        model_files: true,
         settings: Settings {
             call_timeout_ms: 10_000,
             placement: "shared-cpu".to_owned(),
@@ -263,6 +266,38 @@ fn arm(backend: &str, twin_of: Option<&str>) -> Arm {
             },
             lines_of_code: if is_direct { 50 } else { 2000 },
             receipt: BTreeMap::from([("kernel".to_owned(), "6.18".to_owned())]),
+        },
+    }
+}
+
+fn model_files() -> ModelFiles {
+    let step = |what: &str, calls, seconds| AskedStep {
+        what: what.to_owned(),
+        calls,
+        seconds,
+        outcome: "ok".to_owned(),
+    };
+    ModelFiles {
+        failed: None,
+        origin: "recorded".to_owned(),
+        model: "scripted".to_owned(),
+        engine: "a recording of nothing".to_owned(),
+        fidelity: vec![AtLength {
+            operations: 10,
+            reads: vec![ModelRead { is_exact: false }, ModelRead { is_exact: true }],
+            calls: 5,
+            unusable: 1,
+            unanswered: 0,
+            answer_ms: 1234.0,
+        }],
+        history: MountedModel {
+            steps: vec![step("cat FILE", 1, 1.5)],
+            session: Some((9.0, 0.001)),
+            session_reads: Some((4, 1)),
+        },
+        generate: MountedModel {
+            steps: vec![step("stat FILE", 0, 0.002)],
+            ..MountedModel::default()
         },
     }
 }

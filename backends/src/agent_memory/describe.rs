@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rusqlite::Row;
 
+use super::embedder::EmbeddingState;
 use super::index::{attributes, expiry, text};
 use super::metadata::{DEFAULT_IMPORTANCE, head};
 use super::passage::shown_name;
@@ -86,6 +87,7 @@ pub(super) struct Stats<'a> {
     pub(super) agent: Option<&'a str>,
     pub(super) notes: u64,
     pub(super) last_error: Option<String>,
+    pub(super) embeddings: EmbeddingState,
 }
 
 pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String> {
@@ -104,13 +106,27 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
         &[],
     )?;
     let waiting = number("SELECT count(*) FROM memory_stale", &[])?;
+    let segments = number("SELECT count(DISTINCT segid) FROM memory_text_idx", &[])?;
     Ok(format!(
-        "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nagent: {}\nrelevance: full text (this version has no embeddings)\nlast-error: {}\n",
+        "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nindex-segments: {segments}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
         scope.place.path,
         stats.notes,
         stats.agent.unwrap_or("none: no private namespaces"),
+        relevance(&stats.embeddings),
         stats.last_error.as_deref().unwrap_or("none"),
     ))
+}
+
+/// What relevance is made of, and how far that is.
+fn relevance(embeddings: &EmbeddingState) -> String {
+    match embeddings {
+        EmbeddingState::Off(reason) => format!("full text ({reason})"),
+        EmbeddingState::Loading => "full text (the embedding model is being read)".to_owned(),
+        EmbeddingState::Failed(reason) => format!("full text (embeddings have failed: {reason})"),
+        EmbeddingState::Ready { model, waiting } => {
+            format!("full text and meaning (model {model})\nwaiting-to-be-embedded: {waiting}")
+        }
+    }
 }
 
 /// Metadata of the notes in a directory, last indexed first.

@@ -5,6 +5,7 @@
 
 use rusqlite::params;
 
+use super::merging;
 use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
 use super::passage;
 use super::paths::{Places, found_as};
@@ -29,8 +30,9 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     )?;
     if exists.is_none() {
         db.connection.execute_batch(include_str!("schema.sql"))?;
-        return Ok(());
     }
+    // Memories made before there were vectors get their table now.
+    db.connection.execute_batch(include_str!("embedding.sql"))?;
     let version: Option<String> = db.row(
         "SELECT value FROM memory_setting WHERE name = 'version'",
         (),
@@ -43,7 +45,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
         );
         return Err(StoreError::storage(crate::store::Errno::INVAL, reason));
     }
-    Ok(())
+    merging::prepare(db)
 }
 
 /// How many notes there are.
@@ -71,6 +73,9 @@ pub(super) struct Refreshed {
     pub(super) has_more: bool,
     /// When the next note expires.
     pub(super) next_expiry: Option<Timestamp>,
+    /// Notes with new content, and those whose content is gone: for what is derived from it elsewhere.
+    pub(super) added: Vec<i64>,
+    pub(super) forgotten: Vec<i64>,
 }
 
 /// Indexes a batch of what has changed, in the transaction that the caller has begun.
@@ -109,10 +114,10 @@ pub(super) fn refresh(
                 false
             }
             Some(attr) if attr.kind == Kind::File && attr.nlink > 0 => {
-                index(db, places, agent, now, &attr, known)?
+                index(db, places, agent, now, &attr, known, &mut done)?
             }
             _ => {
-                remove(db, ino, known, now)?;
+                remove(db, ino, known, now, &mut done)?;
                 false
             }
         };
@@ -172,7 +177,13 @@ fn expand(db: &Db, dir: Ino) -> Result<usize> {
     )
 }
 
-fn remove(db: &Db, ino: Ino, known: Option<Known>, now: Timestamp) -> Result<()> {
+fn remove(
+    db: &Db,
+    ino: Ino,
+    known: Option<Known>,
+    now: Timestamp,
+    done: &mut Refreshed,
+) -> Result<()> {
     let Some(known) = known else {
         return Ok(());
     };
@@ -181,7 +192,14 @@ fn remove(db: &Db, ino: Ino, known: Option<Known>, now: Timestamp) -> Result<()>
          SELECT ?2, 'removed', ino, dir, name, size, author FROM memory_note WHERE ino = ?1",
         params![signed(ino), now.0],
     )?;
-    forget(db, known.id)
+    forget_content(db, known.id, done)
+}
+
+/// Forgets a note with what is derived from its content alone.
+fn forget_content(db: &Db, id: i64, done: &mut Refreshed) -> Result<()> {
+    db.execute("DELETE FROM memory_embedding WHERE id = ?1", [id])?;
+    done.forgotten.push(id);
+    forget(db, id)
 }
 
 fn forget(db: &Db, id: i64) -> Result<()> {
@@ -247,10 +265,11 @@ fn index(
     now: Timestamp,
     attr: &Attr,
     known: Option<Known>,
+    done: &mut Refreshed,
 ) -> Result<bool> {
     let Some((dir, name)) = found_as(db, places, attr.ino)? else {
         if let Some(known) = known {
-            forget(db, known.id)?;
+            forget_content(db, known.id, done)?;
         }
         return Ok(false);
     };
@@ -291,14 +310,16 @@ fn index(
         }
         known => {
             if let Some(known) = known {
-                forget(db, known.id)?;
+                forget_content(db, known.id, done)?;
             }
             let at = if agent.is_some() { now } else { attr.mtime };
             record(db, at, what, attr, dir, &name, &author)?;
             let last = db.row("SELECT max(id) FROM memory_note", (), |row| {
                 row.get::<_, Option<i64>>(0)
             })?;
-            last.flatten().unwrap_or(0) + 1
+            let id = last.flatten().unwrap_or(0) + 1;
+            done.added.push(id);
+            id
         }
     };
     db.execute(

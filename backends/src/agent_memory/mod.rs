@@ -15,17 +15,20 @@
 
 mod answers;
 mod describe;
+mod embedder;
+mod files;
 mod index;
+mod meaning;
+mod merging;
 mod metadata;
 mod passage;
 mod paths;
 mod recall;
 mod request;
 mod search;
+mod vectors;
 mod words;
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,11 +36,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, OpenError, SqliteStore, content};
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, Kind, NewNode,
-    ROOT, RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, Timestamp, XattrMode,
+    Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp,
 };
-use answers::{Answer, Answers, is_answer};
+use answers::{Answer, Answers};
 use describe::Stats;
+pub use embedder::{Embedder, EmbeddingState, Embeddings};
+use embeddings::Model;
+use meaning::{Meaning, Meant};
+use merging::Merger;
 use passage::{one_line, shown_name};
 use paths::{Places, Privacy, Scope};
 pub use request::Strategy;
@@ -86,7 +92,12 @@ fn format_time(at: Timestamp, format: &str) -> String {
 
 /// An agent's memory in one SQLite database.
 pub struct AgentMemory {
-    files: SqliteStore,
+    // Stops before the rest goes.
+    meaning: Option<Meaning>,
+    /// Why there is none.
+    no_meaning: String,
+    merger: Option<Merger>,
+    files: Arc<SqliteStore>,
     agent: Option<String>,
     owner: Caller,
     privacy: Option<Privacy>,
@@ -101,7 +112,7 @@ pub struct AgentMemory {
     next_expiry: AtomicI64,
     notes: AtomicI64,
     /// Counts what may change an answer.
-    changes: AtomicU64,
+    changes: Arc<AtomicU64>,
     last_error: Mutex<Option<String>>,
     tally: Tally,
 }
@@ -153,7 +164,11 @@ impl AgentMemory {
                 index::count(db)
             })
             .map_err(unreadable)?;
+        let files = Arc::new(files);
         let mut memory = Self {
+            meaning: None,
+            no_meaning: "embeddings are not asked for".to_owned(),
+            merger: None,
             files,
             agent: agent.map(str::to_owned),
             owner: *owner,
@@ -165,7 +180,7 @@ impl AgentMemory {
             is_stale: AtomicBool::new(true),
             next_expiry: AtomicI64::new(i64::MAX),
             notes: AtomicI64::new(notes as i64),
-            changes: AtomicU64::new(0),
+            changes: Arc::default(),
             last_error: Mutex::default(),
             tally: Tally::default(),
         };
@@ -174,6 +189,11 @@ impl AgentMemory {
         }
         // What is marked now was written by another mount, or by one that did not come to index it.
         memory.refresh_as(None).map_err(unreadable)?;
+        let merger = Merger::start(Arc::clone(&memory.files));
+        memory.merger = Some(merger.map_err(|error| OpenError::Unreadable {
+            path: path.to_owned(),
+            reason: format!("starting the thread that merges the index: {error}"),
+        })?);
         Ok(memory)
     }
 
@@ -209,6 +229,58 @@ impl AgentMemory {
         })
     }
 
+    /// Also by meaning, from as soon on as the model is read; or not, and why.
+    ///
+    /// # Errors
+    /// If a model's small files are missing or say something else than expected. What is wrong with its weights is
+    /// found out in the background, and said by [`AgentMemory::embeddings`] and `:stats`.
+    pub fn set_embeddings(&mut self, wanted: Embeddings) -> std::result::Result<(), String> {
+        self.meaning = None;
+        match wanted {
+            Embeddings::Off { reason } => {
+                self.no_meaning = reason;
+                self.changes.fetch_add(1, Ordering::AcqRel);
+            }
+            Embeddings::In(dir) => {
+                embeddings::Config::read(&dir).map_err(|error| error.to_string())?;
+                self.set_embedder(move || {
+                    let model = Model::load(&dir).map_err(|error| error.to_string())?;
+                    Ok(Arc::new(model))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`AgentMemory::set_embeddings`], with whatever `load` makes, in the background.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn set_embedder(
+        &mut self,
+        load: impl FnOnce() -> std::result::Result<Arc<dyn Embedder>, String> + Send + 'static,
+    ) -> std::result::Result<(), String> {
+        self.meaning = None;
+        let (files, changes) = (Arc::clone(&self.files), Arc::clone(&self.changes));
+        let started = Meaning::start(load, files, changes);
+        self.meaning = Some(started.map_err(|error| format!("starting a thread: {error}"))?);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Leaves the index as it is written from now on: what merging it is worth is measured against that.
+    pub fn stop_merging(&mut self) {
+        self.merger = None;
+    }
+
+    /// How far embedding is.
+    pub fn embeddings(&self) -> EmbeddingState {
+        match &self.meaning {
+            Some(meaning) => meaning.state(),
+            None => EmbeddingState::Off(self.no_meaning.clone()),
+        }
+    }
+
     /// How many notes there are, those of other agents included.
     pub fn notes(&self) -> u64 {
         u64::try_from(self.notes.load(Ordering::Acquire)).unwrap_or(0)
@@ -239,9 +311,13 @@ impl AgentMemory {
             if !self.is_stale.swap(false, Ordering::AcqRel) && !has_expired {
                 break;
             }
-            let refreshed = self
-                .files
-                .transaction(|db| index::refresh(db, &self.places, agent, now, &mut turn));
+            let db = self.files.db();
+            let refreshed =
+                db.transaction(|db| index::refresh(db, &self.places, agent, now, &mut turn));
+            if let (Ok(done), Some(meaning)) = (&refreshed, &self.meaning) {
+                meaning.take_up(done);
+            }
+            drop(db);
             let done = refreshed.inspect_err(|_| {
                 turn.clear();
                 self.is_stale.store(true, Ordering::Release);
@@ -260,6 +336,11 @@ impl AgentMemory {
             if total / 10_000 > before / 10_000 {
                 tracing::warn!("indexing notes: {total} so far");
             }
+        }
+        if total > 0
+            && let Some(merger) = &self.merger
+        {
+            merger.wake();
         }
         let indexed = &self.tally.indexed;
         indexed.fetch_add(total as u64, Ordering::Relaxed);
@@ -347,9 +428,10 @@ impl AgentMemory {
             Request::Search { query, lines } => {
                 let query = query_of(query)?;
                 self.tally.searches.fetch_add(1, Ordering::Relaxed);
-                let db = self.files.db();
-                let scope = self.scope(&db, dir)?;
-                search::answer(&db, &self.places, &scope, &query, lines, self.notes())?
+                self.files.db().reading(|db| {
+                    let scope = self.scope(db, dir)?;
+                    search::answer(db, &self.places, &scope, &query, lines, self.notes())
+                })?
             }
             Request::Recall {
                 query,
@@ -358,22 +440,30 @@ impl AgentMemory {
             } => {
                 let query = query_of(query)?;
                 self.tally.recalls.fetch_add(1, Ordering::Relaxed);
+                // Before the database is locked: it takes milliseconds.
+                let meant = match &self.meaning {
+                    Some(meaning) => meaning.ask(&query),
+                    None => Meant::by_text(None),
+                };
                 let asked = recall::Asked {
                     query: &query,
                     max_tokens,
                     strategy,
                     now,
                     notes: self.notes(),
+                    meant: &meant,
                 };
-                let db = self.files.db();
-                let scope = self.scope(&db, dir)?;
-                recall::answer(&db, &scope, &asked)?
+                self.files.db().reading(|db| {
+                    let scope = self.scope(db, dir)?;
+                    recall::answer(db, &self.places, &scope, &asked)
+                })?
             }
             Request::Stats => {
                 let stats = Stats {
                     agent: self.agent.as_deref(),
                     notes: self.notes(),
                     last_error: self.last_error().clone(),
+                    embeddings: self.embeddings(),
                 };
                 let db = self.files.db();
                 describe::stats(&db, &self.scope(&db, dir)?, &stats)?
@@ -493,273 +583,5 @@ impl AgentMemory {
             return Err(Errno::BUSY.into());
         }
         Ok(())
-    }
-}
-
-/// Answers cannot be changed.
-fn check_file(ino: Ino) -> Result<()> {
-    if is_answer(ino) {
-        return Err(Errno::PERM.into());
-    }
-    Ok(())
-}
-
-/// Nothing is in an answer.
-fn check_dir(ino: Ino) -> Result<()> {
-    if is_answer(ino) {
-        return Err(Errno::NOTDIR.into());
-    }
-    Ok(())
-}
-
-impl Store for AgentMemory {
-    fn kind(&self) -> &'static str {
-        "agent-memory"
-    }
-
-    fn coherence(&self) -> Coherence {
-        // Of files. Answers have no name, and are kept by nobody.
-        Coherence::Exclusive
-    }
-
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        check_dir(parent)?;
-        match self.lookup_file(parent, name) {
-            Err(error) if error.errno == Errno::NOENT => self.answer(parent, name)?.ok_or(error),
-            found => found,
-        }
-    }
-
-    fn keeps_missing(&self, name: &[u8]) -> bool {
-        !request::is_reserved(name) && request::aspect(name).is_none()
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        if is_answer(ino) {
-            return Ok(self.answer_attr(&self.kept_answer(ino)?));
-        }
-        self.files.getattr(ino)
-    }
-
-    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        check_file(ino)?;
-        self.changed(self.files.setattr(caller, ino, change))
-    }
-
-    fn parent(&self, dir: Ino) -> Result<Ino> {
-        check_dir(dir)?;
-        self.files.parent(dir)
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        if is_answer(ino) {
-            return Err(Errno::INVAL.into());
-        }
-        self.files.readlink(ino)
-    }
-
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
-        check_dir(parent)?;
-        self.check_new_name(parent, name)?;
-        self.changed(self.files.create(caller, parent, name, node))
-    }
-
-    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        check_file(ino)?;
-        check_dir(parent)?;
-        self.check_new_name(parent, name)?;
-        self.changed(self.files.link(caller, ino, parent, name))
-    }
-
-    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        check_dir(parent)?;
-        self.check_old_name(parent, name)?;
-        self.changed(self.files.unlink(caller, parent, name))
-    }
-
-    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        check_dir(parent)?;
-        self.check_old_name(parent, name)?;
-        let removed = self.files.rmdir(caller, parent, name);
-        self.places.let_go();
-        self.changed(removed)
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        (from, from_name): (Ino, &[u8]),
-        (to, to_name): (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<Option<Ino>> {
-        check_dir(from)?;
-        check_dir(to)?;
-        self.check_old_name(from, from_name)?;
-        if self.lookup_file(to, to_name).is_ok() {
-            self.check_old_name(to, to_name)?;
-        } else {
-            self.check_new_name(to, to_name)?;
-        }
-        let renamed = self
-            .files
-            .rename(caller, (from, from_name), (to, to_name), mode);
-        // First: whoever sees the change must not see the old places with it.
-        self.places.let_go();
-        self.changed(renamed)
-    }
-
-    fn reclaim(&self, ino: Ino) -> Result<()> {
-        if is_answer(ino) {
-            self.answers.let_go(ino);
-            return Ok(());
-        }
-        self.files.reclaim(ino)
-    }
-
-    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        if is_answer(ino) {
-            let answer = self.kept_answer(ino)?;
-            let bytes = &answer.text;
-            let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
-            let end = start.saturating_add(size).min(bytes.len());
-            out.extend_from_slice(&bytes[start..end]);
-            return Ok(());
-        }
-        self.files.read(ino, offset, size, out)
-    }
-
-    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        check_file(ino)?;
-        self.changed(self.files.write(caller, ino, offset, data))
-    }
-
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
-        check_file(ino)?;
-        self.changed(self.files.fallocate(caller, ino, how, offset, length))
-    }
-
-    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        if !is_answer(ino) {
-            return self.files.seek(ino, offset, what);
-        }
-        let size = self.kept_answer(ino)?.text.len() as u64;
-        match what {
-            _ if offset >= size => Err(Errno::NXIO.into()),
-            Seek::Data => Ok(offset),
-            Seek::Hole => Ok(size),
-        }
-    }
-
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        check_dir(dir)?;
-        let others = self.privacy.filter(|privacy| privacy.all == dir);
-        self.files.readdir(dir, after, with_attr, &mut |entry| {
-            if others.is_some_and(|privacy| entry.ino != privacy.own) {
-                return ControlFlow::Continue(());
-            }
-            emit(entry)
-        })
-    }
-
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        if is_answer(ino) {
-            return Err(Errno::NODATA.into());
-        }
-        self.files.getxattr(ino, name)
-    }
-
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        if is_answer(ino) {
-            return Ok(Vec::new());
-        }
-        self.files.listxattr(ino)
-    }
-
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        check_file(ino)?;
-        if let Err((errno, reason)) = metadata::check(name, value) {
-            return Err(self.refuse(errno, name, &reason));
-        }
-        self.changed(self.files.setxattr(caller, ino, name, value, mode))?;
-        self.refresh()
-    }
-
-    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        check_file(ino)?;
-        self.changed(self.files.removexattr(caller, ino, name))
-    }
-
-    fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
-        if is_answer(ino) {
-            return Ok(());
-        }
-        self.files.fsync(ino, data_only)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.files.sync()
-    }
-
-    fn wants_close(&self) -> bool {
-        true
-    }
-
-    fn close(&self, _ino: Ino) -> Result<()> {
-        self.refresh()
-    }
-
-    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
-        self.files.is_slow(ino, call)
-    }
-
-    fn attach(&self, kernel: Arc<dyn KernelCache>) {
-        self.files.attach(kernel);
-    }
-
-    fn detach(&self) {
-        self.files.detach();
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.files.statfs()
-    }
-
-    fn counters(&self) -> BTreeMap<&'static str, u64> {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut counters = self.files.counters();
-        counters.extend([
-            ("notes", self.notes()),
-            ("notes_indexed", load(&self.tally.indexed)),
-            ("searches", load(&self.tally.searches)),
-            ("recalls", load(&self.tally.recalls)),
-            ("requests_refused", load(&self.tally.refused)),
-        ]);
-        counters
     }
 }

@@ -15,16 +15,20 @@
 //!   find power functions), with the age of the note's content.
 //! * importance: as the note says, from 0 to 1; ½ if it says nothing.
 //!
+//! With an embedding model ([`super::meaning`]) the notes nearest to the question are candidates, too, and relevance
+//! is 0.65 of the above and 0.35 of the cosine, as a share of the best candidate's.
+//!
 //! Notes with less than 0.8 of the best relevance are left out. `balanced` orders by relevance⁴ × √importance ×
 //! √recency, `recency` by recency alone, `importance` by importance and then as `balanced`. Ties: the newer first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rusqlite::params;
 
 use super::Failure;
+use super::meaning::{self, Meant};
 use super::passage;
-use super::paths::Scope;
+use super::paths::{Places, Scope};
 use super::request::Strategy;
 use super::search::{Hit, body};
 use super::words::{has, hash, question};
@@ -49,6 +53,12 @@ const RELEVANT: f64 = 0.8;
 
 /// The age at which recency is one half.
 const HALF_AGE_DAYS: f64 = 30.0;
+
+/// The share of meaning in relevance, where a note has a vector.
+const MEANING: f64 = 0.35;
+
+/// The least cosine that makes a note without any word of the question a candidate.
+const CLOSE: f64 = 0.3;
 
 /// Notes in an answer.
 const NOTES_MAX: usize = 50;
@@ -112,19 +122,29 @@ pub(super) struct Asked<'a> {
     pub(super) now: Timestamp,
     /// Notes in all.
     pub(super) notes: u64,
+    /// The question by its meaning.
+    pub(super) meant: &'a Meant,
 }
 
 /// The answer to a recall, of at most `max_tokens`.
 pub(super) fn answer(
     db: &Db,
+    places: &Places,
     scope: &Scope,
     asked: &Asked<'_>,
 ) -> std::result::Result<String, Failure> {
     let words = read_words(db, scope, asked.query)?;
-    let candidates = candidates(db, scope, &words, asked.notes)?;
+    let mut candidates = candidates(db, scope, &words, asked.notes)?;
     // Then there may be more that are as relevant, which nobody has looked at.
     let is_limited = candidates.len() == SCORED || words.iter().any(Word::is_common);
+    let known: HashSet<i64> = candidates.iter().copied().collect();
+    let mut near = asked.meant.nearest(db, places, scope)?;
+    near.retain(|(_, closeness)| *closeness >= CLOSE);
+    let is_limited = is_limited || near.len() == meaning::CANDIDATES;
+    let near = near.into_iter().map(|(id, _)| id);
+    candidates.extend(near.filter(|id| !known.contains(id)));
     let mut scored = score(db, &words, candidates, asked)?;
+    add_meaning(db, &mut scored, asked.meant)?;
     let best = scored.iter().map(|note| note.relevance).fold(0.0, f64::max);
     scored.retain(|note| note.relevance >= RELEVANT * best);
     scored.sort_by(|a, b| {
@@ -135,6 +155,22 @@ pub(super) fn answer(
             .then(b.hit.id.cmp(&a.hit.id))
     });
     write(db, &words, scored, is_limited, asked)
+}
+
+/// Makes relevance one of words and meaning; of a note without a vector it stays one of words.
+fn add_meaning(db: &Db, scored: &mut [Scored], meant: &Meant) -> Result<()> {
+    let closeness = scored
+        .iter()
+        .map(|note| meant.closeness(db, note.hit.id))
+        .collect::<Result<Vec<_>>>()?;
+    let best = closeness.iter().flatten().copied().fold(CLOSE, f64::max);
+    for (note, closeness) in scored.iter_mut().zip(closeness) {
+        if let Some(closeness) = closeness {
+            let meaning = (closeness / best).max(0.0);
+            note.relevance += MEANING * (meaning - note.relevance);
+        }
+    }
+    Ok(())
 }
 
 /// The newest notes with each word.
@@ -288,8 +324,14 @@ fn write(
     let found = scored.len();
     if found == 0 {
         let text = format!(
-            "# nothing found\nNo note has a word of the query ({} notes).\n",
-            asked.notes
+            "# nothing found\nNo note has a word of the query{} ({} notes; {}).\n",
+            if asked.meant.is_by_meaning() {
+                ", or is close to what it means"
+            } else {
+                ""
+            },
+            asked.notes,
+            asked.meant.basis
         );
         return Ok(text);
     }
@@ -302,9 +344,10 @@ fn write(
     // The first line is written last; so much is kept for it.
     let first_line = |shown: usize, tokens: u64| {
         format!(
-            "# {shown} of {found} {of_what}, {tokens} of {} tokens, {}, by full text\n",
+            "# {shown} of {found} {of_what}, {tokens} of {} tokens, {}, {}\n",
             asked.max_tokens,
-            asked.strategy.name()
+            asked.strategy.name(),
+            asked.meant.basis
         )
     };
     let reserved = tokens::count(&first_line(found.max(NOTES_MAX), asked.max_tokens)) + 2;
@@ -356,8 +399,8 @@ fn write(
     }
     if shown == 0 {
         return Ok(format!(
-            "# {found} {of_what}, but none fits into {} tokens\n",
-            asked.max_tokens
+            "# {found} {of_what}, but none fits into {} tokens; {}\n",
+            asked.max_tokens, asked.meant.basis
         ));
     }
     let rest = used - reserved;

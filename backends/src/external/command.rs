@@ -1,6 +1,7 @@
 //! Running other people's programs: arguments with variables, deadlines, and a group that ends as a whole.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -84,10 +85,20 @@ fn command(arguments: &[String], around: &Surroundings) -> io::Result<Command> {
     let environment = around.environment.iter();
     command
         .args(filled)
+        .env("PATH", search_path())
         .envs(environment.map(|(name, value)| (name, variables.fill(value))))
         .stdin(Stdio::null())
         .process_group(0);
     Ok(command)
+}
+
+/// Where programs are looked for: on the `PATH`, then where `make peers` puts them.
+pub(super) fn search_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let ours = servers::targets().into_iter();
+    let places = std::env::split_paths(&path).chain(ours.map(|target| target.join("peers/bin")));
+    // A directory whose name has a colon cannot be on a path.
+    std::env::join_paths(places).unwrap_or(path)
 }
 
 fn not_started(arguments: &[String], error: &io::Error) -> io::Error {

@@ -6,6 +6,7 @@ use std::path::Path;
 use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 
+use super::command::search_path;
 use super::server::IN_NAME;
 use super::variables::{DIRECTORY, OF_SERVER, OF_SITE, SECRET, named};
 use crate::backend::Unavailable;
@@ -238,8 +239,7 @@ impl Requirement {
 }
 
 fn is_on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    std::env::split_paths(&search_path()).any(|dir| dir.join(program).is_file())
 }
 
 #[cfg(test)]

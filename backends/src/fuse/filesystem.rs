@@ -108,36 +108,68 @@ impl FrontEnd {
         name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
     }
 
-    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it.
-    fn answer(&self, is_slow: bool, answer: impl FnOnce(&Mounted) + Send + 'static) {
+    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it, and it ends
+    /// when whoever made it gives up.
+    fn answer(
+        &self,
+        request: &Request,
+        is_slow: bool,
+        answer: impl FnOnce(&Mounted) + Send + 'static,
+    ) {
         if !is_slow {
             return answer(&self.mounted);
         }
         let mounted = Arc::clone(&self.mounted);
-        if let Err(error) = self.slow.run(move || answer(&mounted)) {
+        let requester = request.pid();
+        let answer = move || interrupt::on_behalf_of(requester, || answer(&mounted));
+        if let Err(error) = self.slow.run(answer) {
             // The reply went with the closure, and has answered EIO.
             tracing::error!(%error, "no thread for a request that has to wait");
         }
     }
 
-    /// Replies with an entry that the kernel will hold until it forgets it.
-    fn reply_entry(&self, span: &mut Span<'_>, result: Result<Attr>, reply: ReplyEntry) {
-        match result {
-            Ok(attr) => {
-                self.mounted.inodes.looked_up(attr.ino);
-                let ttl = if attr.nlink > 0 {
-                    self.policy.attr_ttl(self.store(), attr.ino)
-                } else {
-                    // What can be looked up but has no name is made anew each time: the kernel asks again,
-                    // and what it has forgotten is reclaimed. It holds the inode, so not now.
-                    let _ = self.mounted.inodes.orphaned(attr.ino);
-                    Duration::ZERO
-                };
-                span.handled();
-                reply.entry(&ttl, &file_attr(&attr), GENERATION);
-            }
-            Err(error) => reply.error(failed(span, error)),
-        }
+    /// Makes a change of `ino`, or of names in it. Where somebody has to be asked first whether it may be made, that
+    /// is waited for on a thread of its own, and until whoever wants it is interrupted.
+    fn change(&self, req: &Request, ino: INodeNo, make: impl FnOnce(&Mounted) + Send + 'static) {
+        let is_slow = self.store().is_slow(ino.0, Slow::Judged);
+        self.answer(req, is_slow, make);
+    }
+
+    /// As [`FrontEnd::change`], for a change that may have to wait for the content that is there.
+    fn change_content(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        make: impl FnOnce(&Mounted) + Send + 'static,
+    ) {
+        let is_slow = |call| self.store().is_slow(ino.0, call);
+        self.answer(req, is_slow(Slow::Judged) || is_slow(Slow::Change), make);
+    }
+
+    /// Makes a node and replies with it.
+    fn create_node(
+        &self,
+        opcode: Opcode,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        node: Result<OwnedNode>,
+        reply: ReplyEntry,
+    ) {
+        let (policy, caller, name) = (self.policy, caller(req), name.to_owned());
+        self.change(req, parent, move |mounted| {
+            let mut span = mounted.recorder.start(opcode);
+            let result = node.and_then(|node| {
+                check_name(&name)?;
+                let node = node.as_new();
+                span.store(|| {
+                    mounted
+                        .store
+                        .create(&caller, parent.0, name.as_bytes(), &node)
+                })
+            });
+            reply_entry(mounted, policy, &mut span, result, reply);
+        });
     }
 
     fn reply_attr(&self, span: &mut Span<'_>, result: Result<Attr>, reply: ReplyAttr) {
@@ -151,37 +183,6 @@ impl FrontEnd {
             }
             Err(error) => reply.error(failed(span, error)),
         }
-    }
-
-    /// Replies, then reclaims an inode that lost its last name and that nobody holds.
-    fn reply_removed(&self, mut span: Span<'_>, result: Result<Option<Ino>>, reply: ReplyEmpty) {
-        match result {
-            Ok(orphan) => {
-                span.handled();
-                reply.ok();
-                if let Some(ino) = orphan
-                    && self.mounted.inodes.orphaned(ino)
-                {
-                    self.mounted.reclaim(ino);
-                }
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
-        }
-    }
-
-    fn create_node(
-        &self,
-        span: &mut Span<'_>,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
-        check_name(name)?;
-        span.store(|| {
-            self.store()
-                .create(&caller(req), parent.0, name.as_bytes(), node)
-        })
     }
 
     fn reply_opened(&self, opcode: Opcode, reply: ReplyOpen) {
@@ -240,6 +241,79 @@ impl FrontEnd {
                 }
             })
         })
+    }
+}
+
+/// A node that is to be made, by a thread that may not be the one that was asked.
+struct OwnedNode {
+    kind: Kind,
+    mode: u32,
+    rdev: u32,
+    target: Vec<u8>,
+}
+
+impl OwnedNode {
+    fn new(kind: Kind, mode: u32) -> Self {
+        Self {
+            kind,
+            mode,
+            rdev: 0,
+            target: Vec::new(),
+        }
+    }
+
+    fn as_new(&self) -> NewNode<'_> {
+        NewNode {
+            target: &self.target,
+            ..new_node(self.kind, self.mode, self.rdev)
+        }
+    }
+}
+
+/// Replies with an entry that the kernel will hold until it forgets it.
+fn reply_entry(
+    mounted: &Mounted,
+    policy: CachePolicy,
+    span: &mut Span<'_>,
+    result: Result<Attr>,
+    reply: ReplyEntry,
+) {
+    match result {
+        Ok(attr) => {
+            mounted.inodes.looked_up(attr.ino);
+            let ttl = if attr.nlink > 0 {
+                policy.attr_ttl(&*mounted.store, attr.ino)
+            } else {
+                // What can be looked up but has no name is made anew each time: the kernel asks again,
+                // and what it has forgotten is reclaimed. It holds the inode, so not now.
+                let _ = mounted.inodes.orphaned(attr.ino);
+                Duration::ZERO
+            };
+            span.handled();
+            reply.entry(&ttl, &file_attr(&attr), GENERATION);
+        }
+        Err(error) => reply.error(failed(span, error)),
+    }
+}
+
+/// Replies, then reclaims an inode that lost its last name and that nobody holds.
+fn reply_removed(
+    mounted: &Mounted,
+    mut span: Span<'_>,
+    result: Result<Option<Ino>>,
+    reply: ReplyEmpty,
+) {
+    match result {
+        Ok(orphan) => {
+            span.handled();
+            reply.ok();
+            if let Some(ino) = orphan
+                && mounted.inodes.orphaned(ino)
+            {
+                mounted.reclaim(ino);
+            }
+        }
+        Err(error) => reply.error(failed(&mut span, error)),
     }
 }
 
@@ -302,7 +376,7 @@ impl Filesystem for FrontEnd {
                 let nothing = file_attr(&missing(req));
                 reply.entry(&self.policy.ttl, &nothing, GENERATION);
             }
-            result => self.reply_entry(&mut span, result, reply),
+            result => reply_entry(&self.mounted, self.policy, &mut span, result, reply),
         }
     }
 
@@ -318,13 +392,9 @@ impl Filesystem for FrontEnd {
         // end: `stat` and `fstat` come without one.
         if fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead) {
             let policy = self.policy;
-            let requester = req.pid();
-            self.answer(true, move |mounted| {
+            self.answer(req, true, move |mounted| {
                 let mut span = mounted.recorder.start(Opcode::Getattr);
-                let asked = interrupt::on_behalf_of(requester, || {
-                    span.store(|| mounted.store.size_for_read(ino.0))
-                });
-                match asked {
+                match span.store(|| mounted.store.size_for_read(ino.0)) {
                     Ok(attr) => {
                         span.handled();
                         let ttl = policy.attr_ttl(&*mounted.store, ino.0);
@@ -378,10 +448,8 @@ impl Filesystem for FrontEnd {
             // owner, on truncation by anybody but root.
             drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
         };
-        let is_slow =
-            size.is_some_and(|size| size > 0) && self.store().is_slow(ino.0, Slow::Change);
         let policy = self.policy;
-        self.answer(is_slow, move |mounted| {
+        let answer = move |mounted: &Mounted| {
             let mut span = mounted.recorder.start(Opcode::Setattr);
             match span.store(|| mounted.store.setattr(&caller, ino.0, &change)) {
                 Ok(attr) => {
@@ -391,7 +459,12 @@ impl Filesystem for FrontEnd {
                 }
                 Err(error) => reply.error(failed(&mut span, error)),
             }
-        });
+        };
+        if size.is_some_and(|size| size > 0) {
+            self.change_content(req, ino, answer);
+        } else {
+            self.change(req, ino, answer);
+        }
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -415,15 +488,14 @@ impl Filesystem for FrontEnd {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let mut span = self.start(Opcode::Mknod);
-        let result = match Kind::from_mode(mode) {
+        let node = match Kind::from_mode(mode) {
             None | Some(Kind::Directory | Kind::Symlink) => Err(Errno::INVAL.into()),
-            Some(kind) => {
-                let node = new_node(kind, mode, rdev);
-                self.create_node(&mut span, req, parent, name, &node)
-            }
+            Some(kind) => Ok(OwnedNode {
+                rdev,
+                ..OwnedNode::new(kind, mode)
+            }),
         };
-        self.reply_entry(&mut span, result, reply);
+        self.create_node(Opcode::Mknod, req, parent, name, node, reply);
     }
 
     fn mkdir(
@@ -435,26 +507,30 @@ impl Filesystem for FrontEnd {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let mut span = self.start(Opcode::Mkdir);
-        let node = new_node(Kind::Directory, mode, 0);
-        let result = self.create_node(&mut span, req, parent, name, &node);
-        self.reply_entry(&mut span, result, reply);
+        let node = OwnedNode::new(Kind::Directory, mode);
+        self.create_node(Opcode::Mkdir, req, parent, name, Ok(node), reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let mut span = self.start(Opcode::Unlink);
-        let result = check_name(name).and_then(|()| {
-            span.store(|| self.store().unlink(&caller(req), parent.0, name.as_bytes()))
+        let (caller, name) = (caller(req), name.to_owned());
+        self.change(req, parent, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Unlink);
+            let store = &mounted.store;
+            let result = check_name(&name)
+                .and_then(|()| span.store(|| store.unlink(&caller, parent.0, name.as_bytes())));
+            reply_removed(mounted, span, result, reply);
         });
-        self.reply_removed(span, result, reply);
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let mut span = self.start(Opcode::Rmdir);
-        let result = check_name(name).and_then(|()| {
-            span.store(|| self.store().rmdir(&caller(req), parent.0, name.as_bytes()))
+        let (caller, name) = (caller(req), name.to_owned());
+        self.change(req, parent, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Rmdir);
+            let store = &mounted.store;
+            let result = check_name(&name)
+                .and_then(|()| span.store(|| store.rmdir(&caller, parent.0, name.as_bytes())));
+            reply_removed(mounted, span, result, reply);
         });
-        self.reply_removed(span, result, reply);
     }
 
     fn symlink(
@@ -465,18 +541,16 @@ impl Filesystem for FrontEnd {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let mut span = self.start(Opcode::Symlink);
         let target = target.as_os_str().as_bytes();
-        let result = if target.len() > TARGET_MAX {
+        let node = if target.len() > TARGET_MAX {
             Err(Errno::NAMETOOLONG.into())
         } else {
-            let node = NewNode {
-                target,
-                ..new_node(Kind::Symlink, 0o777, 0)
-            };
-            self.create_node(&mut span, req, parent, name, &node)
+            Ok(OwnedNode {
+                target: target.to_vec(),
+                ..OwnedNode::new(Kind::Symlink, 0o777)
+            })
         };
-        self.reply_entry(&mut span, result, reply);
+        self.create_node(Opcode::Symlink, req, parent, name, node, reply);
     }
 
     fn rename(
@@ -489,7 +563,6 @@ impl Filesystem for FrontEnd {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let mut span = self.start(Opcode::Rename);
         let mode = if flags.is_empty() {
             Ok(RenameMode::Replace)
         } else if flags == RenameFlags::RENAME_NOREPLACE {
@@ -499,14 +572,18 @@ impl Filesystem for FrontEnd {
         } else {
             Err(StoreError::from(Errno::INVAL))
         };
-        let result = mode.and_then(|mode| {
-            check_name(name)?;
-            check_name(newname)?;
-            let from = (parent.0, name.as_bytes());
-            let to = (newparent.0, newname.as_bytes());
-            span.store(|| self.store().rename(&caller(req), from, to, mode))
+        let (caller, name, newname) = (caller(req), name.to_owned(), newname.to_owned());
+        self.change(req, parent, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Rename);
+            let result = mode.and_then(|mode| {
+                check_name(&name)?;
+                check_name(&newname)?;
+                let from = (parent.0, name.as_bytes());
+                let to = (newparent.0, newname.as_bytes());
+                span.store(|| mounted.store.rename(&caller, from, to, mode))
+            });
+            reply_removed(mounted, span, result, reply);
         });
-        self.reply_removed(span, result, reply);
     }
 
     fn link(
@@ -517,14 +594,15 @@ impl Filesystem for FrontEnd {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let mut span = self.start(Opcode::Link);
-        let result = check_name(newname).and_then(|()| {
-            span.store(|| {
-                self.store()
-                    .link(&caller(req), ino.0, newparent.0, newname.as_bytes())
-            })
+        let (policy, caller, newname) = (self.policy, caller(req), newname.to_owned());
+        self.change(req, newparent, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Link);
+            let store = &mounted.store;
+            let result = check_name(&newname).and_then(|()| {
+                span.store(|| store.link(&caller, ino.0, newparent.0, newname.as_bytes()))
+            });
+            reply_entry(mounted, policy, &mut span, result, reply);
         });
-        self.reply_entry(&mut span, result, reply);
     }
 
     fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -548,18 +626,11 @@ impl Filesystem for FrontEnd {
         }
         let size = size as usize;
         let is_slow = self.store().is_slow(ino.0, Slow::Read { offset, size });
-        let requester = req.pid();
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Read);
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.clear();
-                let mut read = || span.store(|| mounted.store.read(ino.0, offset, size, buffer));
-                let done = if is_slow {
-                    interrupt::on_behalf_of(requester, read)
-                } else {
-                    read()
-                };
-                match done {
+                match span.store(|| mounted.store.read(ino.0, offset, size, buffer)) {
                     Ok(()) => {
                         span.handled();
                         reply.data(buffer);
@@ -604,9 +675,13 @@ impl Filesystem for FrontEnd {
                 Err(error) => reply.error(failed(&mut span, error)),
             }
         };
-        if self.store().is_slow(ino.0, Slow::Change) {
+        let may_wait = [Slow::Judged, Slow::Change];
+        if may_wait
+            .iter()
+            .any(|call| self.store().is_slow(ino.0, *call))
+        {
             let data = data.to_vec();
-            self.answer(true, move |mounted| answer(mounted, &data));
+            self.change_content(req, ino, move |mounted| answer(mounted, &data));
         } else {
             answer(&self.mounted, data);
         }
@@ -614,7 +689,7 @@ impl Filesystem for FrontEnd {
 
     fn flush(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
@@ -628,7 +703,7 @@ impl Filesystem for FrontEnd {
             return;
         }
         let is_slow = self.store().is_slow(ino.0, Slow::Close);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Flush);
             let result = span.store(|| mounted.store.close(ino.0));
             reply_empty(&mut span, result, reply);
@@ -651,14 +726,14 @@ impl Filesystem for FrontEnd {
 
     fn fsync(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Fsync);
             let result = span.store(|| mounted.store.fsync(ino.0, datasync));
             reply_empty(&mut span, result, reply);
@@ -744,14 +819,14 @@ impl Filesystem for FrontEnd {
 
     fn fsyncdir(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Fsyncdir);
             let result = span.store(|| mounted.store.fsync(ino.0, datasync));
             reply_empty(&mut span, result, reply);
@@ -798,7 +873,7 @@ impl Filesystem for FrontEnd {
         };
         let (caller, name, value) = (caller(req), name.to_owned(), value.to_vec());
         let is_slow = self.is_slow_order(ino, &name);
-        self.answer(is_slow, move |mounted| {
+        let answer = move |mounted: &Mounted| {
             let mut span = mounted.recorder.start(Opcode::Setxattr);
             let result = mode.and_then(|mode| {
                 check_xattr_name(&name)?;
@@ -809,13 +884,18 @@ impl Filesystem for FrontEnd {
                 span.store(|| store.setxattr(&caller, ino.0, name.as_bytes(), &value, mode))
             });
             reply_empty(&mut span, result, reply);
-        });
+        };
+        if is_slow {
+            self.answer(req, true, answer);
+        } else {
+            self.change(req, ino, answer);
+        }
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.to_owned();
         let is_slow = self.is_slow_order(ino, &name);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Getxattr);
             let result = check_xattr_name(&name)
                 .and_then(|()| span.store(|| mounted.store.getxattr(ino.0, name.as_bytes())));
@@ -837,14 +917,14 @@ impl Filesystem for FrontEnd {
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let mut span = self.start(Opcode::Removexattr);
-        let result = check_xattr_name(name).and_then(|()| {
-            span.store(|| {
-                self.store()
-                    .removexattr(&caller(req), ino.0, name.as_bytes())
-            })
+        let (caller, name) = (caller(req), name.to_owned());
+        self.change(req, ino, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Removexattr);
+            let store = &mounted.store;
+            let result = check_xattr_name(&name)
+                .and_then(|()| span.store(|| store.removexattr(&caller, ino.0, name.as_bytes())));
+            reply_empty(&mut span, result, reply);
         });
-        reply_empty(&mut span, result, reply);
     }
 
     fn create(
@@ -857,22 +937,29 @@ impl Filesystem for FrontEnd {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let mut span = self.start(Opcode::Create);
-        let node = new_node(Kind::File, mode, 0);
-        match self.create_node(&mut span, req, parent, name, &node) {
-            Ok(attr) => {
-                self.mounted.inodes.looked_up(attr.ino);
-                let flags = if self.policy.direct_io {
-                    FopenFlags::FOPEN_DIRECT_IO
-                } else {
-                    FopenFlags::FOPEN_KEEP_CACHE
-                };
-                let attr = file_attr(&attr);
-                span.handled();
-                reply.created(&self.policy.ttl, &attr, GENERATION, FileHandle(0), flags);
+        let (policy, caller, name) = (self.policy, caller(req), name.to_owned());
+        self.change(req, parent, move |mounted| {
+            let mut span = mounted.recorder.start(Opcode::Create);
+            let node = new_node(Kind::File, mode, 0);
+            let store = &mounted.store;
+            let made = check_name(&name).and_then(|()| {
+                span.store(|| store.create(&caller, parent.0, name.as_bytes(), &node))
+            });
+            match made {
+                Ok(attr) => {
+                    mounted.inodes.looked_up(attr.ino);
+                    let flags = if policy.direct_io {
+                        FopenFlags::FOPEN_DIRECT_IO
+                    } else {
+                        FopenFlags::FOPEN_KEEP_CACHE
+                    };
+                    let attr = file_attr(&attr);
+                    span.handled();
+                    reply.created(&policy.ttl, &attr, GENERATION, FileHandle(0), flags);
+                }
+                Err(error) => reply.error(failed(&mut span, error)),
             }
-            Err(error) => reply.error(failed(&mut span, error)),
-        }
+        });
     }
 
     fn fallocate(
@@ -886,8 +973,7 @@ impl Filesystem for FrontEnd {
         reply: ReplyEmpty,
     ) {
         let caller = caller(req);
-        let is_slow = self.store().is_slow(ino.0, Slow::Change);
-        self.answer(is_slow, move |mounted| {
+        self.change_content(req, ino, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Fallocate);
             let result = allocate(mode).and_then(|how| {
                 span.store(|| mounted.store.fallocate(&caller, ino.0, how, offset, length))

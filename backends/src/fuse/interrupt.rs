@@ -3,9 +3,14 @@
 //! The kernel tells a FUSE daemon by `FUSE_INTERRUPT` that whoever made a request has a signal pending; `fuser`
 //! answers that message itself and tells nobody. What it says can be seen otherwise: the requester's thread is
 //! known by its id, and a signal that waits for it is in `/proc/ID/status`. So a store that waits for something
-//! asks [`requester_gave_up`] now and then, and answers `EINTR` if so.
+//! asks [`requester`] now and then, and answers `EINTR` if it waits no longer.
 
 use std::cell::Cell;
+
+#[cfg(test)]
+thread_local! {
+    static IS_INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+}
 
 thread_local! {
     static REQUESTER: Cell<u32> = const { Cell::new(0) };
@@ -19,23 +24,54 @@ pub(crate) fn on_behalf_of<T>(requester: u32, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether who waits for the call that this thread works on has died, or has a signal pending which would end or
-/// interrupt it.
-pub fn requester_gave_up() -> bool {
-    let requester = REQUESTER.get();
-    requester != 0 && gave_up(requester)
+/// Does `work` on behalf of somebody who has a signal pending that they catch.
+#[cfg(test)]
+pub(crate) fn while_interrupted<T>(work: impl FnOnce() -> T) -> T {
+    IS_INTERRUPTED.set(true);
+    let done = work();
+    IS_INTERRUPTED.set(false);
+    done
 }
 
-fn gave_up(thread: u32) -> bool {
-    match std::fs::read_to_string(format!("/proc/{thread}/status")) {
-        Ok(status) => has_signal(&status),
-        // It is gone, or, in another PID namespace, was never to be seen: then its number is 0.
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+/// What has become of who waits for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requester {
+    /// It waits, as far as can be seen.
+    Waits,
+    /// A signal that it catches is pending: it may well make the same call again.
+    Interrupted,
+    /// It has died, or a signal that ends it is pending.
+    Gone,
+}
+
+/// What has become of who waits for the call that this thread works on.
+pub fn requester() -> Requester {
+    #[cfg(test)]
+    if IS_INTERRUPTED.get() {
+        return Requester::Interrupted;
+    }
+    match REQUESTER.get() {
+        0 => Requester::Waits,
+        thread => state_of(thread),
     }
 }
 
-/// Whether a `/proc/ID/status` shows a pending signal that is neither blocked nor ignored.
-fn has_signal(status: &str) -> bool {
+/// Whether who waits for the call that this thread works on waits no longer.
+pub fn requester_gave_up() -> bool {
+    requester() != Requester::Waits
+}
+
+fn state_of(thread: u32) -> Requester {
+    match std::fs::read_to_string(format!("/proc/{thread}/status")) {
+        Ok(status) => signalled(&status),
+        // It is gone, or, in another PID namespace, was never to be seen: then its number is 0.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Requester::Gone,
+        Err(_) => Requester::Waits,
+    }
+}
+
+/// What a `/proc/ID/status` shows of pending signals that are neither blocked nor ignored.
+fn signalled(status: &str) -> Requester {
     let set = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(line.trim(), 16).ok()
@@ -48,7 +84,14 @@ fn has_signal(status: &str) -> bool {
         .fold(0, |set, signal| set | 1_u64 << (signal - 1));
     let caught = set("SigCgt:").unwrap_or(0);
     let quiet = set("SigBlk:").unwrap_or(0) | set("SigIgn:").unwrap_or(0) | (harmless & !caught);
-    pending & !quiet != 0
+    let loud = pending & !quiet;
+    if loud & !caught != 0 {
+        Requester::Gone
+    } else if loud != 0 {
+        Requester::Interrupted
+    } else {
+        Requester::Waits
+    }
 }
 
 #[cfg(test)]
@@ -62,21 +105,23 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_counts_unless_it_is_blocked_ignored_or_harmless() {
+    fn a_signal_counts_unless_it_is_blocked_ignored_or_harmless_and_ends_who_does_not_catch_it() {
+        use Requester::{Gone, Interrupted, Waits};
         let signal = |number: u32| 1_u64 << (number - 1);
-        assert!(!has_signal(&status(0, 0, 0, 0)));
-        assert!(has_signal(&status(signal(2), 0, 0, 0)), "SIGINT");
-        assert!(has_signal(&status(signal(9), 0, 0, 0)), "SIGKILL");
-        assert!(!has_signal(&status(signal(2), signal(2), 0, 0)), "blocked");
-        assert!(!has_signal(&status(signal(2), 0, signal(2), 0)), "ignored");
-        assert!(
-            !has_signal(&status(signal(17), 0, 0, 0)),
-            "SIGCHLD does nothing"
-        );
-        assert!(
-            has_signal(&status(signal(17), 0, 0, signal(17))),
-            "SIGCHLD that is caught"
-        );
+        let (int, kill, child) = (signal(2), signal(9), signal(17));
+        for (what, status, expected) in [
+            ("nothing", status(0, 0, 0, 0), Waits),
+            ("SIGINT", status(int, 0, 0, 0), Gone),
+            ("SIGKILL", status(kill, 0, 0, 0), Gone),
+            ("SIGINT, caught", status(int, 0, 0, int), Interrupted),
+            ("both", status(int | kill, 0, 0, int), Gone),
+            ("SIGINT, blocked", status(int, int, 0, 0), Waits),
+            ("SIGINT, ignored", status(int, 0, int, 0), Waits),
+            ("SIGCHLD", status(child, 0, 0, 0), Waits),
+            ("SIGCHLD, caught", status(child, 0, 0, child), Interrupted),
+        ] {
+            assert_eq!(signalled(&status), expected, "{what}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Asking a model on behalf of a file system: counted by purpose, logged, and failing with an error number.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use models::{Cancel, Message, Meter, Model, ModelError, Origin, Reply, Request, Role, Schema};
+use models::{
+    Cancel, Finish, Message, Meter, Model, ModelError, Origin, Reply, Request, Role, Schema,
+};
 
 use super::LogFile;
 use super::flight::Failed;
@@ -106,7 +108,7 @@ pub struct Tally {
 
 /// Asks a model, counts, and logs.
 pub struct Asker {
-    meter: Meter,
+    meter: Arc<Meter>,
     options: AskerOptions,
     log: Option<LogFile>,
     tallies: Mutex<BTreeMap<Purpose, Tally>>,
@@ -122,10 +124,10 @@ impl std::fmt::Debug for Asker {
 }
 
 impl Asker {
-    /// Asks `meter`'s model, and writes down what happens.
-    pub fn new(meter: Meter, options: AskerOptions, log: Option<LogFile>) -> Self {
+    /// Asks `meter`'s model, and writes down what happens. Askers may share a meter, and with it a budget.
+    pub fn new(meter: impl Into<Arc<Meter>>, options: AskerOptions, log: Option<LogFile>) -> Self {
         Self {
-            meter,
+            meter: meter.into(),
             options,
             log,
             tallies: Mutex::default(),
@@ -136,6 +138,11 @@ impl Asker {
     /// The model that is asked unless another is named.
     pub fn model(&self) -> &str {
         self.meter.name()
+    }
+
+    /// The longest answer, in the model's tokens.
+    pub fn max_tokens(&self) -> u32 {
+        self.options.max_tokens
     }
 
     /// What the model has used.
@@ -210,12 +217,16 @@ impl Asker {
                     reply.origin.name(),
                 ));
                 self.count(purpose, &reply);
+                if reply.finish == Finish::Filtered {
+                    let reason = "the provider's content filter ended the answer".to_owned();
+                    return Err(self.refuse(purpose, what, Errno::IO, reason));
+                }
                 Ok(reply)
             }
             Err(error) => {
                 let errno = match &error {
-                    ModelError::TimedOut { .. } => Errno::TIMEDOUT,
-                    ModelError::BudgetSpent { .. } => Errno::DQUOT,
+                    ModelError::TimedOut { .. } | ModelError::Busy { .. } => Errno::TIMEDOUT,
+                    ModelError::BudgetSpent { .. } | ModelError::NoPrice { .. } => Errno::DQUOT,
                     ModelError::Cancelled => Errno::INTR,
                     _ => Errno::IO,
                 };
@@ -264,6 +275,7 @@ impl Asker {
             ("model-failures", totals.failures),
             ("model-retries", totals.retries),
             ("prompt-tokens", totals.prompt_tokens),
+            ("unanswered-tokens-estimated", totals.unanswered_tokens),
             ("output-tokens", totals.output_tokens),
             ("queue-us", micros(totals.queue)),
             ("first-byte-us", micros(totals.first_byte)),

@@ -3,15 +3,19 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use models::Cancel;
 
-use crate::fuse::interrupt::requester_gave_up;
+use crate::fuse::interrupt::{Requester, requester};
 use crate::store::{Errno, Result, StoreError};
 
 /// How often who waits looks whether anybody still wants the answer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long work goes on, and its outcome is kept, for somebody whom a signal has interrupted and who may ask again, as
+/// Python and Go do: they must not start anew each time.
+const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 /// A failure that can be told to several.
 #[derive(Clone, Debug)]
@@ -54,6 +58,17 @@ struct Flight<T> {
 struct State<T> {
     outcome: Option<Outcome<T>>,
     waiting: usize,
+    /// When somebody last left who may come back.
+    left: Option<Instant>,
+    /// A thread looks whether somebody has come back.
+    is_watched: bool,
+}
+
+impl<T> State<T> {
+    fn may_come_back(&self) -> bool {
+        self.left
+            .is_some_and(|left| left.elapsed() < COMES_BACK_WITHIN)
+    }
 }
 
 impl<K, T> Default for Flights<K, T> {
@@ -66,7 +81,8 @@ impl<K, T> Default for Flights<K, T> {
 
 impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K, T> {
     /// Has `work` done on a thread of its own, unless it is being done for somebody already, and waits for what comes
-    /// of it. Who is interrupted waits no longer; when nobody waits any more, the work is cancelled.
+    /// of it. Who is interrupted waits no longer, and finds the same work if they come back soon; when nobody waits any
+    /// more, the work is cancelled.
     pub(super) fn join(
         self: &Arc<Self>,
         key: K,
@@ -74,14 +90,24 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
     ) -> Result<T> {
         let (flight, is_new) = {
             let mut running = self.running();
-            if let Some(flight) = running.get(&key) {
-                lock(&flight.state).waiting += 1;
-                (Arc::clone(flight), false)
+            if let Some(flight) = running.get(&key).cloned() {
+                let mut state = lock(&flight.state);
+                if let Some(outcome) = &state.outcome {
+                    // It was done while who has asked for it was away.
+                    let outcome = outcome.clone();
+                    running.remove(&key);
+                    return Ok(outcome?);
+                }
+                state.waiting += 1;
+                drop(state);
+                (flight, false)
             } else {
                 let flight = Arc::new(Flight {
                     state: Mutex::new(State {
                         outcome: None,
                         waiting: 1,
+                        left: None,
+                        is_watched: false,
                     }),
                     landed: Condvar::new(),
                     cancel: Cancel::default(),
@@ -120,18 +146,28 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         }
     }
 
-    fn wait(&self, key: &K, flight: &Arc<Flight<T>>) -> Result<T> {
+    fn wait(self: &Arc<Self>, key: &K, flight: &Arc<Flight<T>>) -> Result<T> {
         let mut state = lock(&flight.state);
         loop {
             if let Some(outcome) = &state.outcome {
                 return Ok(outcome.clone()?);
             }
-            if requester_gave_up() {
+            let requester = requester();
+            if requester != Requester::Waits {
                 state.waiting -= 1;
-                let is_last = state.waiting == 0;
-                drop(state);
-                if is_last {
-                    self.abandon(key, flight);
+                if requester == Requester::Interrupted {
+                    state.left = Some(Instant::now());
+                    let is_watched = std::mem::replace(&mut state.is_watched, true);
+                    drop(state);
+                    if !is_watched {
+                        self.watch(key, flight);
+                    }
+                } else {
+                    let is_last = state.waiting == 0;
+                    drop(state);
+                    if is_last {
+                        self.abandon(key, flight);
+                    }
                 }
                 return Err(Errno::INTR.into());
             }
@@ -140,14 +176,43 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         }
     }
 
-    /// Cancels what nobody waits for, unless somebody has come in this moment.
+    /// Cancels what nobody waits for, unless somebody has come in this moment, or may come back.
     fn abandon(&self, key: &K, flight: &Arc<Flight<T>>) {
         let mut running = self.running();
-        if lock(&flight.state).waiting > 0 {
+        let state = lock(&flight.state);
+        if state.waiting > 0 || state.may_come_back() {
             return;
         }
+        drop(state);
         flight.cancel.cancel();
         self.remove(&mut running, key, flight);
+    }
+
+    /// Abandons it when nobody has come back for a while.
+    fn watch(self: &Arc<Self>, key: &K, flight: &Arc<Flight<T>>) {
+        let (flights, watched, of) = (Arc::clone(self), Arc::clone(flight), key.clone());
+        let spawned = std::thread::Builder::new()
+            .name("comes-back".to_owned())
+            .spawn(move || {
+                loop {
+                    std::thread::sleep(COMES_BACK_WITHIN / 4);
+                    let mut state = lock(&watched.state);
+                    if state.waiting > 0 {
+                        // Whoever waits now is watched when they leave.
+                        state.is_watched = false;
+                        return;
+                    }
+                    if !state.may_come_back() {
+                        break;
+                    }
+                }
+                flights.abandon(&of, &watched);
+            });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "nobody can be waited for to come back");
+            lock(&flight.state).left = None;
+            self.abandon(key, flight);
+        }
     }
 
     fn remove(&self, running: &mut HashMap<K, Arc<Flight<T>>>, key: &K, flight: &Arc<Flight<T>>) {
@@ -186,9 +251,13 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Drop for 
         });
         {
             let mut running = self.flights.running();
-            self.flights.remove(&mut running, &self.key, &self.flight);
+            let mut state = lock(&self.flight.state);
+            state.outcome = Some(outcome);
+            // Who watches it removes it.
+            if state.waiting > 0 || !state.may_come_back() {
+                self.flights.remove(&mut running, &self.key, &self.flight);
+            }
         }
-        lock(&self.flight.state).outcome = Some(outcome);
         self.flight.landed.notify_all();
     }
 }
@@ -233,6 +302,47 @@ mod tests {
         let failed = flights.join(1, |_| panic!("on purpose"));
         assert_eq!(failed.unwrap_err().errno, Errno::IO);
         assert_eq!(flights.join(1, |_| Ok(1)).unwrap(), 1);
+    }
+
+    #[test]
+    fn who_is_interrupted_finds_the_same_work_when_they_come_back() {
+        let flights: Arc<Flights<u64, u64>> = Arc::default();
+        let works = AtomicUsize::new(0);
+        let works: &'static AtomicUsize = Box::leak(Box::new(works));
+        let work = |takes: Duration| {
+            move |cancel: &Cancel| {
+                works.fetch_add(1, Ordering::Relaxed);
+                let end = Instant::now() + takes;
+                while Instant::now() < end && !cancel.is_cancelled() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(u64::from(cancel.is_cancelled()))
+            }
+        };
+        // This thread catches a signal that is pending all the while.
+        let interrupted = |key: u64, takes: u64| {
+            crate::fuse::interrupt::while_interrupted(|| {
+                flights.join(key, work(Duration::from_millis(takes)))
+            })
+        };
+        // It comes back while the work goes on, and after it was done.
+        for pause in [10, 600] {
+            works.store(0, Ordering::Relaxed);
+            for _ in 0..3 {
+                assert_eq!(interrupted(pause, 400).unwrap_err().errno, Errno::INTR);
+            }
+            std::thread::sleep(Duration::from_millis(pause));
+            assert_eq!(flights.join(pause, work(Duration::ZERO)).unwrap(), 0);
+            assert_eq!(works.load(Ordering::Relaxed), 1, "after {pause} ms");
+            assert!(flights.running().is_empty());
+        }
+        // It does not come back.
+        assert_eq!(interrupted(7, 60_000).unwrap_err().errno, Errno::INTR);
+        let deadline = Instant::now() + COMES_BACK_WITHIN * 5;
+        while !flights.running().is_empty() {
+            assert!(Instant::now() < deadline, "nobody gave the work up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]

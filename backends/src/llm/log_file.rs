@@ -1,7 +1,8 @@
 //! The log of a mount: a file beside it, one line an event, rotated.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,6 +11,9 @@ const ROTATE_AT: u64 = 1 << 20;
 
 /// How many logs that were put aside are kept: `LOG.1` is the newest.
 const KEPT: u32 = 3;
+
+/// Its permissions.
+const PRIVATE: u32 = 0o600;
 
 /// A log of one line an event. Several processes may write it: each line is one `write` to a file that is only
 /// appended to.
@@ -39,7 +43,16 @@ impl LogFile {
     /// Adds a line; what cannot be written is only warned of.
     pub fn line(&self, text: &str) {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ");
-        let line = format!("{now} {}\n", text.replace('\n', " | "));
+        let mut line = format!("{now} ");
+        for char in text.chars() {
+            match char {
+                '\n' => line.push_str(" | "),
+                // A name must not speak to a terminal.
+                char if char.is_control() => line.extend(char.escape_default()),
+                char => line.push(char),
+            }
+        }
+        line.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = self
             .rotate(&mut file)
@@ -64,8 +77,19 @@ impl LogFile {
     }
 }
 
+/// Opens a log that its owner alone can read: with a policy it holds what was written.
 fn append(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .mode(PRIVATE)
+        .open(path)?;
+    let mode = file.metadata()?.permissions().mode() & 0o7777;
+    if mode & !PRIVATE != 0 {
+        // One that somebody has made before, or an earlier version.
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+    }
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -86,8 +110,27 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["log", "log.1", "log.2", "log.3"]);
-        log.line("two\nlines");
+        for name in &names {
+            let mode = dir
+                .path()
+                .join(name)
+                .metadata()
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600, "{name} holds what was written");
+        }
+        std::fs::set_permissions(log.path(), Permissions::from_mode(0o644)).unwrap();
+        LogFile::open(log.path()).unwrap();
+        assert_eq!(
+            log.path().metadata().unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        log.line("two\nlines\u{1b}[2J");
         let text = std::fs::read_to_string(log.path()).unwrap();
-        assert!(text.ends_with("Z two | lines\n"), "one line an event");
+        assert!(
+            text.ends_with("Z two | lines\\u{1b}[2J\n"),
+            "one line an event"
+        );
     }
 }

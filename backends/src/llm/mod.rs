@@ -18,3 +18,6 @@ pub use asker::{Asker, AskerOptions, Purpose, Tally};
 pub use generate::GenerateStore;
 pub use history::HistoryStore;
 pub use log_file::LogFile;
+
+/// The attribute with the reason of the last failure.
+pub const ERROR: &str = "user.llmfs.error";

@@ -1,6 +1,7 @@
 //! The paths of inodes: stores know names by directory, prompts want paths.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 
 use crate::store::{Ino, ROOT, RenameMode};
 
@@ -43,23 +44,52 @@ impl Names {
 
     /// A path of an inode, from `/`; `None` if it has no name.
     pub(super) fn path(&self, ino: Ino) -> Option<String> {
+        self.path_by(ino, &|name| String::from_utf8_lossy(name).into_owned())
+    }
+
+    fn path_by(&self, ino: Ino, text: &dyn Fn(&[u8]) -> String) -> Option<String> {
         let mut parts = Vec::new();
         let mut at = ino;
         while at != ROOT {
             let (parent, name) = self.0.get(&at)?.first()?;
-            parts.push(String::from_utf8_lossy(name).into_owned());
+            parts.push(text(name));
             at = *parent;
         }
         parts.reverse();
         Some(format!("/{}", parts.join("/")))
     }
 
-    /// The path that `name` in `parent` has.
-    pub(super) fn path_in(&self, parent: Ino, name: &[u8]) -> String {
-        let dir = self.path(parent).unwrap_or_else(|| "/(removed)".to_owned());
-        let name = String::from_utf8_lossy(name);
-        format!("{}/{name}", dir.trim_end_matches('/'))
+    /// A path of an inode as it is [`shown`]; `None` if it has no name.
+    pub(super) fn shown_path(&self, ino: Ino) -> Option<String> {
+        self.path_by(ino, &|name| shown(name))
     }
+
+    /// The path that `name` in `parent` has, as it is [`shown`].
+    pub(super) fn shown_path_in(&self, parent: Ino, name: &[u8]) -> String {
+        let dir = self.shown_path(parent);
+        let dir = dir.unwrap_or_else(|| "/(removed)".to_owned());
+        format!("{}/{}", dir.trim_end_matches('/'), shown(name))
+    }
+}
+
+/// A name, a path or a target on one line, and no two of them alike: what is a control character or no UTF-8 is escaped,
+/// so that no name can pass for another line of a question.
+pub(super) fn shown(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            // The line and paragraph separators of Unicode end a line, too.
+            if char.is_control() || matches!(char, '\\' | '\u{2028}' | '\u{2029}') {
+                text.extend(char.escape_default());
+            } else {
+                text.push(char);
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -84,6 +114,28 @@ mod tests {
         names.rename(2, None, (ROOT, b"dir"), (ROOT, b"new"), RenameMode::Replace);
         assert_eq!(names.path(3).unwrap(), "/new/x");
         assert_eq!(names.path(9), None);
-        assert_eq!(names.path_in(ROOT, b"z"), "/z");
+        assert_eq!(names.shown_path_in(ROOT, b"z"), "/z");
+    }
+
+    #[test]
+    fn no_name_passes_for_another_line_or_another_name() {
+        let mut names = Names::default();
+        names.add(2, ROOT, b"a\nwrite /b at 0: \"x\"");
+        assert_eq!(names.shown_path(2).unwrap(), "/a\\nwrite /b at 0: \"x\"");
+        let raw = [
+            &b"\n"[..],
+            b"\\n",
+            b"\xff",
+            b"\\xff",
+            "\u{2028}".as_bytes(),
+            b"\r",
+        ];
+        let all: std::collections::BTreeSet<String> = raw.iter().map(|name| shown(name)).collect();
+        assert_eq!(all.len(), raw.len(), "{all:?}");
+        assert!(
+            all.iter()
+                .all(|name| name.is_ascii() && name.lines().count() == 1)
+        );
+        assert_eq!(shown("größe 1.txt".as_bytes()), "größe 1.txt");
     }
 }

@@ -22,10 +22,14 @@ mod cache;
 mod check;
 mod config;
 mod conflict;
+mod delete;
+mod doubt;
 mod engine;
+mod error;
 mod fetch;
 mod forget;
 mod layout;
+mod manifest;
 mod object;
 mod open;
 mod orders;
@@ -41,7 +45,7 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
@@ -57,6 +61,7 @@ pub use config::{
     AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
     find_access_key, seal_key,
 };
+use doubt::Doubts;
 use engine::{Engine, Until};
 use fetch::Stubbed;
 use forget::Forgetting;
@@ -107,6 +112,12 @@ struct Inner {
     synced: AtomicU64,
     /// Something went up that others have not been told of.
     has_news: AtomicBool,
+    /// Requests that were sent, and whose answer never came.
+    doubts: Doubts,
+    /// What the first mount notes in the bucket was there when this one began.
+    is_marked: bool,
+    /// It is there no more: somebody has emptied the bucket, and not through a mount.
+    is_emptied: AtomicBool,
     tally: Tally,
 }
 
@@ -202,9 +213,19 @@ impl S3Store {
         if self.inner.is_here(ino, &range) {
             return Ok(());
         }
+        let stubbed = self.inner.stub_of(ino);
+        if stubbed
+            .as_ref()
+            .is_some_and(|stubbed| stubbed.has_just_timed_out())
+        {
+            return Err(Errno::TIMEDOUT.into());
+        }
         let _waiting = self.inner.kernel.waiting.begin(ino);
-        self.runtime.block_on(async {
+        let timeout = self.inner.config.timeout;
+        let fetched = self.runtime.block_on(async {
             let mut fetching = pin!(self.inner.fetch(ino, range));
+            let mut come = self.inner.come(ino);
+            let mut deadline = Instant::now() + timeout;
             loop {
                 match tokio::time::timeout(GIVE_UP_EVERY, &mut fetching).await {
                     Ok(fetched) => return fetched,
@@ -212,8 +233,22 @@ impl S3Store {
                     Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
                     Err(_) => {}
                 }
+                let now_come = self.inner.come(ino);
+                if now_come != come {
+                    come = now_come;
+                    deadline = Instant::now() + timeout;
+                } else if Instant::now() >= deadline {
+                    let reason = format!("S3: nothing has come within {} s", timeout.as_secs());
+                    return Err(StoreError::storage(Errno::TIMEDOUT, reason));
+                }
             }
-        })
+        });
+        if let (Err(error), Some(stubbed)) = (&fetched, stubbed)
+            && error.errno == Errno::TIMEDOUT
+        {
+            stubbed.time_out();
+        }
+        fetched
     }
 
     fn fetch_all(&self, ino: Ino) -> Result<()> {
@@ -439,7 +474,7 @@ impl Store for S3Store {
             Slow::Close => self.must_wait(self.wants_close()),
             Slow::Fsync => self.must_wait(self.fsync_promises_bucket()),
             Slow::Xattr => true,
-            Slow::SizeForRead => false,
+            Slow::Judged | Slow::SizeForRead => false,
         }
     }
 

@@ -19,8 +19,11 @@ use rusty_s3::actions::{CompleteMultipartUpload, ListObjectsV2, PutObject};
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 
 use super::config::S3Config;
+pub(super) use super::error::RemoteError;
+pub use super::error::S3OpenError;
+use super::error::one_line;
 use super::requests::{Counting, Requests};
-use crate::store::{Errno, StoreError, Timestamp};
+use crate::store::Timestamp;
 
 /// What a key in a header must have escaped.
 const UNSAFE_IN_KEYS: &AsciiSet = &NON_ALPHANUMERIC
@@ -32,157 +35,6 @@ const UNSAFE_IN_KEYS: &AsciiSet = &NON_ALPHANUMERIC
 
 /// How long a signed address is good for.
 const SIGNED_FOR: Duration = Duration::from_secs(300);
-
-/// Why a request failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RemoteError {
-    /// There is no such object.
-    #[error("{0} is not there")]
-    NotFound(String),
-    /// The object is not in the state that the request was made for.
-    #[error("{0} was changed by somebody else")]
-    Changed(String),
-    /// The server refuses.
-    #[error("{0}")]
-    Refused(String),
-    /// It took too long.
-    #[error("{0}")]
-    Timeout(String),
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl From<RemoteError> for StoreError {
-    fn from(error: RemoteError) -> Self {
-        let errno = match error {
-            RemoteError::Timeout(_) => Errno::TIMEDOUT,
-            RemoteError::Refused(_) => Errno::ACCESS,
-            RemoteError::NotFound(_) | RemoteError::Changed(_) | RemoteError::Other(_) => Errno::IO,
-        };
-        StoreError::storage(errno, format!("S3: {error}"))
-    }
-}
-
-impl From<object_store::Error> for RemoteError {
-    fn from(error: object_store::Error) -> Self {
-        use object_store::Error;
-        match error {
-            Error::NotFound { path, .. } => Self::NotFound(path),
-            Error::AlreadyExists { path, .. }
-            | Error::Precondition { path, .. }
-            | Error::NotModified { path, .. } => Self::Changed(path),
-            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-                Self::Refused(one_line(&error))
-            }
-            // A race between conditional writers that S3 answers with 409.
-            other if one_line(&other).contains("ConditionalRequestConflict") => {
-                Self::Changed(one_line(&other))
-            }
-            other if one_line(&other).contains("timed out") => Self::Timeout(one_line(&other)),
-            other => Self::Other(one_line(&other)),
-        }
-    }
-}
-
-/// An error and what caused it, in a line.
-fn one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Why a bucket cannot be mounted, found out before anything is.
-#[derive(Debug, thiserror::Error)]
-pub enum S3OpenError {
-    /// The endpoint is no address.
-    #[error("endpoint {0:?} is no http or https address: {1}")]
-    Endpoint(String, String),
-    /// Nobody answers there.
-    #[error(
-        "endpoint {endpoint} does not answer: {reason}\n  fix: is the server running, and is this its address?"
-    )]
-    Unreachable {
-        /// The endpoint.
-        endpoint: String,
-        /// What the connection said.
-        reason: String,
-    },
-    /// The server's certificate is not trusted.
-    #[error(
-        "endpoint {endpoint} has a certificate that is not trusted: {reason}\n  fix: set SSL_CERT_FILE to the authority that signed it"
-    )]
-    Certificate {
-        /// The endpoint.
-        endpoint: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The keys are wrong, or may not do this.
-    #[error(
-        "{endpoint} refuses the credentials from {source_name}: {code}\n  fix: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may do with bucket {bucket}"
-    )]
-    Credentials {
-        /// The endpoint.
-        endpoint: String,
-        /// Where the keys came from.
-        source_name: String,
-        /// The bucket.
-        bucket: String,
-        /// S3's code for it.
-        code: String,
-    },
-    /// There is no such bucket.
-    #[error(
-        "there is no bucket {bucket} at {endpoint}\n  fix: create it, as with `aws s3 mb s3://{bucket} --endpoint-url {endpoint}`"
-    )]
-    NoBucket {
-        /// The endpoint.
-        endpoint: String,
-        /// The bucket.
-        bucket: String,
-    },
-    /// The clocks differ too much for signatures.
-    #[error(
-        "this machine's clock and that of {endpoint} differ by more than S3 allows\n  fix: set the clock, as with `timedatectl set-ntp true`"
-    )]
-    Clock {
-        /// The endpoint.
-        endpoint: String,
-    },
-    /// The server answers, but not as S3 does.
-    #[error("{endpoint} answered status {status}: {reason}")]
-    Answer {
-        /// The endpoint.
-        endpoint: String,
-        /// The HTTP status.
-        status: u16,
-        /// What it said.
-        reason: String,
-    },
-    /// What is in the bucket was sealed with another key.
-    #[error(
-        "agent {agent}'s memory in bucket {bucket} {problem}\n  fix: give the key it was written with, in CTXBENCH_S3_KEY or --key-file"
-    )]
-    Key {
-        /// Whose memory.
-        agent: String,
-        /// The bucket.
-        bucket: String,
-        /// What is wrong.
-        problem: &'static str,
-    },
-    /// The local cache cannot be used.
-    #[error("{0}")]
-    Cache(String),
-}
 
 /// One object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,6 +154,11 @@ impl Remote {
         })
     }
 
+    /// Requests that were answered with success so far: whether anything goes on at all.
+    pub(super) fn answered(&self) -> u64 {
+        self.requests.answered()
+    }
+
     pub(super) fn requests(&self) -> BTreeMap<&'static str, u64> {
         self.requests.snapshot()
     }
@@ -325,6 +182,17 @@ impl Remote {
         let status = response.status().as_u16();
         let body = response.into_body().bytes().await?;
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// Whether the bucket is there: an answer to HEAD does not tell a missing object from a missing bucket.
+    pub(super) async fn has_bucket(&self) -> Result<(), RemoteError> {
+        let mut list = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
+        list.with_max_keys(1);
+        let url = list.sign(SIGNED_FOR);
+        match self.send_retrying("GET", &url, &[]).await? {
+            (200, _) => Ok(()),
+            (status, body) => Err(RemoteError::of_status(status, xml_code(&body), "listing")),
+        }
     }
 
     /// Asks for one key, and finds out what is wrong if that fails.
@@ -392,13 +260,14 @@ impl Remote {
                 .send_retrying("GET", &list.sign(SIGNED_FOR), &[])
                 .await?;
             if status != 200 {
-                let code = xml_code(&body).unwrap_or_else(|| format!("status {status}"));
-                let message = format!("listing {prefix}: {code}");
-                return Err(match status {
-                    401 | 403 => RemoteError::Refused(message),
-                    404 => RemoteError::NotFound(message),
-                    _ => RemoteError::Other(message),
-                });
+                let what = format!("listing {prefix}");
+                return Err(RemoteError::of_status(status, xml_code(&body), &what));
+            }
+            // What is cut short is no listing, though what came of it may look like one.
+            if !body.trim_end().ends_with("</ListBucketResult>") {
+                return Err(RemoteError::Damaged(format!(
+                    "listing {prefix}: the answer has no end"
+                )));
             }
             let page = ListObjectsV2::parse_response(&body)
                 .map_err(|error| RemoteError::Other(format!("listing {prefix}: {error}")))?;
@@ -435,11 +304,7 @@ impl Remote {
                 Ok((status, _)) if status >= 500 && attempt < 3 => {}
                 Ok(answer) => return Ok(answer),
                 Err(error) if attempt >= 3 || error.kind() == HttpErrorKind::Timeout => {
-                    let message = one_line(&error);
-                    return Err(match error.kind() {
-                        HttpErrorKind::Timeout => RemoteError::Timeout(message),
-                        _ => RemoteError::Other(message),
-                    });
+                    return Err(RemoteError::of_http(&error));
                 }
                 Err(_) => {}
             }
@@ -469,12 +334,13 @@ impl Remote {
         };
         let at = path(key)?;
         let put = self.store.put_opts(&at, PutPayload::from(body), options);
-        let result = put.await;
-        if let (Err(object_store::Error::NotFound { .. }), Expect::Etag(_)) = (&result, expect) {
+        match (put.await.map_err(RemoteError::from), expect) {
             // It was deleted meanwhile, which is a change.
-            return Err(RemoteError::Changed(key.to_owned()));
+            (Err(RemoteError::NotFound(_)), Expect::Etag(_)) => {
+                Err(RemoteError::Changed(key.to_owned()))
+            }
+            (put, _) => Ok(bare(put?.e_tag)),
         }
-        Ok(bare(result?.e_tag))
     }
 
     /// Starts an upload in parts.
@@ -530,7 +396,7 @@ impl Remote {
         let url = complete.sign(SIGNED_FOR);
         let body = complete.body();
         let sent = self.send("POST", &url, &headers, body).await;
-        let (status, answer) = sent.map_err(|error| RemoteError::Other(one_line(&error)))?;
+        let (status, answer) = sent.map_err(|error| RemoteError::of_http(&error))?;
         match status {
             200 if !answer.contains("<Error>") => {
                 let etag = answer
@@ -540,11 +406,11 @@ impl Remote {
                 let etag = etag.map(|etag| etag.replace("&quot;", "").replace("&#34;", ""));
                 Ok(bare(etag))
             }
-            404 | 409 | 412 => Err(RemoteError::Changed(key.to_owned())),
-            _ => Err(RemoteError::Other(format!(
-                "{key}: {}",
-                xml_code(&answer).unwrap_or_else(|| format!("status {status}"))
-            ))),
+            // The upload is gone as well when somebody else has completed one.
+            404 | 409 | 412 if xml_code(&answer).as_deref() != Some("NoSuchBucket") => {
+                Err(RemoteError::Changed(key.to_owned()))
+            }
+            _ => Err(RemoteError::of_status(status, xml_code(&answer), key)),
         }
     }
 
@@ -635,15 +501,10 @@ impl Remote {
         let (status, answer) = self.send_retrying("PUT", &url, &headers).await?;
         match status {
             200 if !answer.contains("<Error>") => Ok(()),
-            404 => Err(RemoteError::NotFound(from.to_owned())),
             412 => Err(RemoteError::Changed(from.to_owned())),
             _ => {
-                let code = xml_code(&answer).unwrap_or_else(|| format!("status {status}"));
-                let message = format!("copying {from}: {code}");
-                Err(match status {
-                    401 | 403 => RemoteError::Refused(message),
-                    _ => RemoteError::Other(message),
-                })
+                let what = format!("copying {from}");
+                Err(RemoteError::of_status(status, xml_code(&answer), &what))
             }
         }
     }
@@ -653,8 +514,11 @@ impl Remote {
         match keys {
             [] => Ok(()),
             [key] => match self.store.delete(&path(key)?).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-                Err(error) => Err(error.into()),
+                Ok(()) => Ok(()),
+                Err(error) => match error.into() {
+                    RemoteError::NotFound(_) => Ok(()),
+                    error => Err(error),
+                },
             },
             keys => {
                 let paths: Vec<_> = keys

@@ -1,7 +1,7 @@
 //! Performing a batch: what the journal holds goes up, in parallel where the order leaves it open.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Inner;
-use super::cache::{self, Entry, Manifest, Object};
+use super::cache::{self, Object};
 use super::config::ConflictPolicy;
 use super::fetch;
 use super::layout;
@@ -18,20 +18,16 @@ use super::plan::{self, Body, Plan, Put};
 use super::remote::{Expect, Fetched, RemoteError};
 use super::seal::{SEGMENT, Seal, sealed_length};
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes;
-use crate::store::{Errno, Ino, Kind, Store, StoreError};
+use crate::store::{Ino, Kind, Store, StoreError};
 
 /// Requests under way at once.
-const PARALLEL: usize = 32;
+pub(super) const PARALLEL: usize = 32;
 
 /// Objects from this size on go up in parts, of this size each.
 pub(super) const PART: u64 = 8 << 20;
 
 /// Parts under way at once.
 const PARALLEL_PARTS: usize = 4;
-
-/// How often the manifest is tried again when others write it, too.
-const MANIFEST_ATTEMPTS: u32 = 8;
 
 /// What others can tell by which parts of a large file a change has left alone.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,6 +46,8 @@ enum Done {
     Conflict(Box<Fetched>),
     /// The file changed while it was read: it is journalled again.
     Later,
+    /// The server had gone away before its turn came.
+    NotTried,
 }
 
 /// What of a batch needs no more work: it is in the bucket, and the journal says so.
@@ -91,6 +89,10 @@ impl Inner {
     /// Brings everything up that was journalled when it begins. `in_bucket` is called as soon as the bucket has all
     /// of it, where that is before the journal says so.
     pub(super) async fn upload(&self, in_bucket: &mut dyn FnMut()) -> Result<(), StoreError> {
+        if self.is_emptied.load(Ordering::Acquire) {
+            // Says why, or finds the bucket as it was.
+            self.pull().await?;
+        }
         let changes = self.changes.load(Ordering::Acquire);
         let plan = self
             .cache
@@ -150,15 +152,25 @@ impl Inner {
         let mut noted = Noted::default();
         let mut failed = None;
         let mut under_way = puts.len();
+        // A server that does not answer is not asked for everything else as well.
+        let is_away = AtomicBool::new(false);
+        let is_away = &is_away;
         let mut stream = stream::iter(puts)
             .map(|put| async move {
+                if is_away.load(Ordering::Relaxed) {
+                    return (put, Ok(Done::NotTried));
+                }
                 let done = self.put(&put).await;
+                if done.as_ref().is_err_and(RemoteError::is_of_all) {
+                    is_away.store(true, Ordering::Relaxed);
+                }
                 (put, done)
             })
             .buffer_unordered(PARALLEL)
             .ready_chunks(PARALLEL);
         while let Some(chunk) = stream.next().await {
             let mut written = Vec::new();
+            let mut contested = Vec::new();
             for (put, done) in chunk {
                 under_way -= 1;
                 match done {
@@ -171,9 +183,11 @@ impl Inner {
                     }
                     Ok(Done::Conflict(theirs)) => {
                         noted.is_contested = true;
-                        self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
-                        self.resolve_conflict(&put, &theirs).await?;
+                        // What else has got there is noted first.
+                        contested.push((put, theirs));
                     }
+                    // The one that was tried has failed.
+                    Ok(Done::NotTried) => {}
                     Err(error) => failed = Some(StoreError::from(error)),
                 }
             }
@@ -185,6 +199,14 @@ impl Inner {
                 all_there();
             }
             self.note_written(written, batch, &mut noted)?;
+            for (put, theirs) in contested {
+                match self.resolve_conflict(&put, &theirs).await {
+                    Ok(()) => {
+                        self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
         }
         match failed {
             Some(error) => Err(error),
@@ -239,7 +261,7 @@ impl Inner {
         Ok(())
     }
 
-    fn audit(
+    pub(super) fn audit(
         &self,
         db: &Db,
         what: &str,
@@ -284,7 +306,7 @@ impl Inner {
     }
 
     /// Keeps what an object is before it is overwritten or deleted.
-    async fn keep_version(&self, known: &Object) -> Result<(), RemoteError> {
+    pub(super) async fn keep_version(&self, known: &Object) -> Result<(), RemoteError> {
         if !self.config.keep_versions || known.meta.is_foreign() {
             return Ok(());
         }
@@ -299,26 +321,59 @@ impl Inner {
 
     async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
         let mut expect = self.expectation(put);
-        for _ in 0..3 {
-            let written = self.put_expecting(put, &expect).await;
-            let Err(RemoteError::Changed(_)) = written else {
-                return written;
-            };
+        let mut known = put.known.clone();
+        for attempt in 0..3 {
+            let written = self.put_expecting(put, known.as_ref(), &expect).await;
+            if matches!(written, Ok(Done::Written { .. })) {
+                self.doubts.is_written(&put.key);
+            }
+            match written {
+                Err(RemoteError::Changed(_)) => {}
+                // The server may have done it all the same; if not, the next attempt may fare better.
+                Err(RemoteError::NoAnswer(_)) if attempt == 0 && expect != Expect::Anything => {}
+                written => return written,
+            }
             match self.remote.head(&self.key(&put.key)).await {
+                // Nobody has written it.
+                Ok(theirs) if expect == Expect::Etag(theirs.etag.clone()) => {}
                 Ok(theirs) => {
                     if let Some(meta) = self.is_ours(put, &theirs).await? {
                         // It got there, but we did not hear of it: before a crash, or a lost answer.
+                        self.doubts.is_written(&put.key);
                         let etag = theirs.etag.clone();
                         return Ok(Done::Written { etag, meta });
                     }
-                    return Ok(Done::Conflict(Box::new(theirs)));
+                    let Some(meta) = self.was_ours(put, &theirs) else {
+                        return Ok(Done::Conflict(Box::new(theirs)));
+                    };
+                    // So did an earlier version of ours, which this one replaces.
+                    expect = Expect::Etag(theirs.etag.clone());
+                    known = Some(Object {
+                        parent: put.parent,
+                        name: put.name.clone(),
+                        key: put.key.clone(),
+                        ino: put.attr.ino,
+                        etag: theirs.etag,
+                        meta,
+                    });
                 }
                 // Deleted by somebody else, and changed by us: the change stays.
-                Err(RemoteError::NotFound(_)) => expect = Expect::Absent,
+                Err(RemoteError::NotFound(_)) => {
+                    // HEAD does not say what is not there.
+                    self.remote.has_bucket().await?;
+                    expect = Expect::Absent;
+                }
                 Err(error) => return Err(error),
             }
         }
         Err(RemoteError::Changed(put.key.clone()))
+    }
+
+    /// What an object says of itself, if it is of an upload of this mount whose answer was lost.
+    fn was_ours(&self, put: &Put, theirs: &Fetched) -> Option<Meta> {
+        let meta = Meta::from_attributes(&theirs.attributes, self.seal.as_ref())?;
+        let is_sent = self.doubts.may_have_sent(&put.key, &meta.sha256);
+        (is_sent && meta.writer == self.config.writer).then_some(meta)
     }
 
     /// Whether an object holds what we were about to write.
@@ -348,13 +403,18 @@ impl Inner {
         )
     }
 
-    async fn put_expecting(&self, put: &Put, expect: &Expect) -> Result<Done, RemoteError> {
+    async fn put_expecting(
+        &self,
+        put: &Put,
+        known: Option<&Object>,
+        expect: &Expect,
+    ) -> Result<Done, RemoteError> {
         let key = self.key(&put.key);
         self.look_first(&key, expect).await?;
-        if let Some(known) = &put.known {
+        if let Some(known) = known {
             self.keep_version(known).await?;
         }
-        let version = put.known.as_ref().map_or(0, |known| known.meta.version) + 1;
+        let version = known.map_or(0, |known| known.meta.version) + 1;
         match &put.body {
             Body::Bytes(bytes) => self.put_bytes(put, &key, bytes, version, expect).await,
             Body::File => self.put_file(put, &key, version, expect).await,
@@ -420,6 +480,7 @@ impl Inner {
             body = seal.seal(&body).map_err(other)?;
         }
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
+        self.doubts.send(&put.key, &meta.sha256);
         let etag = self
             .remote
             .put(key, Bytes::from(body), attributes, expect)
@@ -471,6 +532,7 @@ impl Inner {
         };
         let (header, meta) = self.describe(put, version, sha256);
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
+        self.doubts.send(&put.key, &meta.sha256);
         let length = header.len() as u64 + put.attr.size;
         if length <= PART {
             let Some(content) = self.piece(put, 0, put.attr.size as usize) else {
@@ -485,6 +547,9 @@ impl Inner {
                 .remote
                 .put(key, Bytes::from(body), attributes, expect)
                 .await?;
+            if put.attr.size > fetch::PART {
+                self.tell_parts(key, &etag, digests).await;
+            }
             return Ok(Done::Written { etag, meta });
         }
         let upload = self.remote.start_parts(key, attributes).await?;
@@ -503,21 +568,26 @@ impl Inner {
         };
         match etag {
             Ok(etag) => {
-                let parts = Parts {
-                    etag: etag.clone(),
-                    sha256: digests,
-                };
-                let at = self.layout.parts(key);
-                // Without it, others fetch all of the file anew.
-                if let Err(error) = self.put_json(&at, &parts, &Expect::Anything).await {
-                    tracing::debug!(key, %error, "the digests of its parts");
-                }
+                self.tell_parts(key, &etag, digests).await;
                 Ok(Done::Written { etag, meta })
             }
             Err(error) => {
                 self.abort(key, &upload).await;
                 Err(error)
             }
+        }
+    }
+
+    /// Tells others the digests of a large file's parts. Without them they fetch all of it anew, and cannot tell a wrong
+    /// byte on the way.
+    async fn tell_parts(&self, key: &str, etag: &str, sha256: Vec<String>) {
+        let parts = Parts {
+            etag: etag.to_owned(),
+            sha256,
+        };
+        let at = self.layout.parts(key);
+        if let Err(error) = self.put_json(&at, &parts, &Expect::Anything).await {
+            tracing::debug!(key, %error, "the digests of its parts");
         }
     }
 
@@ -571,138 +641,6 @@ impl Inner {
         let sent: Vec<Option<String>> = parts.buffered(PARALLEL_PARTS).try_collect().await?;
         Ok(sent.into_iter().collect())
     }
-
-    async fn delete_all(&self, gone: &[Object], batch: u64) -> Result<(), StoreError> {
-        for chunk in gone.chunks(1000) {
-            let kept = stream::iter(chunk)
-                .map(|object| self.keep_version(object))
-                .buffer_unordered(PARALLEL);
-            kept.try_collect::<()>().await?;
-            let keys: Vec<Option<String>> = stream::iter(chunk)
-                .map(|object| self.key_to_delete(object))
-                .buffer_unordered(PARALLEL)
-                .try_collect()
-                .await?;
-            let keys: Vec<String> = keys.into_iter().flatten().collect();
-            self.remote.delete(&keys).await?;
-            self.has_news.store(true, Ordering::Release);
-            self.cache.transaction(|db| {
-                for object in chunk {
-                    cache::remove_object(db, object.parent, &object.name)?;
-                    cache::clean_name(db, object.parent, &object.name, batch)?;
-                    self.audit(db, "delete", &object.key, object.meta.version, "")?;
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The key of an object, if it is still what was deleted here. Deletions carry no condition that servers
-    /// honour, so that somebody may come between this look and the deletion.
-    async fn key_to_delete(&self, object: &Object) -> Result<Option<String>, RemoteError> {
-        let key = self.key(&object.key);
-        if self.config.conflicts == ConflictPolicy::LastWriteWins {
-            return Ok(Some(key));
-        }
-        match self.remote.head(&key).await {
-            Ok(found) if found.etag == object.etag => Ok(Some(key)),
-            Ok(_) => {
-                tracing::warn!(key, "deleted here, but changed by somebody else: it stays");
-                self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
-                Ok(None)
-            }
-            Err(RemoteError::NotFound(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes what the manifest has to say, into whatever others have written meanwhile.
-    async fn write_manifest(
-        &self,
-        changes: &BTreeMap<String, Option<Entry>>,
-        touched: &BTreeMap<String, u64>,
-    ) -> Result<(), StoreError> {
-        for _ in 0..MANIFEST_ATTEMPTS {
-            let (mut manifest, etag) = self.read_manifest().await?;
-            for (prefix, entry) in changes {
-                match entry {
-                    Some(entry) => manifest.directories.insert(prefix.clone(), entry.clone()),
-                    None => manifest.directories.remove(prefix),
-                };
-            }
-            for (key, version) in touched {
-                manifest.touched.insert(key.clone(), *version);
-            }
-            let expect = match (etag, self.config.conflicts) {
-                (_, ConflictPolicy::LastWriteWins) => Expect::Anything,
-                (Some(etag), _) => Expect::Etag(etag),
-                (None, _) => Expect::Absent,
-            };
-            match self
-                .put_json(&self.layout.manifest(), &manifest, &expect)
-                .await
-            {
-                Ok(_) => {
-                    return self.cache.transaction(|db| {
-                        for (prefix, entry) in changes {
-                            match cache::directory_of_prefix(db, prefix)? {
-                                Some(dir) if entry.is_some() || is_living(db, dir)? => {
-                                    cache::set_directory(db, dir, prefix, entry.as_ref())?;
-                                }
-                                _ => cache::remove_directory(db, prefix)?,
-                            }
-                        }
-                        cache::clear_touched(db, touched)
-                    });
-                }
-                Err(RemoteError::Changed(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(StoreError::storage(
-            Errno::AGAIN,
-            "others keep writing the manifest",
-        ))
-    }
-
-    pub(super) async fn read_manifest(&self) -> Result<(Manifest, Option<String>), RemoteError> {
-        match self.remote.get(&self.layout.manifest()).await {
-            Ok(fetched) => Ok((self.parse_json(&fetched.body)?, Some(fetched.etag))),
-            Err(RemoteError::NotFound(_)) => Ok((Manifest::default(), None)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Puts something of ours that is no file.
-    pub(super) async fn put_json<T: Serialize>(
-        &self,
-        key: &str,
-        value: &T,
-        expect: &Expect,
-    ) -> Result<String, RemoteError> {
-        let mut body = serde_json::to_vec(value).map_err(other)?;
-        if let Some(seal) = &self.seal {
-            body = seal.seal(&body).map_err(other)?;
-        }
-        let attributes = object_store::Attributes::new();
-        self.remote
-            .put(key, Bytes::from(body), attributes, expect)
-            .await
-    }
-
-    pub(super) fn parse_json<T: for<'a> Deserialize<'a>>(
-        &self,
-        body: &[u8],
-    ) -> Result<T, RemoteError> {
-        let plain = object::open(body, self.seal.as_ref()).map_err(other)?;
-        serde_json::from_slice(&plain).map_err(other)
-    }
-}
-
-fn is_living(db: &Db, dir: Ino) -> Result<bool, StoreError> {
-    let attr = nodes::find(db, dir)?;
-    Ok(attr.is_some_and(|attr| attr.nlink > 0))
 }
 
 pub(super) fn other(error: impl std::fmt::Display) -> RemoteError {

@@ -91,13 +91,33 @@ impl Db {
         Ok(self.statement(sql)?.query_row(params, read).optional()?)
     }
 
-    /// Runs `work` in a transaction: all of it happens, or nothing.
-    pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+    /// Only a panic leaves a transaction open; what was done in it must not be kept.
+    fn end_what_was_left(&self) -> Result<()> {
         if !self.connection.is_autocommit() {
-            // Only a panic inside `work` leaves a transaction open; what it did must not be kept.
             self.kept.borrow_mut().clear();
             self.execute("ROLLBACK", ())?;
         }
+        Ok(())
+    }
+
+    /// Runs `work`, which only reads, with one lock of the log instead of one for each of its statements.
+    pub(crate) fn reading<T, E: From<StoreError>>(
+        &self,
+        work: impl FnOnce(&Self) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.end_what_was_left()?;
+        self.execute("BEGIN", ())?;
+        let result = work(self);
+        // Some errors end it by themselves.
+        if !self.connection.is_autocommit() {
+            self.execute("COMMIT", ())?;
+        }
+        result
+    }
+
+    /// Runs `work` in a transaction: all of it happens, or nothing.
+    pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        self.end_what_was_left()?;
         self.execute("BEGIN IMMEDIATE", ())?;
         let result = work(self).and_then(|value| {
             self.execute("COMMIT", ())?;

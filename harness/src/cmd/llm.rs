@@ -1,6 +1,7 @@
 //! The options that say which model, for every verb that asks one.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use backends::store::{Caller, Store};
 use clap::{Args, ValueEnum};
 use models::{
     Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder,
-    check_gguf, find_llama_server, find_model,
+    check_gguf, find_llama_server, find_model, without_secrets,
 };
 use serde_json::{Map, json};
 
@@ -60,7 +61,7 @@ pub struct ModelArgs {
     /// Record the answers of a live model in this file.
     #[arg(long, value_name = "FILE", conflicts_with = "cassette")]
     pub record: Option<PathBuf>,
-    /// How many seconds one answer may take, with all attempts.
+    /// How many seconds one answer may take, with all attempts and the wait for the model to be free.
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     answer_timeout: f64,
     /// The longest answer, in the model's tokens.
@@ -75,11 +76,11 @@ pub struct ModelArgs {
     /// Requests that run at once [default: 1 for local, else 4].
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
     parallel: Option<u8>,
-    /// Stop asking after so many tokens; reads then fail with EDQUOT.
+    /// Stop asking after so many tokens; reads then fail with EDQUOT. A question that was given up counts, too.
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<u64>,
-    /// Stop asking after so many US dollars. Needs --price.
-    #[arg(long, value_name = "DOLLARS", requires = "price")]
+    /// Stop asking after so many US dollars. Needs --price; a model that `.llmfs/model` names has none, and is not asked.
+    #[arg(long, value_name = "DOLLARS", requires = "price", value_parser = dollars)]
     max_cost: Option<f64>,
     /// US dollars per million tokens of questions and of answers, as in 1.25,10.
     #[arg(long, value_name = "IN,OUT", value_parser = price)]
@@ -108,7 +109,7 @@ pub struct GenerateArgs {
     /// What the file system is about [default: $CTXBENCH_PROMPT].
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The names of the files as JSON, so that no model is asked for them.
+    /// The names of the files as JSON, so that no model is asked for them. Refused where something is saved already.
     #[arg(long, value_name = "FILE")]
     tree: Option<PathBuf>,
     /// Where everything is saved and loaded from [default: DIR.llmfs.json].
@@ -117,7 +118,8 @@ pub struct GenerateArgs {
     /// Do not keep answers for requests that are made again.
     #[arg(long)]
     no_cache: bool,
-    /// Where those answers are kept [default: $CTXBENCH_CACHE_FOLDER, or ~/.ctxbench.cache].
+    /// Where those answers are kept [default: $CTXBENCH_CACHE_FOLDER, or ~/.ctxbench.cache, or DIR.llmfs.cache where
+    /// HOME is not set].
     #[arg(long, value_name = "FOLDER")]
     cache_folder: Option<PathBuf>,
 }
@@ -128,6 +130,15 @@ fn seconds(text: &str) -> Result<f64, String> {
         Ok(seconds)
     } else {
         Err("it must be from 0.1 to 3600".to_owned())
+    }
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    let dollars: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if dollars.is_finite() && dollars >= 0.0 {
+        Ok(dollars)
+    } else {
+        Err("it must be a number of dollars from 0".to_owned())
     }
 }
 
@@ -159,6 +170,8 @@ pub struct Ready {
     pub model: Box<dyn Model>,
     /// What runs it, for a report.
     pub engine: String,
+    /// What tells it from another model of the same name, for a cache.
+    identity: String,
     /// `local`, `openai` or `cassette`.
     pub provider: Provider,
     pub server: Option<LlamaServer>,
@@ -174,6 +187,23 @@ impl ModelArgs {
         } else {
             Provider::Local
         })
+    }
+
+    /// What may be used.
+    pub fn budget(&self) -> Budget {
+        Budget {
+            tokens: self.max_tokens,
+            dollars: self.max_cost,
+        }
+    }
+
+    /// The same with another budget.
+    pub fn with_budget(&self, budget: Budget) -> Self {
+        Self {
+            max_tokens: budget.tokens,
+            max_cost: budget.dollars,
+            ..self.clone()
+        }
     }
 
     /// The options that make another `ctxbench` ask the same model in the same way.
@@ -248,6 +278,7 @@ impl ModelArgs {
                 };
                 let cassette = Cassette::open(path, pace)?;
                 Ready {
+                    identity: format!("recording of {}", cassette.engine()),
                     engine: format!("recording {} of {}", path.display(), cassette.engine()),
                     model: Box::new(cassette),
                     provider,
@@ -261,12 +292,14 @@ impl ModelArgs {
                     );
                 };
                 let Some(model) = &self.model else {
-                    bail!("{base_url} has more than one model\n  fix: name one by --model");
+                    let server = without_secrets(base_url);
+                    bail!("{server} has more than one model\n  fix: name one by --model");
                 };
                 let client = OpenAi::new(OpenAiConfig::new(base_url, model, timeout))?;
                 client.check()?;
                 Ready {
                     engine: base_url.clone(),
+                    identity: base_url.clone(),
                     model: Box::new(client),
                     provider,
                     server: None,
@@ -289,6 +322,7 @@ impl ModelArgs {
             return Ok(Ready {
                 model: Box::new(OpenAi::new(local_config(base_url, model, timeout))?),
                 engine: format!("the llama-server at {base_url}, one thread"),
+                identity: base_url.clone(),
                 provider: Provider::Local,
                 server: None,
             });
@@ -318,6 +352,7 @@ impl ModelArgs {
         Ok(Ready {
             model: Box::new(OpenAi::new(config)?),
             engine: format!("llama-server {version}, one thread"),
+            identity: identity_of(&file)?,
             provider: Provider::Local,
             server: Some(server),
         })
@@ -328,15 +363,12 @@ impl ModelArgs {
         let parallel = self
             .parallel
             .unwrap_or(if provider == Provider::Local { 1 } else { 4 });
-        let budget = Budget {
-            tokens: self.max_tokens,
-            dollars: self.max_cost,
-        };
-        Meter::new(model, self.price, budget, parallel.into())
+        Meter::new(model, self.price, self.budget(), parallel.into())
+            .with_patience(Duration::from_secs_f64(self.answer_timeout))
     }
 
-    /// What asks for a mount, with its log beside the directory, and the server that has to live as long.
-    fn asker(&self, dir: &Path) -> anyhow::Result<(Asker, Option<LlamaServer>)> {
+    /// What asks for a mount, with its log beside the directory.
+    fn asker(&self, dir: &Path) -> anyhow::Result<Asking> {
         let ready = self.ready()?;
         let path = beside(dir, ".llmfs.log");
         let log =
@@ -349,8 +381,36 @@ impl ModelArgs {
             asker.model(),
             ready.engine
         ));
-        Ok((asker, ready.server))
+        Ok(Asking {
+            asker,
+            identity: ready.identity,
+            server: ready.server,
+        })
     }
+}
+
+/// What asks for a mount.
+struct Asking {
+    asker: Asker,
+    /// As of [`Ready`].
+    identity: String,
+    /// What has to live as long.
+    server: Option<LlamaServer>,
+}
+
+/// What tells a model file from another one of the same name.
+fn identity_of(file: &Path) -> anyhow::Result<String> {
+    let about = file
+        .metadata()
+        .with_context(|| format!("looking at {}", file.display()))?;
+    let path = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    Ok(format!(
+        "{} of {} bytes, changed at {}.{:09}",
+        path.display(),
+        about.len(),
+        about.mtime(),
+        about.mtime_nsec()
+    ))
 }
 
 /// How a `llama-server` with one model is asked.
@@ -373,9 +433,9 @@ impl HistoryArgs {
             policy: self.policy.clone(),
             log_bytes: self.log_bytes,
         };
-        let (asker, server) = model.asker(dir)?;
-        let store = HistoryStore::open(asker, options, self.log_db.as_deref(), owner)?;
-        Ok((Arc::new(store), server))
+        let asking = model.asker(dir)?;
+        let store = HistoryStore::open(asking.asker, options, self.log_db.as_deref(), owner)?;
+        Ok((Arc::new(store), asking.server))
     }
 }
 
@@ -392,29 +452,29 @@ impl GenerateArgs {
         };
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let prompt = self.prompt.clone().or_else(|| variable(PROMPT_VARIABLE));
-        let home = variable("HOME").unwrap_or_else(|| "/tmp".to_owned());
-        let folder = self
-            .cache_folder
-            .clone()
-            .or_else(|| variable(CACHE_VARIABLE).map(PathBuf::from));
-        let folder = folder.unwrap_or_else(|| Path::new(&home).join(".ctxbench.cache"));
+        let named = self.cache_folder.clone();
+        let folder = named
+            .or_else(|| variable(CACHE_VARIABLE).map(PathBuf::from))
+            .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".ctxbench.cache")))
+            // Not in a directory that everybody can write: somebody else could make it first, and its answers.
+            .unwrap_or_else(|| beside(dir, ".llmfs.cache"));
         let save = self
             .save
             .clone()
             .unwrap_or_else(|| beside(dir, ".llmfs.json"));
-        let (asker, server) = model.asker(dir)?;
+        let asking = model.asker(dir)?;
         if prompt.is_some() && tree.is_none() && !save.exists() {
-            eprintln!("asking {} for the tree …", asker.model());
+            eprintln!("asking {} for the tree …", asking.asker.model());
         }
         let options = GenerateOptions {
             prompt,
             tree,
             save: Some(save),
             generators: Generators::standard(),
-            cache: AnswerCache::new(folder, !self.no_cache),
+            cache: AnswerCache::new(folder, &asking.identity, !self.no_cache),
         };
-        let store = GenerateStore::open(asker, options, owner)?;
-        Ok((Arc::new(store), server))
+        let store = GenerateStore::open(asking.asker, options, owner)?;
+        Ok((Arc::new(store), asking.server))
     }
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::llm::ModelArgs;
 use crate::interrupt::Interrupt;
-use crate::model_files::{Plan, measure, page};
+use crate::model_files::{Plan, brief, measure, write};
 use crate::scratch::ScratchDir;
 
 /// Measure files that a language model makes up. A few minutes with the local model.
@@ -21,6 +21,9 @@ use crate::scratch::ScratchDir;
 pub struct ModelFiles {
     #[command(flatten)]
     model: ModelArgs,
+    /// Only what `ctxbench run` measures after the default suite: one minute, answers of 128 tokens at most.
+    #[arg(long, conflicts_with_all = ["lengths", "histories", "reads", "seed"])]
+    brief: bool,
     /// Lengths of histories, in operations.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100], value_parser = clap::value_parser!(u32).range(1..=10_000))]
     lengths: Vec<u32>,
@@ -49,22 +52,23 @@ impl ModelFiles {
             PathBuf::from(format!("results/model-files-{now}"))
         });
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
-        let plan = Plan {
-            lengths: self.lengths,
-            histories: self.histories,
-            reads: self.reads,
-            seed: self.seed,
+        let mut model = self.model;
+        let plan = if self.brief {
+            model.answer_tokens = brief::ANSWER_TOKENS;
+            brief::plan()
+        } else {
+            Plan {
+                lengths: self.lengths,
+                histories: self.histories,
+                reads: self.reads,
+                seed: self.seed,
+                is_brief: false,
+            }
         };
-        let results = measure(&self.model, &plan, scratch.path(), &interrupt)?;
-        let page = page(&results)?;
+        let results = measure(&model, &plan, scratch.path(), &interrupt)?;
         // Everything at the end: an interrupted measurement leaves nothing that looks like one.
         std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
-        std::fs::write(
-            out.join("model-files.json"),
-            serde_json::to_vec_pretty(&results)?,
-        )?;
-        std::fs::write(out.join("model-files.md"), &page)?;
-        print!("{page}");
+        print!("{}", write(&results, &out)?);
         println!("\nwritten to {}", out.display());
         Ok(ExitCode::SUCCESS)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use backends::READY;
-use backends::agent_memory::AgentMemory;
+use backends::agent_memory::{AgentMemory, Embeddings};
 use backends::cpu;
 use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
@@ -46,6 +46,10 @@ pub struct Mount {
     /// The database file of `sqlite` and `agent-memory`; created where missing [default: DIR.db].
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
+    /// The sentence model by which `agent-memory` recalls, as a directory, or `none`: full text alone
+    /// [default: that of CTXBENCH_EMBEDDINGS, or of `make embeddings`, if it is installed].
+    #[arg(long, value_name = "DIR")]
+    embeddings: Option<PathBuf>,
     #[command(flatten)]
     bucket: Bucket,
     #[command(flatten)]
@@ -67,7 +71,7 @@ pub struct Mount {
     /// and neither closed nor synced is then lost with a killed daemon, and holes are not told from zeros.
     #[arg(long)]
     writeback: bool,
-    /// Threads that answer requests; a policy of llm-history keeps one busy for each operation it judges.
+    /// Threads that answer requests; what waits for a model or a server has one of its own.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
     /// Answer requests on this processor, whatever processors the caller may use.
@@ -109,6 +113,9 @@ impl Mount {
             && !matches!(self.backend, Mountable::S3 | Mountable::AgentMemory)
         {
             bail!("--agent-id is for the s3 and agent-memory backends only");
+        }
+        if self.embeddings.is_some() && self.backend != Mountable::AgentMemory {
+            bail!("--embeddings is for the agent-memory backend only");
         }
         if self.bucket.endpoint.is_some() && self.backend != Mountable::S3 {
             bail!("--endpoint is for the s3 backend only");
@@ -195,11 +202,15 @@ impl Mount {
                 }
                 let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
                 let source = db.display().to_string();
-                (
-                    Arc::new(AgentMemory::open(&db, &owner, agent)?),
-                    source,
-                    None,
-                )
+                let wanted = self.embeddings();
+                let mut memory = AgentMemory::open(&db, &owner, agent)?;
+                if let Embeddings::Off { reason } = &wanted {
+                    tracing::info!("recall is by full text alone: {reason}");
+                }
+                memory
+                    .set_embeddings(wanted)
+                    .map_err(|reason| anyhow::anyhow!("the embedding model: {reason}"))?;
+                (Arc::new(memory), source, None)
             }
             Mountable::Sqlite => {
                 let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
@@ -207,6 +218,20 @@ impl Mount {
                 (Arc::new(SqliteStore::open(&db, &owner)?), source, None)
             }
         })
+    }
+}
+
+impl Mount {
+    /// The model that was named, or the one that is installed.
+    fn embeddings(&self) -> Embeddings {
+        let off = |reason: String| Embeddings::Off { reason };
+        match &self.embeddings {
+            Some(dir) if dir.as_os_str() == "none" => off("--embeddings none".to_owned()),
+            Some(dir) => Embeddings::In(dir.clone()),
+            None => {
+                embeddings::find().map_or_else(|missing| off(missing.to_string()), Embeddings::In)
+            }
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::scratch::ScratchDir;
 #[command(after_help = "Examples:
   ctxbench recall quality --notes 100,1000        # seconds
   ctxbench recall quality                         # up to 100,000 notes: about two minutes
+  ctxbench recall quality --embeddings            # also by meaning, up to 1,000 notes: 100 notes a second are embedded
   ctxbench recall speed --out results/speed")]
 pub struct Recall {
     #[command(subcommand)]
@@ -44,6 +45,17 @@ struct Quality {
     /// Tokens that an answer may bring into the context.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(64..=1_000_000))]
     max_tokens: u64,
+    /// Also recall by meaning, with the sentence model in this directory [default: the one that is installed].
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    embeddings: Option<Option<PathBuf>>,
+    /// With --embeddings: memories of more notes are not embedded, and have no rows by meaning.
+    #[arg(
+        long,
+        value_name = "NOTES",
+        default_value_t = 1000,
+        requires = "embeddings"
+    )]
+    embed_max: usize,
     #[command(flatten)]
     common: Common,
 }
@@ -92,6 +104,15 @@ impl Recall {
 }
 
 impl Quality {
+    /// The directory of the model to recall with by meaning, if that is wanted.
+    fn model(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(match &self.embeddings {
+            None => None,
+            Some(Some(dir)) => Some(dir.clone()),
+            Some(None) => Some(embeddings::find()?),
+        })
+    }
+
     fn run(self) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch()?;
         let scratch = ScratchDir::make(self.common.scratch.as_deref())?;
@@ -99,10 +120,29 @@ impl Quality {
             notes, max_tokens, ..
         } = &self;
         let seed = self.common.seed;
-        let rows = quality::evaluate(notes, seed, *max_tokens, scratch.path(), &interrupt)?;
+        let model = self.model()?;
+        let by_meaning = model.as_deref().map(|model| quality::ByMeaning {
+            model,
+            notes_max: self.embed_max,
+        });
+        let rows = quality::evaluate(
+            notes,
+            seed,
+            *max_tokens,
+            by_meaning,
+            scratch.path(),
+            &interrupt,
+        )?;
         let (head, cells) = quality::table(&rows);
+        let left_out = match by_meaning {
+            Some(by_meaning) if notes.iter().any(|size| *size > by_meaning.notes_max) => format!(
+                "; by meaning skipped above {} notes (--embed-max)",
+                by_meaning.notes_max
+            ),
+            _ => String::new(),
+        };
         let title = format!(
-            "Recall quality: budget {max_tokens} tokens ({}), seed {seed}; generated notes and questions, counts only",
+            "Recall quality: budget {max_tokens} tokens ({}), seed {seed}; generated notes and questions, counts only{left_out}",
             tokens::NAME
         );
         println!("{title}\n\n{}", render::table(&head, &cells));
@@ -186,7 +226,11 @@ impl Common {
     }
 }
 
-const PLACES: [(Place, &str); 2] = [(Place::InProcess, "in process"), (Place::Mount, "mount")];
+const PLACES: [(Place, &str); 3] = [
+    (Place::Unmerged, "in process, index not merged"),
+    (Place::InProcess, "in process"),
+    (Place::Mount, "mount"),
+];
 
 /// Times by size.
 fn times(samples: &Samples, sizes: &[usize], seed: u64) -> (Vec<&'static str>, Vec<Vec<String>>) {

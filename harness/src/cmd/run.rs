@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use reports::context::check_prices;
 use reports::decide::{Policy, find, identity};
 use reports::render::{decision_table, percent, ratio, table, time};
-use reports::run::{Plan, PlannedPolicy, Sample, Settings, Writer};
+use reports::run::{MODEL_FILES, Plan, PlannedPolicy, Sample, Settings, Writer};
 use reports::summary::MAKESPAN;
 use workloads::catalogue;
 use workloads::definition::{CacheState, Workload};
@@ -24,6 +24,7 @@ use crate::environment::{self, environment, warnings};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::lab::{Machine, SHARED_CPU};
+use crate::model_files;
 use crate::plan::{self, BASELINE, Inputs, TWIN, arms, blocks};
 use crate::probe::Prober;
 use crate::progress::Progress;
@@ -88,8 +89,12 @@ pub struct Run {
     /// Leave out the probes of tools, cron and visibility.
     #[arg(long)]
     no_probes: bool,
+    /// Leave out the minute in which files are measured that a language model makes up; so do --workload, --backend
+    /// and --state.
+    #[arg(long)]
+    no_model_files: bool,
     /// Go on with an interrupted run; everything else is as it was planned.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "rounds", "seed", "out", "call_timeout", "placement", "policy", "no_probes"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "rounds", "seed", "out", "call_timeout", "placement", "policy", "no_probes", "no_model_files"])]
     resume: Option<PathBuf>,
     #[command(flatten)]
     prices: PriceList,
@@ -233,6 +238,21 @@ impl Run {
                 faults.iter().try_for_each(|fault| writer.fault(fault))?;
             }
         }
+        if plan.model_files && !dir.join(MODEL_FILES).exists() {
+            eprintln!("files that a language model makes up (a minute)");
+            match model_files::brief(scratch.path(), &interrupt) {
+                Ok(found) => {
+                    model_files::write(&found, &dir)?;
+                }
+                Err(_) if interrupt.is_set() => return Ok(interrupted(&dir)),
+                Err(error) => {
+                    // The rest of the run is as good as without it, and the report says why it is missing.
+                    eprintln!("warning: they were not measured: {error:#}");
+                    let failed = serde_json::json!({"failed": format!("{error:#}")});
+                    std::fs::write(dir.join(MODEL_FILES), failed.to_string())?;
+                }
+            }
+        }
         let judgement = Judgement::of(&dir, None, &self.prices)?;
         let page = judgement.write()?;
         print!("{}", summary_table(&judgement));
@@ -261,6 +281,7 @@ impl Run {
         words.push(format!("--policy {}", self.policy));
         words.extend(self.prices.option());
         words.extend(self.no_probes.then(|| "--no-probes".to_owned()));
+        words.extend(self.no_model_files.then(|| "--no-model-files".to_owned()));
         words.join(" ")
     }
 
@@ -410,6 +431,9 @@ impl Run {
         }
         suite.rounds = self.rounds.unwrap_or(suite.rounds);
         suite.probes &= !self.no_probes;
+        let is_narrowed =
+            !(self.workload.is_empty() && self.backend.is_empty() && self.state.is_empty());
+        suite.model_files &= !(self.no_model_files || is_narrowed);
         Ok(suite)
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, HistoryStore};
-use backends::store::{Caller, ROOT, Timestamp};
+use backends::store::{Caller, Errno, ROOT, StoreError, Timestamp};
 use models::Totals;
 use serde::Serialize;
 
@@ -27,12 +27,58 @@ pub struct Fidelity {
     pub names_right: u32,
     pub names_missing: u32,
     pub names_invented: u32,
-    /// Questions without a usable answer, of any kind.
+    /// Questions that were answered by what cannot be used, of any kind: the model's fault.
     pub unusable: u32,
+    /// Questions that were not answered, of any kind, and why the first was not: the provider's fault, and in no other
+    /// figure.
+    pub unanswered: u32,
+    pub unanswered_because: Option<String>,
     pub prompt_tokens: u64,
     pub output_tokens: u64,
     pub calls: u64,
     pub answer_ms: f64,
+}
+
+/// What came of a question.
+enum Asked<T> {
+    Answer(T),
+    Unusable,
+    Unanswered,
+}
+
+impl<T> Asked<T> {
+    fn answer(self) -> Option<T> {
+        match self {
+            Self::Answer(answer) => Some(answer),
+            Self::Unusable | Self::Unanswered => None,
+        }
+    }
+}
+
+impl Fidelity {
+    /// Asks, and counts what came of it. A budget that is spent ends the measurement.
+    fn ask<T>(
+        &mut self,
+        store: &HistoryStore,
+        ask: impl FnOnce() -> Result<T, StoreError>,
+    ) -> anyhow::Result<Asked<T>> {
+        let answers = || store.asker().meter().totals().calls;
+        let before = answers();
+        match ask() {
+            Ok(answer) => Ok(Asked::Answer(answer)),
+            Err(error) if error.errno == Errno::DQUOT => Err(error.into()),
+            Err(_) if answers() > before => {
+                self.unusable += 1;
+                Ok(Asked::Unusable)
+            }
+            Err(error) => {
+                self.unanswered += 1;
+                self.unanswered_because
+                    .get_or_insert_with(|| error.to_string());
+                Ok(Asked::Unanswered)
+            }
+        }
+    }
 }
 
 /// One file that was asked for.
@@ -60,7 +106,8 @@ pub(super) fn measure(
         histories: plan.histories,
         ..Fidelity::default()
     };
-    let mut part = Totals::default();
+    let mut before = None;
+    let mut after = Totals::default();
     for history in 0..plan.histories {
         let owner = Caller {
             uid: 0,
@@ -68,6 +115,7 @@ pub(super) fn measure(
             now: Timestamp(0),
         };
         let store = HistoryStore::open(asker(), HistoryOptions::default(), None, &owner)?;
+        before.get_or_insert_with(|| store.asker().meter().totals());
         let seed = plan.seed * 1000 + u64::from(history);
         let left = live(&store, length, seed)?;
         for (at, (name, changes)) in left.files.iter().take(plan.reads as usize).enumerate() {
@@ -85,12 +133,14 @@ pub(super) fn measure(
             store
                 .reference()
                 .read(attr.ino, 0, attr.size as usize, &mut right)?;
-            let answer = timed(&store, validation, || store.ask_file(&format!("/{name}")));
-            let content = answer
-                .as_ref()
-                .ok()
-                .and_then(|answer| answer.content.clone());
-            found.unusable += u32::from(answer.is_err());
+            let asked = timed(&store, validation, || {
+                found.ask(&store, || store.ask_file(&format!("/{name}")))
+            })?;
+            if let Asked::Unanswered = asked {
+                continue;
+            }
+            let answer = asked.answer();
+            let content = answer.as_ref().and_then(|answer| answer.content.clone());
             found.reads.push(Read {
                 bytes: right.len(),
                 changes: *changes,
@@ -98,43 +148,40 @@ pub(super) fn measure(
                 distance: content.as_deref().map(|content| distance(content, &right)),
             });
             if at == 0
-                && let Ok(first) = &answer
+                && let Some(first) = &answer
+                && let Ok(again) = store.ask_file(&format!("/{name}"))
             {
-                let again = store.ask_file(&format!("/{name}"));
                 repeats.asked_twice += 1;
-                repeats.equal +=
-                    u32::from(again.is_ok_and(|again| again.reply.text == first.reply.text));
+                repeats.equal += u32::from(again.reply.text == first.reply.text);
             }
         }
         if let Some(name) = left.removed.first() {
-            found.removed_asked += 1;
-            match store.ask_file(&format!("/{name}")) {
-                Ok(answer) => found.removed_invented += u32::from(answer.content.is_some()),
-                Err(_) => found.unusable += 1,
+            let asked = found.ask(&store, || store.ask_file(&format!("/{name}")))?;
+            found.removed_asked += u32::from(!matches!(asked, Asked::Unanswered));
+            if let Some(answer) = asked.answer() {
+                found.removed_invented += u32::from(answer.content.is_some());
             }
         }
-        match store.ask_listing() {
-            Ok(named) => {
-                let named: std::collections::BTreeSet<&str> = named
-                    .iter()
-                    .map(|name| name.trim_start_matches('/'))
-                    .collect();
-                let there = |name: &str| left.files.iter().any(|(file, _)| file == name);
-                let right = named.iter().filter(|name| there(name)).count() as u32;
-                found.names_right += right;
-                found.names_missing += left.files.len() as u32 - right;
-                found.names_invented += named.len() as u32 - right;
-            }
-            Err(_) => found.unusable += 1,
+        if let Some(named) = found.ask(&store, || store.ask_listing())?.answer() {
+            let named: std::collections::BTreeSet<&str> = named
+                .iter()
+                .map(|name| name.trim_start_matches('/'))
+                .collect();
+            let there = |name: &str| left.files.iter().any(|(file, _)| file == name);
+            let right = named.iter().filter(|name| there(name)).count() as u32;
+            found.names_right += right;
+            found.names_missing += left.files.len() as u32 - right;
+            found.names_invented += named.len() as u32 - right;
         }
-        add(&mut part, &store.asker().meter().totals());
+        after = store.asker().meter().totals();
     }
     eprintln!();
+    let part = since(&before.unwrap_or_default(), &after);
     found.prompt_tokens = part.prompt_tokens;
     found.output_tokens = part.output_tokens;
     found.calls = part.calls;
     found.answer_ms = part.total.as_secs_f64() * 1000.0 / part.calls.max(1) as f64;
-    add(totals, &part);
+    *totals = after;
     Ok(found)
 }
 
@@ -153,14 +200,15 @@ fn timed<T>(store: &HistoryStore, validation: &mut Duration, ask: impl FnOnce() 
     done
 }
 
-fn add(to: &mut Totals, more: &Totals) {
-    to.calls += more.calls;
-    to.failures += more.failures;
-    to.prompt_tokens += more.prompt_tokens;
-    to.output_tokens += more.output_tokens;
-    to.queue += more.queue;
-    to.first_byte += more.first_byte;
-    to.total += more.total;
+/// What was used between two counts of one meter, as far as it is shown.
+fn since(before: &Totals, after: &Totals) -> Totals {
+    Totals {
+        calls: after.calls - before.calls,
+        prompt_tokens: after.prompt_tokens - before.prompt_tokens,
+        output_tokens: after.output_tokens - before.output_tokens,
+        total: after.total.saturating_sub(before.total),
+        ..Totals::default()
+    }
 }
 
 /// Levenshtein's distance of two byte strings.
@@ -180,6 +228,13 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use backends::llm::AskerOptions;
+    use models::{
+        Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage,
+    };
+
     use super::*;
 
     #[test]
@@ -187,5 +242,69 @@ mod tests {
         assert_eq!(distance(b"kitten", b"sitting"), 3);
         assert_eq!((distance(b"", b"abc"), distance(b"abc", b"")), (3, 3));
         assert_eq!(distance(b"same", b"same"), 0);
+    }
+
+    /// Answers every second question by what cannot be used, and the others not at all.
+    struct Failing(std::sync::atomic::AtomicUsize);
+
+    impl Model for Failing {
+        fn name(&self) -> &str {
+            "failing"
+        }
+
+        fn complete(&self, _: &Request, _: &Cancel) -> Result<Reply, ModelError> {
+            let number = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if number % 2 == 1 {
+                return Err(ModelError::Unreachable {
+                    url: "nowhere".to_owned(),
+                    why: "it has gone".to_owned(),
+                });
+            }
+            Ok(Reply {
+                text: "no JSON".to_owned(),
+                finish: Finish::Stop,
+                usage: Usage::default(),
+                timing: Timing::default(),
+                origin: Origin::Simulated,
+            })
+        }
+    }
+
+    #[test]
+    fn a_provider_that_fails_is_not_a_model_that_is_wrong() {
+        let failing = Failing(std::sync::atomic::AtomicUsize::new(0));
+        let meter = Arc::new(Meter::new(Box::new(failing), None, Budget::default(), 1));
+        let asker = || Asker::new(Arc::clone(&meter), AskerOptions::default(), None);
+        let plan = Plan {
+            lengths: vec![10],
+            histories: 2,
+            reads: 2,
+            seed: 1,
+            is_brief: false,
+        };
+        let (mut totals, mut validation) = (Totals::default(), Duration::ZERO);
+        let mut repeats = Repeats::default();
+        let found = measure(
+            &plan,
+            10,
+            &asker,
+            &mut totals,
+            &mut validation,
+            &mut repeats,
+            &Interrupt::never(),
+        )
+        .unwrap();
+        assert_eq!(
+            found.calls,
+            u64::from(found.unusable),
+            "what was answered could not be used"
+        );
+        assert!(found.unanswered > 0 && found.unusable > 0, "{found:?}");
+        assert!(
+            found.reads.len() as u32 <= found.unusable,
+            "no failure is a read: {found:?}"
+        );
+        assert!(found.unanswered_because.unwrap().contains("it has gone"));
+        assert_eq!(repeats.asked_twice, 0);
     }
 }

@@ -1,24 +1,29 @@
 //! What `ctxbench model-files` measures.
 
+pub mod brief;
 mod fidelity;
 mod history;
 mod mounts;
 mod page;
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::{Context, bail};
+use backends::fuse::Counters;
 use backends::llm::Asker;
-use models::{Cancel, Meter, Model, ModelError, Origin, Reply, Request, Totals};
+use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, Totals};
+use reports::run::MODEL_FILES;
 use serde::Serialize;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cmd::llm::ModelArgs;
 use crate::interrupt::Interrupt;
 
+pub use brief::brief;
 pub use fidelity::Fidelity;
 pub use mounts::Mounted;
-pub use page::page;
+use page::page;
 
 /// How much is measured.
 #[derive(Clone, Debug, Serialize)]
@@ -27,6 +32,9 @@ pub struct Plan {
     pub histories: u32,
     pub reads: u32,
     pub seed: u64,
+    /// Only what a report of a run shows: fewer mounts, and nothing is asked anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_brief: bool,
 }
 
 /// Everything that was measured.
@@ -94,6 +102,70 @@ impl Model for Shared {
     }
 }
 
+/// What is left of a budget that several mounts share, one after the other.
+pub(super) struct Purse<'a> {
+    args: &'a ModelArgs,
+    left: Budget,
+}
+
+impl<'a> Purse<'a> {
+    fn new(args: &'a ModelArgs, left: Budget) -> Self {
+        Self { args, left }
+    }
+
+    /// How a mount asks: it may use what is left.
+    fn args(&self) -> ModelArgs {
+        self.args.with_budget(self.left)
+    }
+
+    /// What is left when a mount has used what it counts.
+    fn left_after(&self, counters: &Counters) -> Budget {
+        let count = |name: &str| counters.store.get(name).copied().unwrap_or(0);
+        let used = [
+            "prompt-tokens",
+            "output-tokens",
+            "unanswered-tokens-estimated",
+        ];
+        let used: u64 = used.iter().map(|name| count(name)).sum();
+        let dollars = count("cost-nanodollars") as f64 / 1e9;
+        Budget {
+            tokens: self.left.tokens.map(|left| left.saturating_sub(used)),
+            dollars: self.left.dollars.map(|left| (left - dollars).max(0.0)),
+        }
+    }
+
+    /// Takes what a mount has used that ends now.
+    fn pay(&mut self, counters: &Counters) {
+        self.left = self.left_after(counters);
+    }
+
+    /// # Errors
+    /// If a mount that runs has used everything: what it does from here on would be measured as failing.
+    fn check(&self, counters: &Counters) -> anyhow::Result<()> {
+        let left = self.left_after(counters);
+        if left.tokens == Some(0) || left.dollars.is_some_and(|left| left <= 0.0) {
+            bail!(
+                "the budget is spent before everything was measured: nothing is written\n  fix: raise --max-tokens or --max-cost, or measure less"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Writes what was found into `dir`, as a page and as JSON; answers the page.
+pub fn write(results: &Results, dir: &Path) -> anyhow::Result<String> {
+    let page = page(results)?;
+    let put = |name: &str, bytes: &[u8]| {
+        let (file, new) = (dir.join(name), dir.join(format!("{name}.new")));
+        let written = std::fs::write(&new, bytes).and_then(|()| std::fs::rename(&new, &file));
+        written.with_context(|| format!("writing {}", file.display()))
+    };
+    put("model-files.md", page.as_bytes())?;
+    // Last: what has it has been measured.
+    put(MODEL_FILES, &serde_json::to_vec_pretty(results)?)?;
+    Ok(page)
+}
+
 /// Measures everything; says on standard error how far it is.
 pub fn measure(
     args: &ModelArgs,
@@ -108,11 +180,10 @@ pub fn measure(
         model: ready.model,
         origins: Mutex::default(),
     });
-    let asker = || {
-        let shared = Shared(Arc::clone(&noting));
-        let meter: Meter = args.meter(Box::new(shared), ready.provider);
-        Asker::new(meter, args.options(), None)
-    };
+    // One for all parts: a budget is one for everything that is measured.
+    let shared = Shared(Arc::clone(&noting));
+    let meter: Arc<Meter> = Arc::new(args.meter(Box::new(shared), ready.provider));
+    let asker = || Asker::new(Arc::clone(&meter), args.options(), None);
     let mut totals = Totals::default();
     let mut validation = Duration::ZERO;
     let mut repeats = Repeats::default();
@@ -129,11 +200,25 @@ pub fn measure(
         )?;
         fidelity.push(part);
     }
+    if totals.calls == 0 {
+        let mut reasons = fidelity.iter();
+        let because = reasons.find_map(|found| found.unanswered_because.as_deref());
+        bail!(
+            "{model} answered no question: {}",
+            because.unwrap_or("none was asked")
+        );
+    }
     // The server is ours alone no longer: each mount starts one of its own.
     drop(ready.server);
-    let history = mounts::history(args, &scratch.join("history"), interrupt)?;
-    let generate = mounts::generate(args, &scratch.join("generate"), interrupt)?;
-    let memory_ratio = mounts::rereads(args, &scratch.join("reread"), plan.seed, interrupt)?;
+    let mut purse = Purse::new(args, meter.left());
+    let history = mounts::history(&mut purse, &scratch.join("history"), interrupt)?;
+    let at = scratch.join("generate");
+    let generate = mounts::generate(&mut purse, &at, plan.is_brief, interrupt)?;
+    let memory_ratio = if plan.is_brief {
+        None
+    } else {
+        mounts::rereads(&mut purse, &scratch.join("reread"), plan.seed, interrupt)?
+    };
     let origins = noting
         .origins
         .lock()

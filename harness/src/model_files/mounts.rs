@@ -10,7 +10,7 @@ use backends::fuse::{Counters, ask};
 use reports::stats::interval_of_mean;
 use serde::Serialize;
 
-use crate::cmd::llm::ModelArgs;
+use super::Purse;
 use crate::interrupt::Interrupt;
 
 /// How long a tool may take.
@@ -23,6 +23,9 @@ const TREE: &str = r#"{"entries":[
 {"path":"util.py","kind":"file","about":"one helper function"},
 {"path":"test_main.py","kind":"file","about":"one test"},
 {"path":"config.toml","kind":"file","about":"two settings"}]}"#;
+
+/// What they are about.
+const PROMPT: &str = "A very small Python program";
 
 /// Rereads of one file in a block.
 const REREADS: usize = 2000;
@@ -65,7 +68,7 @@ struct Mount {
 
 impl Mount {
     fn new(
-        args: Option<&ModelArgs>,
+        purse: Option<&Purse<'_>>,
         backend: &str,
         at: &Path,
         more: &[&str],
@@ -82,13 +85,15 @@ impl Mount {
             .arg("--control")
             .arg(&control)
             .arg("--until-stdin-ends");
-        if let Some(args) = args {
-            command.args(args.again());
+        if let Some(purse) = purse {
+            command.args(purse.args().again());
         }
         command
             .args(more)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            // Each failing read is in a row of the page.
+            .stderr(std::fs::File::create(at.join("messages"))?);
         let mut process = command.spawn().context("starting a mount")?;
         let mut line = String::new();
         if let Some(stdout) = process.stdout.take() {
@@ -100,7 +105,8 @@ impl Mount {
             control,
         };
         if line.trim() != backends::READY {
-            bail!("{backend} could not be mounted; see above");
+            let said = std::fs::read_to_string(at.join("messages")).unwrap_or_default();
+            bail!("{backend} could not be mounted: {}", said.trim());
         }
         Ok(mount)
     }
@@ -143,7 +149,11 @@ impl Mount {
         })
     }
 
-    fn end(mut self) -> anyhow::Result<()> {
+    /// Ends it; what it has used is taken from `purse`.
+    fn end(mut self, purse: &mut Purse<'_>) -> anyhow::Result<()> {
+        let used = self.counters()?;
+        purse.check(&used)?;
+        purse.pay(&used);
         drop(self.process.stdin.take());
         let status = self.process.wait()?;
         if !status.success() {
@@ -173,6 +183,7 @@ impl Drop for Mount {
 const EDITOR: &str = "printf 'edited\\n' > .FILE.swp && sync .FILE.swp && mv .FILE.swp FILE";
 
 fn steps(
+    purse: &Purse<'_>,
     mount: &Mount,
     steps: &[(&str, String)],
     interrupt: &Interrupt,
@@ -183,17 +194,18 @@ fn steps(
             bail!("interrupted");
         }
         done.push(mount.step(what, command)?);
+        purse.check(&mount.counters()?)?;
     }
     Ok(done)
 }
 
 pub(super) fn history(
-    args: &ModelArgs,
+    purse: &mut Purse<'_>,
     at: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Mounted> {
     eprintln!("llm-history, mounted:");
-    let mount = Mount::new(Some(args), "llm-history", at, &[])?;
+    let mount = Mount::new(Some(purse), "llm-history", at, &[])?;
     std::fs::write(mount.dir.join("a.txt"), "one two\n")?;
     std::fs::write(mount.dir.join("b.txt"), "three four\n")?;
     std::fs::write(mount.dir.join("c.txt"), "five\n")?;
@@ -210,7 +222,7 @@ pub(super) fn history(
         ("grep -r over 3 files", "grep -r three . || true".to_owned()),
         ("editor save", EDITOR.replace("FILE", "c.txt")),
     ];
-    let done = steps(&mount, &all, interrupt)?;
+    let done = steps(purse, &mount, &all, interrupt)?;
     let before = mount.counters()?;
     let (session, reads) = session(&mount.dir, at)?;
     let after = mount.counters()?;
@@ -223,7 +235,7 @@ pub(super) fn history(
         counted("prompt-tokens"),
         counted("output-tokens"),
     );
-    mount.end()?;
+    mount.end(purse)?;
     Ok(Mounted {
         steps: done,
         session: Some(session),
@@ -266,8 +278,9 @@ fn session(dir: &Path, at: &Path) -> anyhow::Result<((f64, f64), (u32, u32))> {
 }
 
 pub(super) fn generate(
-    args: &ModelArgs,
+    purse: &mut Purse<'_>,
     at: &Path,
+    is_brief: bool,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Mounted> {
     eprintln!("llm-generate, mounted:");
@@ -278,13 +291,13 @@ pub(super) fn generate(
     let cache = at.join("cache").display().to_string();
     let prompt = [
         "--prompt",
-        "A very small Python program",
+        PROMPT,
         "--tree",
         &tree,
         "--cache-folder",
         &cache,
     ];
-    let mount = Mount::new(Some(args), "llm-generate", at, &prompt)?;
+    let mount = Mount::new(Some(purse), "llm-generate", at, &prompt)?;
     let all = [
         ("stat FILE", "stat main.py".to_owned()),
         ("ls -l", "ls -l".to_owned()),
@@ -306,7 +319,7 @@ pub(super) fn generate(
             "git add --all . ':!.llmfs'; git status --short".to_owned(),
         ),
     ];
-    let done = steps(&mount, &all, interrupt)?;
+    let done = steps(purse, &mount, &all, interrupt)?;
     let mut consistency = Vec::new();
     let names = ["README.md", "main.py", "util.py", "test_main.py"];
     let read_all = |dir: &Path| -> Vec<Option<Vec<u8>>> {
@@ -333,22 +346,25 @@ pub(super) fn generate(
         std::thread::scope(|scope| scope.spawn(|| read_all(&dir)).join().unwrap_or_default());
     consistency.push(("read by two readers".to_owned(), same(&first, &other)));
     consistency.extend(imports(&names, &first));
-    mount.end()?;
+    mount.end(purse)?;
 
     eprintln!("  after a remount, from the cache, and asked anew");
-    let mount = Mount::new(Some(args), "llm-generate", at, &prompt)?;
+    // What is saved has the names already.
+    let saved = ["--prompt", PROMPT, "--cache-folder", &cache];
+    let mount = Mount::new(Some(purse), "llm-generate", at, &saved)?;
     consistency.push((
         "after a remount, from the save file".to_owned(),
         same(&first, &read_all(&mount.dir)),
     ));
-    mount.end()?;
-    for (what, more) in [
+    mount.end(purse)?;
+    let ways = [
         ("another mount, with the cache", None),
         ("another mount, asked anew", Some("--no-cache")),
-    ] {
+    ];
+    for (what, more) in ways.into_iter().take(if is_brief { 1 } else { 2 }) {
         let _ = std::fs::remove_file(at.join("mnt.llmfs.json"));
         let more: Vec<&str> = prompt.into_iter().chain(more).collect();
-        let mount = Mount::new(Some(args), "llm-generate", at, &more)?;
+        let mount = Mount::new(Some(purse), "llm-generate", at, &more)?;
         let started = Instant::now();
         let read = read_all(&mount.dir);
         let took = started.elapsed().as_secs_f64();
@@ -362,7 +378,7 @@ pub(super) fn generate(
             count("cache-saved-tokens")
         );
         consistency.push((what.to_owned(), told));
-        mount.end()?;
+        mount.end(purse)?;
     }
     Ok(Mounted {
         steps: done,
@@ -397,7 +413,7 @@ fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> Vec<(String, String)
 /// How much longer a generated file takes to read again than a file of the `memory` backend: open, read, close.
 /// Geometric mean of the ratios of blocks in turn, and its 99 % interval.
 pub(super) fn rereads(
-    args: &ModelArgs,
+    purse: &mut Purse<'_>,
     at: &Path,
     seed: u64,
     interrupt: &Interrupt,
@@ -408,14 +424,8 @@ pub(super) fn rereads(
     let tree = ours.join("tree.json");
     std::fs::write(&tree, TREE)?;
     let tree = tree.display().to_string();
-    let prompt = [
-        "--prompt",
-        "A very small Python program",
-        "--tree",
-        &tree,
-        "--no-cache",
-    ];
-    let generate = Mount::new(Some(args), "llm-generate", &ours, &prompt)?;
+    let prompt = ["--prompt", PROMPT, "--tree", &tree, "--no-cache"];
+    let generate = Mount::new(Some(purse), "llm-generate", &ours, &prompt)?;
     let memory = Mount::new(None, "memory", &theirs, &[])?;
     let Ok(content) = std::fs::read(generate.dir.join("main.py")) else {
         eprintln!("  the model gave no file to read again");
@@ -447,8 +457,8 @@ pub(super) fn rereads(
         };
         ratios.push((ours / theirs).ln());
     }
-    generate.end()?;
-    memory.end()?;
+    generate.end(purse)?;
+    memory.end(purse)?;
     let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
     let interval = interval_of_mean(&ratios, seed).map(|interval| interval.map(f64::exp));
     Ok(interval.map(|interval| (mean.exp(), interval.low, interval.high)))

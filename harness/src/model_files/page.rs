@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use models::Origin;
 use reports::prices::Prices;
 use reports::render::markdown_table as table;
 
+use super::mounts::Step;
 use super::{Fidelity, Mounted, Results};
 
 /// The hosted models whose prices are put on counted tokens, and the day of the prices.
@@ -101,6 +103,16 @@ fn fidelity(page: &mut String, results: &Results) -> anyhow::Result<()> {
         PRICED.1,
         price_labels()?
     );
+    let unanswered: u32 = results.fidelity.iter().map(|found| found.unanswered).sum();
+    if unanswered > 0 {
+        let mut reasons = results.fidelity.iter();
+        let because = reasons.find_map(|found| found.unanswered_because.as_deref());
+        let _ = writeln!(
+            page,
+            "{unanswered} questions got no answer at all, and are in no figure: that is not the model's fault. The first: {}.\n",
+            because.unwrap_or("for an unknown reason")
+        );
+    }
     let reads = results.fidelity.iter().flat_map(|found| &found.reads);
     let mut by_size = Vec::new();
     for (label, from, to) in [
@@ -185,7 +197,7 @@ fn latency(page: &mut String, results: &Results) {
     let _ = writeln!(
         page,
         "## Where the time goes\n\n{}\n{} answers ({}); {:.0} tokens/s read, {:.0} tokens/s written. The same question asked \
-         twice gave the same answer {} of {} times.\n",
+         twice gave the same answer {} of {} times{}.\n",
         table(&head, &rows),
         latency.answers,
         results.origin,
@@ -193,30 +205,47 @@ fn latency(page: &mut String, results: &Results) {
         latency.output_tokens_per_second,
         results.repeats.equal,
         results.repeats.asked_twice,
+        if results.origin == Origin::Recorded.name() {
+            ", which says nothing: a recording always does"
+        } else {
+            ""
+        },
     );
 }
 
 fn mounted(page: &mut String, name: &str, mounted: &Mounted, origin: &str) -> anyhow::Result<()> {
-    let head = ["done", "model calls", "tokens in + out", "time", "ended"];
-    let rows: Vec<Vec<String>> = mounted
-        .steps
-        .iter()
-        .map(|step| {
-            vec![
-                step.what.clone(),
-                step.calls.to_string(),
-                format!("{} + {}", step.prompt_tokens, step.output_tokens),
-                format!("{:.3} s", step.seconds),
-                step.outcome.clone(),
-            ]
-        })
-        .collect();
+    let head = [
+        "done",
+        "model calls",
+        "tokens in + out",
+        "US$, computed",
+        "time",
+        "ended",
+    ];
+    let row = |step: &Step| -> anyhow::Result<Vec<String>> {
+        let cost = dollars(step.calls, step.prompt_tokens, step.output_tokens)?;
+        let cost: Vec<String> = cost.iter().map(|dollars| format!("{dollars:.5}")).collect();
+        Ok(vec![
+            step.what.clone(),
+            step.calls.to_string(),
+            format!("{} + {}", step.prompt_tokens, step.output_tokens),
+            cost.join(" · "),
+            format!("{:.3} s", step.seconds),
+            step.outcome.clone(),
+        ])
+    };
+    let rows: anyhow::Result<Vec<Vec<String>>> = mounted.steps.iter().map(row).collect();
+    let rows = rows?;
     let _ = writeln!(
         page,
         "## What asks the model: {name}\n\n{}",
         table(&head, &rows)
     );
-    let _ = writeln!(page, "Times hold {origin} answers.\n");
+    let _ = writeln!(
+        page,
+        "Times hold {origin} answers. Dollars are those of {}, computed from the tokens.\n",
+        PRICED.0.join(" and ")
+    );
     if let (Some((here, there)), Some((reads, exact))) = (mounted.session, mounted.session_reads) {
         let _ = writeln!(
             page,

@@ -4,10 +4,10 @@ pub mod quality;
 pub mod speed;
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use backends::agent_memory::AgentMemory;
+use anyhow::{Context, anyhow, bail};
+use backends::agent_memory::{AgentMemory, EmbeddingState, Embeddings};
 use backends::store::{Caller, Ino, Kind, NewNode, ROOT, Store, Timestamp};
 use workloads::generate::notes::{Note, Notebook};
 
@@ -74,6 +74,42 @@ pub fn fill(
         );
     }
     Ok(memory)
+}
+
+/// Embeds all notes with the model in a directory.
+pub fn embed(memory: &mut AgentMemory, dir: &Path, interrupt: &Interrupt) -> anyhow::Result<()> {
+    memory
+        .set_embeddings(Embeddings::In(dir.to_owned()))
+        .map_err(|reason| anyhow!("the embedding model: {reason}"))?;
+    let started = Instant::now();
+    let mut said = started;
+    loop {
+        match memory.embeddings() {
+            EmbeddingState::Ready { waiting: 0, model } => {
+                let (notes, seconds) = (memory.notes(), started.elapsed().as_secs_f64());
+                eprintln!(
+                    "ctxbench: {notes} notes embedded by {model} in {seconds:.1} s, {:.0} a second",
+                    notes as f64 / seconds
+                );
+                return Ok(());
+            }
+            EmbeddingState::Failed(reason) | EmbeddingState::Off(reason) => {
+                bail!("notes are not embedded: {reason}")
+            }
+            EmbeddingState::Ready { waiting, .. } if said.elapsed().as_secs() >= 5 => {
+                said = Instant::now();
+                eprintln!(
+                    "ctxbench: {waiting} of {} notes are to be embedded",
+                    memory.notes()
+                );
+            }
+            EmbeddingState::Loading | EmbeddingState::Ready { .. } => {}
+        }
+        if interrupt.is_set() {
+            bail!("interrupted");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Writes a note by the store's own calls.

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 use backends::agent_memory::{AgentMemory, Strategy};
 use serde::Serialize;
-use workloads::generate::notes::{Answerable, Notebook, Question, notebook};
+use workloads::generate::notes::{Answerable, Note, Notebook, Question, notebook};
 
-use super::{ask, encoded, fill};
+use super::{ask, embed, encoded, fill};
 use crate::interrupt::Interrupt;
 
 /// A way to get at what the notes say.
@@ -20,10 +20,15 @@ pub enum Method {
     FileEnd,
     /// `grep -r` for the most telling word, as much of it as fits, oldest file first.
     Grep,
+    /// Lines with the most telling word and the attribute's, as much of it as fits, newest file first: what an agent
+    /// gets that knows as much as one who searches.
+    GrepBoth,
     /// `:search` for the most telling word and the attribute's.
     Search,
     /// `:recall` with the question as it is.
     Recall(RecallBy),
+    /// The same with every note embedded.
+    RecallMeaning(RecallBy),
 }
 
 /// The strategy of a recall, in an order for tables.
@@ -37,15 +42,31 @@ pub enum RecallBy {
     Importance,
 }
 
-const METHODS: [Method; 7] = [
+const METHODS: [Method; 8] = [
     Method::WholeFile,
     Method::FileEnd,
     Method::Grep,
+    Method::GrepBoth,
     Method::Search,
     Method::Recall(RecallBy::Balanced),
     Method::Recall(RecallBy::Recency),
     Method::Recall(RecallBy::Importance),
 ];
+
+const BY_MEANING: [Method; 3] = [
+    Method::RecallMeaning(RecallBy::Balanced),
+    Method::RecallMeaning(RecallBy::Recency),
+    Method::RecallMeaning(RecallBy::Importance),
+];
+
+/// A sentence model to recall with, too.
+#[derive(Clone, Copy, Debug)]
+pub struct ByMeaning<'a> {
+    /// The model's directory.
+    pub model: &'a Path,
+    /// Larger memories are not embedded: a hundred notes take a second or more.
+    pub notes_max: usize,
+}
 
 impl Method {
     fn name(self) -> String {
@@ -53,8 +74,10 @@ impl Method {
             Self::WholeFile => "MEMORY.md, whole".to_owned(),
             Self::FileEnd => "MEMORY.md, its end".to_owned(),
             Self::Grep => "grep".to_owned(),
+            Self::GrepBoth => "grep, both words, newest first".to_owned(),
             Self::Search => ":search".to_owned(),
             Self::Recall(by) => format!(":recall {}", by.strategy().name()),
+            Self::RecallMeaning(by) => format!(":recall {}, meaning", by.strategy().name()),
         }
     }
 }
@@ -90,6 +113,8 @@ pub struct Row {
     pub updated: usize,
     /// Of those, how many had only an answer that no longer holds.
     pub stale: usize,
+    /// Of those, how many showed an answer that no longer holds before the one that does, or without it.
+    pub old_first: usize,
     /// Tokens that all answerable questions brought into the context.
     pub tokens: u64,
     /// Questions that no note answers.
@@ -113,6 +138,19 @@ impl Shown {
             .position(|piece| piece.lines().any(|found| found.ends_with(line)))
     }
 
+    /// Which of all lines it is, as they are read.
+    fn line(&self, line: &str) -> Option<usize> {
+        let mut lines = self.pieces.iter().flat_map(|piece| piece.lines());
+        lines.position(|found| found.ends_with(line))
+    }
+
+    /// Whether who reads on meets an answer that no longer holds before the one that does, or only that.
+    fn has_old_first(&self, evidence: &str, superseded: &[String]) -> bool {
+        let old = superseded.iter().filter_map(|old| self.line(old)).min();
+        let new = self.line(evidence);
+        old.is_some_and(|old| new.is_none_or(|new| old < new))
+    }
+
     fn tokens(&self) -> u64 {
         self.pieces.iter().map(|piece| tokens::count(piece)).sum()
     }
@@ -126,15 +164,22 @@ pub fn evaluate(
     sizes: &[usize],
     seed: u64,
     max_tokens: u64,
+    by_meaning: Option<ByMeaning<'_>>,
     scratch: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for size in sizes {
         let notebook = notebook(*size, seed);
-        let memory = fill(&scratch.join(format!("{size}.db")), &notebook, interrupt)?;
+        let mut memory = fill(&scratch.join(format!("{size}.db")), &notebook, interrupt)?;
         for method in METHODS {
             rows.push(row(&notebook, &memory, method, max_tokens)?);
+        }
+        if let Some(by_meaning) = by_meaning.filter(|by_meaning| *size <= by_meaning.notes_max) {
+            embed(&mut memory, by_meaning.model, interrupt)?;
+            for method in BY_MEANING {
+                rows.push(row(&notebook, &memory, method, max_tokens)?);
+            }
         }
     }
     Ok(rows)
@@ -156,6 +201,7 @@ fn row(
         other_words: (0, 0),
         updated: 0,
         stale: 0,
+        old_first: 0,
         tokens: 0,
         unanswerable: 0,
         admitted: None,
@@ -208,9 +254,9 @@ fn row(
         words.1 += 1;
         if question.answerable == Answerable::Updated {
             row.updated += 1;
-            let is_old = |old: &String| shown.position(old).is_some();
-            row.stale +=
-                usize::from(at.is_none() && !is_over && question.superseded.iter().any(is_old));
+            let is_old_first = !is_over && shown.has_old_first(evidence, &question.superseded);
+            row.old_first += usize::from(is_old_first);
+            row.stale += usize::from(is_old_first && at.is_none());
         }
     }
     Ok(row)
@@ -247,15 +293,23 @@ fn show(
 ) -> anyhow::Result<Shown> {
     match method {
         Method::WholeFile | Method::FileEnd => anyhow::bail!("a file is read once"),
-        Method::Grep => {
-            let lines = notebook.notes.iter().flat_map(|note| {
-                let found = note
-                    .text
-                    .lines()
-                    .filter(|line| line.contains(&question.keyword));
-                found.map(|line| format!("{}:{line}\n", note.path))
-            });
-            let pieces = within(lines, max_tokens);
+        Method::Grep | Method::GrepBoth => {
+            let words = match method {
+                Method::Grep => vec![question.keyword.as_str()],
+                _ => question.keywords.split(' ').collect(),
+            };
+            let lines = |note: &Note| -> Vec<String> {
+                let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+                let found = note.text.lines().filter(has_all);
+                found
+                    .map(|line| format!("{}:{line}\n", note.path))
+                    .collect()
+            };
+            let notes = notebook.notes.iter();
+            let pieces = match method {
+                Method::Grep => within(notes.flat_map(lines), max_tokens),
+                _ => within(notes.rev().flat_map(lines), max_tokens),
+            };
             let admits = pieces.is_empty();
             Ok(Shown { pieces, admits })
         }
@@ -267,13 +321,20 @@ fn show(
             merge_first(&mut pieces);
             Ok(Shown { pieces, admits })
         }
-        Method::Recall(by) => {
+        Method::Recall(by) | Method::RecallMeaning(by) => {
+            let strategy = by.strategy();
             let request = format!(
                 ":recall?query={}&max_tokens={max_tokens}&strategy={}",
                 encoded(&question.text),
-                by.strategy().name()
+                strategy.name()
             );
             let answer = ask(memory, &request)?;
+            if let Method::RecallMeaning(_) = method {
+                let basis = answer.lines().take(2).any(|line| {
+                    line.contains("by full text and meaning") && !line.contains("no embedding")
+                });
+                anyhow::ensure!(basis, "{request} is not answered by meaning: {answer}");
+            }
             let counted = tokens::count(&answer);
             anyhow::ensure!(counted <= max_tokens, "{request} took {counted} tokens");
             let missing = answer
@@ -325,6 +386,7 @@ pub fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
         "own words",
         "other words",
         "stale",
+        "old before new",
         "tokens a question",
         "tokens a found answer",
         "unanswerable: said so",
@@ -353,6 +415,7 @@ pub fn table(rows: &[Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
             share(row.own_words.0, row.own_words.1),
             share(row.other_words.0, row.other_words.1),
             share(row.stale, row.updated),
+            share(row.old_first, row.updated),
             each(row.tokens, row.answerable),
             each(row.tokens, row.in_budget),
             row.admitted.map_or("–".to_owned(), |admitted| {
@@ -387,7 +450,7 @@ mod tests {
         let evaluate = |name: &str| {
             let scratch = dir.path().join(name);
             std::fs::create_dir(&scratch).unwrap();
-            evaluate(&[100, 400], 1, 500, &scratch, &Interrupt::never()).unwrap()
+            evaluate(&[100, 400], 1, 500, None, &scratch, &Interrupt::never()).unwrap()
         };
         let rows = evaluate("a");
         assert_eq!(rows, evaluate("b"), "counts are deterministic");
@@ -407,12 +470,21 @@ mod tests {
             let file = of(notes, "MEMORY.md, its end");
             assert!(recall.in_budget > file.in_budget, "{recall:?} {file:?}");
         }
+        // A file has what is old before what is new; grep from the newest on has not.
+        let by_grep = of(400, "grep, both words, newest first");
+        assert!(by_grep.in_budget > of(400, "grep").in_budget, "{by_grep:?}");
+        assert_eq!(by_grep.old_first, 0);
+        let whole = of(100, "grep");
+        assert!(
+            whole.old_first > 0 && whole.stale <= whole.old_first,
+            "{whole:?}"
+        );
         // A file that does not fit answers nothing within the budget, whatever is in it.
         assert_eq!(of(400, "MEMORY.md, whole").in_budget, 0);
     }
 
     #[test]
-    fn what_is_only_an_old_answer_is_stale() {
+    fn an_old_answer_is_told_from_the_one_that_holds() {
         let shown = Shown {
             pieces: vec![
                 "a\nThe port of x is 1.\n".to_owned(),
@@ -423,5 +495,13 @@ mod tests {
         assert_eq!(shown.position("The port of x is 1."), Some(0));
         assert_eq!(shown.position("The port of x is 2."), Some(1));
         assert_eq!(shown.position("The port of x is 3."), None);
+        let is_first = |evidence: &str, old: &str| {
+            let line = |value: &str| format!("The port of x is {value}.");
+            shown.has_old_first(&line(evidence), &[line(old)])
+        };
+        assert!(is_first("2", "1"), "before");
+        assert!(!is_first("1", "2"), "after");
+        assert!(is_first("3", "2"), "alone");
+        assert!(!is_first("2", "3") && !is_first("3", "4"), "not at all");
     }
 }

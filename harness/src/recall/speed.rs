@@ -1,8 +1,8 @@
 //! How long it takes to write a note, to search and to recall, by how many notes there are.
 //!
-//! In every round all sizes take their turn in random order, in this process and through a mount. A block is a few
-//! calls of each kind; its median is the sample. The same may be asked twice, but something has changed before each
-//! call, so no answer is one that was given before.
+//! In every round all sizes take their turn in random order: in this process, with the index as it was written and
+//! merged, and through a mount. A block is a few calls of each kind; its median is the sample. The same may be asked
+//! twice, but something has changed before each call, so no answer is one that was given before.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -81,6 +81,8 @@ impl Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
+    /// The store, called in this process, with its index as it was written.
+    Unmerged,
     /// The store, called in this process.
     InProcess,
     /// A mount that another process serves.
@@ -90,10 +92,11 @@ pub enum Place {
 /// The samples of one kind of call: medians of blocks in milliseconds, by round.
 pub type Samples = BTreeMap<(Place, usize, Item), Vec<f64>>;
 
-/// One size, in both places.
+/// One size, in all places.
 struct Arm {
     notes: usize,
     memory: AgentMemory,
+    unmerged: AgentMemory,
     workspace: Box<dyn Workspace>,
     notebook: Notebook,
 }
@@ -113,12 +116,17 @@ pub fn measure(
     for size in sizes {
         arms.push(arm(*size, seed, scratch, interrupt)?);
     }
+    for arm in &arms {
+        merged(arm, interrupt)?;
+    }
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut samples = Samples::new();
     let mut serial = 0;
     for round in 0..=rounds {
         let mut order: Vec<(usize, Place)> = (0..arms.len())
-            .flat_map(|arm| [(arm, Place::InProcess), (arm, Place::Mount)])
+            .flat_map(|arm| {
+                [Place::Unmerged, Place::InProcess, Place::Mount].map(|place| (arm, place))
+            })
             .collect();
         order.shuffle(&mut rng);
         for (number, place) in order {
@@ -153,7 +161,13 @@ fn arm(size: usize, seed: u64, scratch: &Path, interrupt: &Interrupt) -> anyhow:
     drop(fill(&path, &notebook, interrupt)?);
     std::fs::copy(&path, dir.join("store.db")).context("copying the database")?;
     let now = notebook.now;
-    let memory = AgentMemory::open_at(&path, &caller(now), None, Box::new(Timestamp::now))?;
+    let unmerged = dir.join("unmerged.db");
+    std::fs::copy(&path, &unmerged).context("copying the database")?;
+    let open =
+        |path: &Path| AgentMemory::open_at(path, &caller(now), None, Box::new(Timestamp::now));
+    let memory = open(&path)?;
+    let mut unmerged = open(&unmerged)?;
+    unmerged.stop_merging();
     let site = Site {
         dir,
         program: std::env::current_exe()?,
@@ -165,9 +179,59 @@ fn arm(size: usize, seed: u64, scratch: &Path, interrupt: &Interrupt) -> anyhow:
     Ok(Arm {
         notes: size,
         memory,
+        unmerged,
         workspace,
         notebook,
     })
+}
+
+impl Arm {
+    /// The store of a place in this process; `None` for a mount.
+    fn store(&self, place: Place) -> Option<&AgentMemory> {
+        match place {
+            Place::Unmerged => Some(&self.unmerged),
+            Place::InProcess => Some(&self.memory),
+            Place::Mount => None,
+        }
+    }
+}
+
+/// Waits until nothing more of an arm's index is merged, which begins when it has been quiet for half a second.
+fn merged(arm: &Arm, interrupt: &Interrupt) -> anyhow::Result<()> {
+    let mut seen = None;
+    let mut since = Instant::now();
+    while since.elapsed() < Duration::from_secs(2) {
+        let mount = std::fs::read_to_string(arm.workspace.root().join(":stats"))?;
+        let segments = [ask(&arm.memory, ":stats")?, mount].map(|stats| {
+            let line = stats
+                .lines()
+                .find(|line| line.starts_with("index-segments"));
+            line.map(str::to_owned)
+        });
+        if seen.as_ref() != Some(&segments) {
+            seen = Some(segments);
+            since = Instant::now();
+        }
+        if interrupt.is_set() {
+            bail!("interrupted");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    if let Some([in_process, mount]) = seen {
+        let show = |line: Option<String>| line.unwrap_or_default();
+        let unmerged = ask(&arm.unmerged, ":stats")?;
+        let unmerged = unmerged
+            .lines()
+            .find(|line| line.starts_with("index-segments"));
+        eprintln!(
+            "ctxbench: {} notes: as written {}; merged {}; mount {}",
+            arm.notes,
+            unmerged.unwrap_or_default(),
+            show(in_process),
+            show(mount)
+        );
+    }
+    Ok(())
 }
 
 /// The median of a block in milliseconds.
@@ -214,9 +278,9 @@ fn block(
         // Another change before each, untimed, so that no answer stands from before.
         touch(arm, place)?;
         let started = Instant::now();
-        let answer = match place {
-            Place::InProcess => ask(&arm.memory, &request)?,
-            Place::Mount => std::fs::read_to_string(arm.workspace.root().join(&request))
+        let answer = match arm.store(place) {
+            Some(store) => ask(store, &request)?,
+            None => std::fs::read_to_string(arm.workspace.root().join(&request))
                 .with_context(|| format!("reading {request}"))?,
         };
         times.push(started.elapsed());
@@ -232,16 +296,16 @@ fn block(
 /// Changes the attributes of the root: that makes no note stale, and no answer stand.
 fn touch(arm: &Arm, place: Place) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    match place {
-        Place::InProcess => {
+    match arm.store(place) {
+        Some(store) => {
             let change = Change {
                 mtime: Some(now),
                 ..Change::default()
             };
-            arm.memory.setattr(&caller(now.0), ROOT, &change)?;
-            arm.memory.close(ROOT)?;
+            store.setattr(&caller(now.0), ROOT, &change)?;
+            store.close(ROOT)?;
         }
-        Place::Mount => {
+        None => {
             let root = arm.workspace.root();
             std::fs::File::open(root)?.set_modified(now.into())?;
             // A file that is closed is when the store looks for what has changed.
@@ -255,15 +319,15 @@ fn touch(arm: &Arm, place: Place) -> anyhow::Result<()> {
 fn remember(arm: &Arm, place: Place, name: &str, text: &str) -> anyhow::Result<Duration> {
     let path = arm.workspace.root().join(name);
     let started = Instant::now();
-    match place {
-        Place::InProcess => {
+    match arm.store(place) {
+        Some(store) => {
             let caller = caller(Timestamp::now().0);
             let file = node(backends::store::Kind::File);
-            let made = arm.memory.create(&caller, ROOT, name.as_bytes(), &file)?;
-            arm.memory.write(&caller, made.ino, 0, text.as_bytes())?;
-            arm.memory.close(made.ino)?;
+            let made = store.create(&caller, ROOT, name.as_bytes(), &file)?;
+            store.write(&caller, made.ino, 0, text.as_bytes())?;
+            store.close(made.ino)?;
         }
-        Place::Mount => std::fs::write(&path, text)?,
+        None => std::fs::write(&path, text)?,
     }
     Ok(started.elapsed())
 }
@@ -271,21 +335,21 @@ fn remember(arm: &Arm, place: Place, name: &str, text: &str) -> anyhow::Result<D
 /// Takes away what a block has written: the sizes stay what they are.
 fn forget(arm: &Arm, place: Place, written: &[PathBuf]) -> anyhow::Result<()> {
     for name in written {
-        match place {
-            Place::InProcess => {
+        match arm.store(place) {
+            Some(store) => {
                 let caller = caller(Timestamp::now().0);
                 let name = name.as_os_str().as_encoded_bytes();
-                if let Some(ino) = arm.memory.unlink(&caller, ROOT, name)? {
-                    arm.memory.reclaim(ino)?;
+                if let Some(ino) = store.unlink(&caller, ROOT, name)? {
+                    store.reclaim(ino)?;
                 }
             }
-            Place::Mount => std::fs::remove_file(arm.workspace.root().join(name))?,
+            None => std::fs::remove_file(arm.workspace.root().join(name))?,
         }
     }
-    match place {
-        Place::InProcess => arm.memory.close(ROOT)?,
+    match arm.store(place) {
+        Some(store) => store.close(ROOT)?,
         // Asking brings the index up to date.
-        Place::Mount => drop(std::fs::read(arm.workspace.root().join(":stats"))?),
+        None => drop(std::fs::read(arm.workspace.root().join(":stats"))?),
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod files;
 mod heat;
 mod html;
 mod markdown;
+mod model_files;
 mod page;
 mod text;
 

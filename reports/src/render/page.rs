@@ -1,6 +1,7 @@
 //! What a report says, in what order; not how it looks.
 
 use super::contexts::contexts;
+use super::model_files::model_files;
 use super::text::{count, must, percent, ratio, time, winner};
 use super::{Report, charts};
 use crate::claims::Standing;
@@ -36,6 +37,7 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     costs(report, &mut parts);
     tools(report, &mut parts);
     endings(report, &mut parts);
+    model_files(report, &mut parts);
     claims(report, &mut parts);
     backends(report, &mut parts);
     method(report, &mut parts);
@@ -152,8 +154,32 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     if environment.build.starts_with("debug") {
         facts.push("This was a DEBUG build: figures mean nothing.".to_owned());
     }
-    facts.push("All latencies are live: nothing on this page is simulated or recorded.".to_owned());
+    facts.push(origins(report));
     parts.push(List(facts));
+}
+
+/// Whether anything on the page did not come from what it names.
+fn origins(report: &Report<'_>) -> String {
+    let of_arm = |arm: &crate::run::Arm| {
+        let answers = arm.backend.receipt.get("answers")?;
+        (answers != "live").then(|| format!("the answers of {} are {answers}", arm.name))
+    };
+    let mut other: Vec<String> = report.run.plan.arms.iter().filter_map(of_arm).collect();
+    if let Some(found) = &report.run.model_files
+        && !matches!(found.origin.as_str(), "" | "live")
+    {
+        other.push(format!(
+            "the answers under \"Files that a language model makes up\" are {}",
+            found.origin
+        ));
+    }
+    if other.is_empty() {
+        return "All latencies are live: nothing on this page is simulated or recorded.".to_owned();
+    }
+    format!(
+        "All latencies are live, but for these, which are in no figure of another: {}.",
+        other.join("; ")
+    )
 }
 
 fn decision(report: &Report<'_>, parts: &mut Vec<Part>) {

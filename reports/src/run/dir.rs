@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Environment, Fault, Plan, Probe, SCHEMA_VERSION, Sample, SessionContext};
+use super::{Environment, Fault, ModelFiles, Plan, Probe, SCHEMA_VERSION, Sample, SessionContext};
 
 /// The plan's file.
 pub const PLAN: &str = "plan.toml";
@@ -23,6 +23,8 @@ pub const SAMPLES: &str = "samples.jsonl";
 pub const PROBES: &str = "probes.jsonl";
 /// One line a fault.
 pub const FAULTS: &str = "faults.jsonl";
+/// What was found of files that a language model makes up.
+pub const MODEL_FILES: &str = "model-files.json";
 
 /// Why a run directory cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +81,8 @@ pub struct Run {
     pub probes: Vec<Probe>,
     /// What was broken.
     pub faults: Vec<Fault>,
+    /// What was found of files that a language model makes up.
+    pub model_files: Option<ModelFiles>,
 }
 
 impl Run {
@@ -104,8 +108,20 @@ impl Run {
             samples: read_lines(&dir.join(SAMPLES))?,
             probes: read_lines(&dir.join(PROBES))?,
             faults: read_lines(&dir.join(FAULTS))?,
+            model_files: read_model_files(dir)?,
         })
     }
+}
+
+fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
+    let file = dir.join(MODEL_FILES);
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error(&file, error)),
+    };
+    let found = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text));
+    Ok(Some(found.map_err(|error| broken(&file, None, &error))?))
 }
 
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {

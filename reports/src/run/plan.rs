@@ -26,6 +26,9 @@ pub struct Plan {
     pub rounds: u32,
     /// Whether probes run after the blocks.
     pub probes: bool,
+    /// Whether files that a language model makes up are measured after that, in short.
+    #[serde(default)]
+    pub model_files: bool,
     /// How calls are measured.
     pub settings: Settings,
     /// The policy that the run was made for.

@@ -4,6 +4,8 @@
 //! harness's.
 
 mod injection;
+mod llm;
+mod s3;
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +15,8 @@ use serde::Deserialize;
 
 use crate::compile::sha256;
 pub use injection::{Injection, WriteMode};
+pub use llm::LlmFault;
+pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
 
 static FAULTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/faults");
 

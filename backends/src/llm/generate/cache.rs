@@ -1,11 +1,13 @@
-//! Answers that need not be asked for again: JSON files, each named by the hash of its request.
+//! Answers that need not be asked for again: JSON files, each named by the hash of its request and of who is asked.
 
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use models::{Finish, Reply, Request, Usage};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// An answer that is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +25,7 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub struct AnswerCache {
     folder: PathBuf,
+    server: String,
     is_enabled: AtomicBool,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -30,10 +33,12 @@ pub struct AnswerCache {
 }
 
 impl AnswerCache {
-    /// A cache in `folder`, which is made when the first answer is kept.
-    pub fn new(folder: PathBuf, is_enabled: bool) -> Self {
+    /// A cache in `folder`, which is made when the first answer is kept. `server` is who answers: models of the same
+    /// name on other servers may be others, and their answers are not used.
+    pub fn new(folder: PathBuf, server: &str, is_enabled: bool) -> Self {
         Self {
             folder,
+            server: server.to_owned(),
             is_enabled: AtomicBool::new(is_enabled),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -68,7 +73,7 @@ impl AnswerCache {
         if !self.is_enabled() {
             return None;
         }
-        let path = self.path(&request.hash());
+        let path = self.path(&self.key(request));
         let found = std::fs::read(&path).ok().and_then(|bytes| {
             let kept = serde_json::from_slice::<Kept>(&bytes);
             kept.map_err(|error| {
@@ -94,7 +99,7 @@ impl AnswerCache {
 
     /// Keeps an answer; what cannot be kept is only warned of.
     pub(super) fn put(&self, request: &Request, reply: &Reply) {
-        if !self.is_enabled() {
+        if !self.is_enabled() || reply.finish == Finish::Filtered {
             return;
         }
         let kept = Kept {
@@ -103,17 +108,30 @@ impl AnswerCache {
             finish: reply.finish,
             usage: reply.usage,
         };
-        if let Err(error) = self.write(&self.path(&request.hash()), &kept) {
+        if let Err(error) = self.write(&self.path(&self.key(request)), &kept) {
             tracing::warn!("the cache {}: {error}", self.folder.display());
         }
     }
 
     fn write(&self, path: &Path, kept: &Kept) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         file.write_all(&serde_json::to_vec(kept)?)?;
         file.persist(path)?;
         Ok(())
+    }
+
+    fn key(&self, request: &Request) -> String {
+        let mut hash = Sha256::new();
+        // A hash has no NUL, and the server comes after it: no two pairs give the same bytes.
+        hash.update(request.hash());
+        hash.update([0]);
+        hash.update(&self.server);
+        let digest = hash.finalize();
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn path(&self, hash: &str) -> PathBuf {
@@ -166,7 +184,8 @@ mod tests {
     #[test]
     fn an_answer_is_kept_by_all_that_decides_it_and_only_while_enabled() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = AnswerCache::new(dir.path().join("cache"), true);
+        let folder = dir.path().join("cache");
+        let cache = AnswerCache::new(folder.clone(), "here", true);
         let request = |text: &str| Request {
             model: "m".to_owned(),
             messages: vec![Message::new(Role::User, text)],
@@ -190,6 +209,14 @@ mod tests {
         cache.put(&request("a"), &reply);
         assert_eq!(cache.get(&request("a")).unwrap().text, "answer");
         assert!(cache.get(&request("b")).is_none());
+        let elsewhere = AnswerCache::new(folder, "elsewhere", true);
+        assert!(elsewhere.get(&request("a")).is_none(), "another server's");
+        let filtered = Reply {
+            finish: Finish::Filtered,
+            ..reply.clone()
+        };
+        elsewhere.put(&request("a"), &filtered);
+        assert!(elsewhere.get(&request("a")).is_none(), "it is no answer");
         assert_eq!((cache.hits_and_misses(), cache.saved_tokens()), ((1, 2), 6));
         cache.enable(false);
         assert!(cache.get(&request("a")).is_none());

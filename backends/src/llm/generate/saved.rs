@@ -1,21 +1,26 @@
-//! A whole file system as one JSON file, and back.
+//! A whole file system as one JSON file, and back. One mount owns it at a time.
+//!
+//! It is written beside its place first, synced, and then renamed into it: after a crash or power loss there is the
+//! whole old one or the whole new one. Holes are not written, and content goes through memory a piece at a time.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::ops::ControlFlow;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::load;
 use crate::memory::MemoryStore;
-use crate::store::{
-    Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, StoreError, Timestamp, XattrMode,
-};
+use crate::store::{Ino, StoreError};
 
-/// The format's version.
-const VERSION: u32 = 1;
+/// The format's version, and the oldest one that is read.
+pub(super) const VERSION: u32 = 2;
+pub(super) const OLDEST: u32 = 1;
 
 /// Why a saved file system cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +32,28 @@ pub enum SavedError {
         path: PathBuf,
         /// What the system said.
         error: std::io::Error,
+    },
+    /// It can be neither made nor locked.
+    #[error(
+        "nothing can be saved in {}: {error}\n  fix: make its folder and let this user write there, or name another file by --save",
+        .path.display()
+    )]
+    Place {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// Another mount saves there.
+    #[error(
+        "{} belongs to another mount, which holds {}\n  fix: unmount that one, or name another file by --save",
+        .path.display(), .lock.display()
+    )]
+    Owned {
+        /// The file.
+        path: PathBuf,
+        /// Its lock.
+        lock: PathBuf,
     },
     /// It is something else.
     #[error("{} is no saved file system: {why}", .path.display())]
@@ -51,20 +78,20 @@ pub enum SavedError {
 /// Bytes as text where they are, else in base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-enum Bytes {
+pub(super) enum Bytes {
     Text(String),
     Base64(String),
 }
 
 impl Bytes {
-    fn of(bytes: &[u8]) -> Self {
+    pub(super) fn of(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
             Err(_) => Self::Base64(BASE64_STANDARD.encode(bytes)),
         }
     }
 
-    fn bytes(&self) -> Result<Vec<u8>, String> {
+    pub(super) fn bytes(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::Text(text) => Ok(text.clone().into_bytes()),
             Self::Base64(text) => BASE64_STANDARD
@@ -74,39 +101,52 @@ impl Bytes {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Saved {
-    v: u32,
-    nodes: Vec<Node>,
+pub(super) struct Saved {
+    pub(super) v: u32,
+    pub(super) nodes: Vec<Node>,
 }
 
-/// An inode. Directories come before what is in them.
+/// Bytes of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Node {
+pub(super) struct Extent {
+    /// The first byte's place.
+    pub(super) at: u64,
+    pub(super) bytes: Bytes,
+}
+
+/// An inode as it is read. Directories come before other nodes, those above first; in version 1, in any order.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Node {
     /// Its number in this file; 1 is the root.
-    node: u64,
+    pub(super) node: u64,
     /// Directory and name, one for each hard link; none for the root.
-    names: Vec<(u64, Bytes)>,
+    pub(super) names: Vec<(u64, Bytes)>,
     /// The type bits of `st_mode`.
-    kind: u32,
-    permissions: u16,
-    uid: u32,
-    gid: u32,
-    rdev: u32,
+    pub(super) kind: u32,
+    pub(super) permissions: u16,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) rdev: u32,
     /// Nanoseconds since 1970: access and modification.
-    atime: i64,
-    mtime: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    content: Option<Bytes>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    target: Option<Bytes>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    xattrs: BTreeMap<String, Bytes>,
+    pub(super) atime: i64,
+    pub(super) mtime: i64,
+    /// All of it, of a short file without holes.
+    pub(super) content: Option<Bytes>,
+    /// The size, and what is there of it, of any other.
+    pub(super) size: Option<u64>,
+    pub(super) extents: Option<Vec<Extent>>,
+    pub(super) target: Option<Bytes>,
+    #[serde(default)]
+    pub(super) xattrs: BTreeMap<String, Bytes>,
+    /// Those whose names are no text.
+    #[serde(default)]
+    pub(super) more_xattrs: Vec<(Bytes, Bytes)>,
     /// It waits to be generated, and this is what it is to hold, where something says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pending: Option<Pending>,
+    pub(super) pending: Option<Pending>,
 }
 
 /// A file that has not been generated.
@@ -119,253 +159,75 @@ pub(super) struct Pending {
     pub(super) about: Option<String>,
 }
 
-/// Writes everything in `store` but what `is_left_out` to a file, which is replaced as a whole and synced.
-pub(super) fn save(
-    path: &Path,
-    store: &MemoryStore,
-    pending: &dyn Fn(Ino) -> Option<Pending>,
-    is_left_out: &dyn Fn(Ino) -> bool,
-) -> Result<(), SavedError> {
-    let failed = |error| SavedError::File {
-        path: path.to_owned(),
-        error,
-    };
-    let broken = |node: Ino| {
-        move |error| SavedError::Node {
+/// The file that a mount saves itself in. Its lock, a file beside it, ends with the process, however that ends.
+#[derive(Debug)]
+pub(super) struct SaveFile {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl SaveFile {
+    /// Takes possession of a file, which need not be there; its folder has to.
+    pub(super) fn own(path: &Path) -> Result<Self, SavedError> {
+        let unusable = |error| SavedError::Place {
             path: path.to_owned(),
-            node,
             error,
-        }
-    };
-    let mut nodes = vec![node(store, ROOT).map_err(broken(ROOT))?];
-    let mut places = BTreeMap::from([(ROOT, 0_usize)]);
-    let mut dirs = vec![ROOT];
-    while let Some(dir) = dirs.pop() {
-        let mut entries = Vec::new();
-        let listed = store.readdir(dir, 0, false, &mut |entry| {
-            entries.push((entry.name.to_vec(), entry.ino, entry.kind));
-            ControlFlow::Continue(())
-        });
-        listed.map_err(broken(dir))?;
-        for (name, ino, kind) in entries {
-            if is_left_out(ino) {
-                continue;
+        };
+        // Two names of one file must not be two files.
+        let path = match path.canonicalize() {
+            Ok(path) => path,
+            Err(_) => {
+                let name = path.file_name().ok_or_else(|| {
+                    let what = std::io::ErrorKind::InvalidInput;
+                    unusable(std::io::Error::new(what, "it names no file"))
+                })?;
+                folder(path).canonicalize().map_err(unusable)?.join(name)
             }
-            let name = (dir, Bytes::of(&name));
-            if let Some(at) = places.get(&ino) {
-                nodes[*at].names.push(name);
-                continue;
-            }
-            let mut node = node(store, ino).map_err(broken(ino))?;
-            node.names.push(name);
-            node.pending = pending(ino);
-            places.insert(ino, nodes.len());
-            nodes.push(node);
-            if kind == Kind::Directory {
-                dirs.push(ino);
-            }
+        };
+        let lock = beside(&path, ".lock");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock)
+            .map_err(unusable)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { path, _lock: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(SavedError::Owned { path, lock }),
+            Err(error) => Err(unusable(error.into())),
         }
     }
-    let saved = Saved { v: VERSION, nodes };
-    let folder = path
-        .parent()
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether something has been saved there.
+    pub(super) fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// Fills an empty `store` from it; says which inode waits for what, and calls `named` for each name.
+    pub(super) fn load(
+        &self,
+        store: &MemoryStore,
+        named: impl FnMut(Ino, Ino, &[u8]),
+    ) -> Result<Vec<(Ino, Pending)>, SavedError> {
+        load::load(&self.path, store, named)
+    }
+}
+
+pub(super) fn folder(path: &Path) -> &Path {
+    path.parent()
         .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        serde_json::to_writer(&mut file, &saved)?;
-        file.flush()?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        std::fs::File::open(folder)?.sync_all()
-    };
-    write().map_err(failed)
+        .unwrap_or(Path::new("."))
 }
 
-fn node(store: &MemoryStore, ino: Ino) -> Result<Node, StoreError> {
-    let attr = store.getattr(ino)?;
-    let content = if attr.kind == Kind::File {
-        let mut content = Vec::new();
-        store.read(
-            ino,
-            0,
-            usize::try_from(attr.size).unwrap_or(usize::MAX),
-            &mut content,
-        )?;
-        Some(Bytes::of(&content))
-    } else {
-        None
-    };
-    let target = match attr.kind {
-        Kind::Symlink => Some(Bytes::of(&store.readlink(ino)?)),
-        _ => None,
-    };
-    let mut xattrs = BTreeMap::new();
-    for name in store.listxattr(ino)? {
-        let value = store.getxattr(ino, &name)?;
-        xattrs.insert(
-            String::from_utf8_lossy(&name).into_owned(),
-            Bytes::of(&value),
-        );
-    }
-    Ok(Node {
-        node: ino,
-        names: Vec::new(),
-        kind: attr.kind.mode_bits(),
-        permissions: attr.permissions,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev,
-        atime: attr.atime.0,
-        mtime: attr.mtime.0,
-        content,
-        target,
-        xattrs,
-        pending: None,
-    })
-}
-
-/// Fills an empty `store` from a file; says which inode waits for what, and calls `named` for each name.
-pub(super) fn load(
-    path: &Path,
-    store: &MemoryStore,
-    mut named: impl FnMut(Ino, Ino, &[u8]),
-) -> Result<Vec<(Ino, Pending)>, SavedError> {
-    let form = |why: String| SavedError::Form {
-        path: path.to_owned(),
-        why,
-    };
-    let bytes = std::fs::read(path).map_err(|error| SavedError::File {
-        path: path.to_owned(),
-        error,
-    })?;
-    let saved: Saved = {
-        let reader = &mut serde_json::Deserializer::from_slice(&bytes);
-        serde_path_to_error::deserialize(reader).map_err(|error| form(error.to_string()))?
-    };
-    if saved.v != VERSION {
-        return Err(form(format!(
-            "it has version {}, and this program knows {VERSION}",
-            saved.v
-        )));
-    }
-    let mut inodes = BTreeMap::from([(ROOT, ROOT)]);
-    let mut pending = Vec::new();
-    for node in &saved.nodes {
-        let broken = |error| SavedError::Node {
-            path: path.to_owned(),
-            node: node.node,
-            error,
-        };
-        let decode = |bytes: &Bytes| bytes.bytes().map_err(&form);
-        let caller = Caller {
-            uid: node.uid,
-            gid: node.gid,
-            now: Timestamp(node.mtime),
-        };
-        let mut ino = None;
-        if node.node == ROOT {
-            ino = Some(ROOT);
-        }
-        for (dir, name) in &node.names {
-            let name = decode(name)?;
-            let is_name =
-                !name.is_empty() && name.len() <= crate::store::NAME_MAX && !name.contains(&b'/');
-            if !is_name || name == b"." || name == b".." {
-                return Err(form(format!(
-                    "node {} has a name that cannot be",
-                    node.node
-                )));
-            }
-            let dir = *inodes.get(dir).ok_or_else(|| {
-                form(format!(
-                    "node {} is in directory {dir}, which is not there before it",
-                    node.node
-                ))
-            })?;
-            let attr = match ino {
-                Some(ino) => store.link(&caller, ino, dir, &name).map_err(broken)?,
-                None => create(store, &caller, dir, &name, node, &decode)?.map_err(broken)?,
-            };
-            ino = Some(attr.ino);
-            named(attr.ino, dir, &name);
-        }
-        let Some(ino) = ino else {
-            return Err(form(format!("node {} has no name", node.node)));
-        };
-        inodes.insert(node.node, ino);
-        let content = node.content.as_ref().map(decode).transpose()?;
-        if let Some(content) = content.filter(|content| !content.is_empty()) {
-            store.write(&caller, ino, 0, &content).map_err(broken)?;
-        }
-        for (name, value) in &node.xattrs {
-            let value = decode(value)?;
-            store
-                .setxattr(&caller, ino, name.as_bytes(), &value, XattrMode::Set)
-                .map_err(broken)?;
-        }
-        let times = Change {
-            permissions: Some(node.permissions),
-            gid: Some(node.gid),
-            atime: Some(Timestamp(node.atime)),
-            mtime: Some(Timestamp(node.mtime)),
-            ..Change::default()
-        };
-        store.setattr(&caller, ino, &times).map_err(broken)?;
-        if let Some(waits) = &node.pending {
-            pending.push((ino, waits.clone()));
-        }
-    }
-    // What was put into a directory has changed its times since.
-    for node in saved
-        .nodes
-        .iter()
-        .filter(|node| Kind::from_mode(node.kind) == Some(Kind::Directory))
-    {
-        let Some(ino) = inodes.get(&node.node) else {
-            continue;
-        };
-        let caller = Caller {
-            uid: node.uid,
-            gid: node.gid,
-            now: Timestamp(node.mtime),
-        };
-        let times = Change {
-            mtime: Some(Timestamp(node.mtime)),
-            ..Change::default()
-        };
-        store
-            .setattr(&caller, *ino, &times)
-            .map_err(|error| SavedError::Node {
-                path: path.to_owned(),
-                node: node.node,
-                error,
-            })?;
-    }
-    Ok(pending)
-}
-
-type Decode<'a> = &'a dyn Fn(&Bytes) -> Result<Vec<u8>, SavedError>;
-
-fn create(
-    store: &MemoryStore,
-    caller: &Caller,
-    dir: Ino,
-    name: &[u8],
-    node: &Node,
-    decode: Decode<'_>,
-) -> Result<crate::store::Result<Attr>, SavedError> {
-    let target = node
-        .target
-        .as_ref()
-        .map(decode)
-        .transpose()?
-        .unwrap_or_default();
-    let new = NewNode {
-        kind: Kind::from_mode(node.kind).unwrap_or(Kind::File),
-        permissions: node.permissions,
-        rdev: node.rdev,
-        target: &target,
-    };
-    Ok(store.create(caller, dir, name, &new))
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
 }

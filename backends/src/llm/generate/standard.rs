@@ -6,6 +6,7 @@ use models::Finish;
 
 use super::generator::{FileToMake, Generator, Made, TreeLine};
 use super::settings::Setting;
+use crate::llm::names::shown;
 use crate::store::{Errno, Result, StoreError};
 
 /// Entries of the tree that a question shows at most.
@@ -30,16 +31,17 @@ no explanation, no Markdown fence around it.";
         let tree = file.around.tree();
         let files = tree.iter().filter(|line| !line.is_directory);
         for line in files.clone().take(SHOWN_ENTRIES) {
-            let _ = writeln!(question, "{}", line.path);
+            let _ = writeln!(question, "{}", shown(line.path.as_bytes()));
         }
         let more = files.count().saturating_sub(SHOWN_ENTRIES);
         if more > 0 {
             let _ = writeln!(question, "and {more} more");
         }
+        let path = shown(file.path.as_bytes());
         if let Some(about) = file.about {
-            let _ = writeln!(question, "{} is about: {about}", file.path);
+            let _ = writeln!(question, "{path} is about: {about}");
         }
-        let _ = write!(question, "Write the file {}.", file.path);
+        let _ = write!(question, "Write the file {path}.");
         let written = file.around.ask(file.path, WRITER, question, file.cancel)?;
         let content = unfenced(&written.text);
         if content.trim().is_empty() {
@@ -113,9 +115,9 @@ impl Generator for TreeGenerator {
 
 fn tree_line(line: &TreeLine) -> String {
     let slash = if line.is_directory { "/" } else { "" };
-    let mut text = format!("{}{slash}", line.path);
+    let mut text = format!("{}{slash}", shown(line.path.as_bytes()));
     if let Some(target) = &line.target {
-        let _ = write!(text, " -> {target}");
+        let _ = write!(text, " -> {}", shown(target.as_bytes()));
     }
     if let Some(generator) = &line.generator {
         let _ = write!(text, " [{generator}]");

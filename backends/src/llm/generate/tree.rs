@@ -13,6 +13,12 @@ pub const ENTRIES_MAX: usize = 10_000;
 /// The most entries a model is asked for.
 const ASKED_MAX: usize = 40;
 
+/// Characters of a path, a target or a description that a model is asked for.
+const ASKED_LENGTH: usize = 60;
+
+/// Tokens of an entry with white space, as small models write them.
+const TOKENS_AN_ENTRY: u32 = 80;
+
 /// The longest path in bytes.
 const PATH_MAX: usize = 4096;
 
@@ -72,6 +78,9 @@ pub enum TreeError {
     /// It has none.
     #[error("the tree has no entries")]
     Empty,
+    /// There is no end of it.
+    #[error("the tree is cut off at --answer-tokens")]
+    CutOff,
 }
 
 /// The JSON Schema of a tree with at most `most` entries.
@@ -102,12 +111,23 @@ pub fn schema(most: usize) -> Value {
 }
 
 /// The schema that a model is asked by. Every field is there, as strict structured output wants it: an empty
-/// `target` or `about` says nothing.
-pub(super) fn asked_schema() -> Value {
-    let mut schema = schema(ASKED_MAX);
-    let item = "/properties/entries/items";
-    if let Some(item) = schema.pointer_mut(item) {
+/// `target` or `about` says nothing. There are no more entries than an answer of `max_tokens` holds, and half as many each
+/// time that it has to be asked again; then without links, which are what can be wrong in most ways.
+pub(super) fn asked_schema(max_tokens: u32, repairs: usize) -> Value {
+    let fitting = (max_tokens / TOKENS_AN_ENTRY) as usize >> repairs;
+    let mut schema = schema(fitting.clamp(1, ASKED_MAX));
+    if let Some(item) = schema.pointer_mut("/properties/entries/items") {
+        for field in ["path", "target", "about"] {
+            item["properties"][field]["maxLength"] = json!(ASKED_LENGTH);
+        }
         item["required"] = json!(["path", "kind", "target", "about"]);
+        if repairs > 0 {
+            item["properties"]["kind"]["enum"] = json!(["file", "directory"]);
+            item["required"] = json!(["path", "kind", "about"]);
+            if let Some(fields) = item["properties"].as_object_mut() {
+                fields.remove("target");
+            }
+        }
     }
     schema
 }
@@ -163,6 +183,9 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
                 if target.len() > TARGET_MAX || target.contains('\0') =>
             {
                 return Err(refuse("has a target that no link can have"));
+            }
+            (EntryKind::Symlink, Some(target)) if !stays_inside(&path, &target) => {
+                return Err(refuse("has a target outside of the tree"));
             }
             (EntryKind::Symlink, target) => target,
             // A model that fills in every field means nothing by it.
@@ -222,6 +245,21 @@ fn normal(path: &str) -> Result<String, String> {
     }
 }
 
+/// Whether a link at `path` can point to nothing outside of the tree: it goes up first, no further than to the root, and
+/// then only down. What is above a link are directories, and by the same rule every link that it goes through stays
+/// inside, too.
+fn stays_inside(path: &str, target: &str) -> bool {
+    if target.starts_with('/') {
+        return false;
+    }
+    let parts = target.split('/');
+    let parts: Vec<&str> = parts
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
+    let up = parts.iter().take_while(|part| **part == "..").count();
+    up <= path.matches('/').count() && !parts[up..].contains(&"..")
+}
+
 /// The directories above a path, nearest first.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').rev().map(|(at, _)| &path[..at])
@@ -253,6 +291,24 @@ mod tests {
         json!({"path": path, "kind": "file"}).to_string()
     }
 
+    fn link(path: &str, target: &str) -> String {
+        json!({"path": path, "kind": "symlink", "target": target}).to_string()
+    }
+
+    #[test]
+    fn a_link_may_go_up_as_far_as_the_root() {
+        for (path, target) in [
+            ("l", "a/b"),
+            ("a/l", "../b"),
+            ("a/b/l", "../../c"),
+            ("a/l", "./..//b/"),
+            ("l", "..."),
+        ] {
+            let entries = parse(&tree(&link(path, target))).unwrap();
+            assert_eq!(entries[0].target.as_deref(), Some(target));
+        }
+    }
+
     #[test]
     fn a_good_tree_is_read_and_paths_are_made_normal() {
         let text = tree(
@@ -281,6 +337,12 @@ mod tests {
             (file("."), "names nothing"),
             (file(".llmfs/model"), "control directory"),
             (r#"{"path":"l","kind":"symlink"}"#.to_owned(), "nowhere"),
+            (link("l", "/etc/passwd"), "outside"),
+            (link("l", ".."), "outside"),
+            (link("a/l", "../../x"), "outside"),
+            (link("a/l", "./..//../x"), "outside"),
+            // What `b` is a link to may have another parent than this.
+            (link("a/l", "b/../.."), "outside"),
             (
                 r#"{"path":"l","kind":"device"}"#.to_owned(),
                 "/entries/0/kind",
@@ -304,9 +366,21 @@ mod tests {
     #[test]
     fn what_a_model_is_asked_for_is_what_is_accepted() {
         let answer = json!({"entries": [{"path": "a", "kind": "file", "target": "", "about": ""}]});
-        let asked = jsonschema::validator_for(&asked_schema()).unwrap();
+        let asked = jsonschema::validator_for(&asked_schema(512, 0)).unwrap();
         assert!(asked.validate(&answer).is_ok());
         assert!(parse(&answer.to_string()).is_ok());
+        let repaired = json!({"entries": [{"path": "a", "kind": "file", "about": ""}]});
+        let asked = jsonschema::validator_for(&asked_schema(512, 1)).unwrap();
+        assert!(asked.validate(&repaired).is_ok() && asked.validate(&answer).is_err());
+        assert!(parse(&repaired.to_string()).is_ok());
+        let most = |tokens, repairs| {
+            let schema = asked_schema(tokens, repairs);
+            schema["properties"]["entries"]["maxItems"]
+                .as_u64()
+                .unwrap()
+        };
+        assert_eq!([most(512, 0), most(512, 1), most(512, 2)], [6, 3, 1]);
+        assert_eq!((most(100_000, 0), most(1, 0)), (40, 1));
     }
 
     proptest! {

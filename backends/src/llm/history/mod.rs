@@ -13,9 +13,9 @@ mod log;
 mod operation;
 mod policy;
 mod prompt;
+mod store;
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::ControlFlow;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,10 +31,7 @@ use super::asker::{Asker, Purpose};
 use super::flight::{Failed, Flights};
 use super::names::Names;
 use crate::memory::MemoryStore;
-use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result,
-    Slow, StatFs, Store, StoreError, XattrMode,
-};
+use crate::store::{Attr, Caller, Errno, Ino, Result, Store, StoreError};
 
 /// What a model has answered.
 type Content = Arc<Vec<u8>>;
@@ -65,6 +62,8 @@ impl Default for HistoryOptions {
 pub struct HistoryStore {
     shared: Arc<Shared>,
     flights: Arc<Flights<Asked, Content>>,
+    /// What the policy is asked, by the operation.
+    judgements: Arc<Flights<String, ()>>,
 }
 
 #[derive(Debug)]
@@ -75,6 +74,8 @@ struct Shared {
     history: Mutex<History>,
     /// What was last answered for each file, and at what length of the log.
     answers: Mutex<HashMap<Ino, (u64, Content)>>,
+    /// Why the last call on an inode failed, where the model or the policy is the reason.
+    failures: Mutex<HashMap<Ino, String>>,
     refused: AtomicU64,
     log_cut: AtomicU64,
 }
@@ -116,6 +117,7 @@ impl HistoryStore {
                 length: 0,
             }),
             answers: Mutex::default(),
+            failures: Mutex::default(),
             refused: AtomicU64::new(0),
             log_cut: AtomicU64::new(0),
         };
@@ -137,6 +139,7 @@ impl HistoryStore {
         Ok(Self {
             shared: Arc::new(shared),
             flights: Arc::default(),
+            judgements: Arc::default(),
         })
     }
 
@@ -186,8 +189,23 @@ impl HistoryStore {
     }
 
     fn change(&self, caller: &Caller, operation: Operation<'_>) -> Result<Applied> {
-        self.shared.judge(&operation.owned())?;
-        self.shared.record(caller, &operation.owned())
+        let operation = operation.owned();
+        let judged = self.judge(&operation);
+        let done = judged.and_then(|()| self.shared.record(caller, &operation));
+        self.shared.note(operation.inode(), &done);
+        done
+    }
+
+    /// Asks the policy, if there is one.
+    fn judge(&self, operation: &operation::Owned) -> Result<()> {
+        let Some(policy) = self.shared.options.policy.clone() else {
+            return Ok(());
+        };
+        let line = operation.describe(&self.shared.history().names);
+        let shared = Arc::clone(&self.shared);
+        self.judgements.join(line.clone(), move |cancel| {
+            shared.judge(&policy, &line, cancel)
+        })
     }
 }
 
@@ -196,6 +214,8 @@ impl HistoryStore {
 struct Applied {
     attr: Option<Attr>,
     orphan: Option<Ino>,
+    /// There was nothing to do, as for a file that is renamed to another of its own names.
+    is_nothing: bool,
 }
 
 impl Applied {
@@ -209,23 +229,13 @@ impl Shared {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the policy, if there is one.
-    fn judge(&self, operation: &operation::Owned) -> Result<()> {
-        let Some(policy) = &self.options.policy else {
-            return Ok(());
-        };
-        let line = operation.describe(&self.history().names);
-        self.judge_line(policy, &line)
-    }
-
-    fn judge_line(&self, policy: &str, line: &str) -> Result<()> {
+    /// Asks whether the policy allows what `line` says.
+    fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failed> {
         let (system, question, schema) = prompt::policy(policy, line);
         let request = self
             .asker
             .request(self.asker.model(), system, question, Some(schema));
-        let reply = self
-            .asker
-            .ask(Purpose::Policy, line, &request, &Cancel::default())?;
+        let reply = self.asker.ask(Purpose::Policy, line, &request, cancel)?;
         let verdict = policy::verdict(&reply)
             .map_err(|why| self.asker.refuse(Purpose::Policy, line, Errno::IO, why))?;
         if verdict.allow {
@@ -234,10 +244,30 @@ impl Shared {
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.asker
             .log(&format!("REFUSED {line}: {}", verdict.reason));
-        Err(StoreError::storage(
-            Errno::ACCESS,
-            format!("the policy refuses it: {}", verdict.reason),
-        ))
+        Err(Failed {
+            errno: Errno::ACCESS,
+            reason: format!("the policy refuses it: {}", verdict.reason),
+        })
+    }
+
+    /// Keeps why a call on an inode failed, until one does not.
+    fn note<T>(&self, ino: Ino, done: &Result<T>) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match done {
+            Ok(_) => {
+                failures.remove(&ino);
+            }
+            Err(StoreError { errno, reason }) => {
+                if let (Some(reason), true) = (reason, *errno != Errno::INTR) {
+                    failures.insert(ino, reason.clone());
+                }
+            }
+        }
+    }
+
+    fn failure(&self, ino: Ino) -> Option<String> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.get(&ino).cloned()
     }
 
     /// Does an operation and appends it to the log: both, or neither.
@@ -264,7 +294,7 @@ impl Shared {
     ) -> Result<Applied> {
         let line = operation.describe(&history.names);
         let applied = operation.apply(&self.reference, caller, &mut history.names)?;
-        if operation.is_told() {
+        if operation.is_told() && !applied.is_nothing {
             history.lines.push(line);
         }
         history.length += 1;
@@ -295,229 +325,31 @@ impl Shared {
     fn content(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<Content, Failed> {
         let (path, length) = {
             let history = self.history();
-            let path = history.names.path(ino);
-            (
-                path.unwrap_or_else(|| "(a file without a name)".to_owned()),
-                history.length,
-            )
+            (history.names.shown_path(ino), history.length)
+        };
+        let Some(path) = path else {
+            let why = "it has no name any more, by which a model could be asked for it";
+            return Err(Failed {
+                errno: Errno::IO,
+                reason: why.to_owned(),
+            });
         };
         if let Some(policy) = &self.options.policy {
-            self.judge_line(policy, &format!("read {path}"))?;
+            self.judge(policy, &format!("read {path}"), cancel)?;
         }
         let answer = self.ask_file(&path, cancel)?;
         let Some(content) = answer.content else {
             let why = "the model says that there is no such file".to_owned();
             return Err(self.asker.refuse(Purpose::Read, &path, Errno::NOENT, why));
         };
+        let size = self.reference.getattr(ino).map_or(0, |attr| attr.size);
+        if content.is_empty() && size > 0 {
+            let why = format!("the model says that it is empty, and it has {size} bytes");
+            return Err(self.asker.refuse(Purpose::Read, &path, Errno::IO, why));
+        }
         let content = Arc::new(content);
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.insert(ino, (length, Arc::clone(&content)));
         Ok(content)
-    }
-}
-
-impl Store for HistoryStore {
-    fn kind(&self) -> &'static str {
-        "llm-history"
-    }
-
-    fn coherence(&self) -> Coherence {
-        // The kernel must not answer reads from what was written: it is the model that is asked.
-        Coherence::Uncached
-    }
-
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.shared.reference.lookup(parent, name)
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.shared.reference.getattr(ino)
-    }
-
-    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        self.change(caller, Operation::SetAttr { ino, change })?
-            .attr()
-    }
-
-    fn parent(&self, dir: Ino) -> Result<Ino> {
-        self.shared.reference.parent(dir)
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.shared.reference.readlink(ino)
-    }
-
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
-        self.change(caller, Operation::Create { parent, name, node })?
-            .attr()
-    }
-
-    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.change(caller, Operation::Link { ino, parent, name })?
-            .attr()
-    }
-
-    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        Ok(self
-            .change(caller, Operation::Unlink { parent, name })?
-            .orphan)
-    }
-
-    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        Ok(self
-            .change(caller, Operation::Rmdir { parent, name })?
-            .orphan)
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<Option<Ino>> {
-        Ok(self
-            .change(caller, Operation::Rename { from, to, mode })?
-            .orphan)
-    }
-
-    fn reclaim(&self, ino: Ino) -> Result<()> {
-        self.shared
-            .answers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&ino);
-        self.shared.reference.reclaim(ino)
-    }
-
-    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        let length = self.length();
-        let known = {
-            let answers = self
-                .shared
-                .answers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            answers
-                .get(&ino)
-                .filter(|(at, _)| offset > 0 && *at == length)
-                .cloned()
-        };
-        let content = match known {
-            Some((_, content)) => content,
-            None => {
-                let shared = Arc::clone(&self.shared);
-                self.flights
-                    .join((ino, length), move |cancel| shared.content(ino, cancel))?
-            }
-        };
-        let start = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(content.len());
-        let end = start.saturating_add(size).min(content.len());
-        out.extend_from_slice(&content[start..end]);
-        Ok(())
-    }
-
-    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        self.change(caller, Operation::Write { ino, offset, data })?;
-        Ok(())
-    }
-
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
-        self.change(
-            caller,
-            Operation::Allocate {
-                ino,
-                how,
-                offset,
-                length,
-            },
-        )?;
-        Ok(())
-    }
-
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.shared.reference.readdir(dir, after, with_attr, emit)
-    }
-
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.shared.reference.getxattr(ino, name)
-    }
-
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.shared.reference.listxattr(ino)
-    }
-
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.change(
-            caller,
-            Operation::SetXattr {
-                ino,
-                name,
-                value,
-                mode,
-            },
-        )?;
-        Ok(())
-    }
-
-    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change(caller, Operation::RemoveXattr { ino, name })?;
-        Ok(())
-    }
-
-    fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
-        self.sync()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.shared.history().log.sync()
-    }
-
-    fn is_slow(&self, _ino: Ino, call: Slow) -> bool {
-        match call {
-            Slow::Read { .. } => true,
-            Slow::Change => self.shared.options.policy.is_some(),
-            _ => false,
-        }
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.shared.reference.statfs()
-    }
-
-    fn counters(&self) -> BTreeMap<&'static str, u64> {
-        let mut counters = self.shared.asker.counters();
-        counters.insert("log-operations", self.length());
-        counters.insert("log-cut", self.shared.log_cut.load(Ordering::Relaxed));
-        counters.insert("refused", self.shared.refused.load(Ordering::Relaxed));
-        counters
     }
 }

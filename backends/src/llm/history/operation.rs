@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::Applied;
-use crate::llm::names::Names;
+use crate::llm::names::{Names, shown};
 use crate::memory::MemoryStore;
 use crate::store::{
     Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, Timestamp,
@@ -240,9 +240,12 @@ impl Owned {
     ) -> Result<Applied> {
         let of = |attr: Attr| Applied {
             attr: Some(attr),
-            orphan: None,
+            ..Applied::default()
         };
-        let orphaned = |orphan: Option<Ino>| Applied { attr: None, orphan };
+        let orphaned = |orphan: Option<Ino>| Applied {
+            orphan,
+            ..Applied::default()
+        };
         let nothing = |()| Applied::default();
         match self {
             Owned::SetAttr {
@@ -313,10 +316,14 @@ impl Owned {
                 let target = store.lookup(*to, to_name).ok().map(|attr| attr.ino);
                 let (from, to) = ((*from, from_name.as_slice()), (*to, to_name.as_slice()));
                 let orphan = store.rename(caller, from, to, mode)?;
-                if target != Some(source) {
+                let is_nothing = target == Some(source);
+                if !is_nothing {
                     names.rename(source, target, from, to, mode);
                 }
-                Ok(orphaned(orphan))
+                Ok(Applied {
+                    is_nothing,
+                    ..orphaned(orphan)
+                })
             }
             Owned::Write { ino, offset, data } => {
                 store.write(caller, *ino, *offset, data).map(nothing)
@@ -350,6 +357,22 @@ impl Owned {
         }
     }
 
+    /// The inode that it changes, or the directory whose names it changes.
+    pub(super) fn inode(&self) -> Ino {
+        match self {
+            Owned::SetAttr { ino, .. }
+            | Owned::Write { ino, .. }
+            | Owned::Allocate { ino, .. }
+            | Owned::SetXattr { ino, .. }
+            | Owned::RemoveXattr { ino, .. } => *ino,
+            Owned::Create { parent, .. }
+            | Owned::Link { parent, .. }
+            | Owned::Unlink { parent, .. }
+            | Owned::Rmdir { parent, .. } => *parent,
+            Owned::Rename { from, .. } => *from,
+        }
+    }
+
     /// Whether it says anything about what files hold or are called: the rest is not told to a model.
     pub(super) fn is_told(&self) -> bool {
         match self {
@@ -363,10 +386,10 @@ impl Owned {
     pub(super) fn describe(&self, names: &Names) -> String {
         let path = |ino: &Ino| {
             names
-                .path(*ino)
+                .shown_path(*ino)
                 .unwrap_or_else(|| "(a file without a name)".to_owned())
         };
-        let within = |parent: &Ino, name: &[u8]| names.path_in(*parent, name);
+        let within = |parent: &Ino, name: &[u8]| names.shown_path_in(*parent, name);
         match self {
             Owned::SetAttr {
                 ino,
@@ -399,7 +422,7 @@ impl Owned {
                 match Kind::from_mode(*kind) {
                     Some(Kind::Directory) => format!("mkdir {path}"),
                     Some(Kind::Symlink) => {
-                        format!("symlink {path} -> {}", String::from_utf8_lossy(target))
+                        format!("symlink {path} -> {}", shown(target))
                     }
                     _ => format!("create {path}"),
                 }
@@ -436,26 +459,23 @@ impl Owned {
             Owned::Allocate {
                 ino,
                 how,
+                keep_size,
                 offset,
                 length,
-                ..
             } => {
                 let verb = if *how == 0 { "reserve" } else { "zero" };
-                format!("{verb} {length} bytes of {} at {offset}", path(ino))
+                let size = if *keep_size {
+                    ", and leave its size"
+                } else {
+                    ""
+                };
+                format!("{verb} {length} bytes of {} at {offset}{size}", path(ino))
             }
             Owned::SetXattr { ino, name, .. } => {
-                format!(
-                    "set attribute {} of {}",
-                    String::from_utf8_lossy(name),
-                    path(ino)
-                )
+                format!("set attribute {} of {}", shown(name), path(ino))
             }
             Owned::RemoveXattr { ino, name } => {
-                format!(
-                    "remove attribute {} of {}",
-                    String::from_utf8_lossy(name),
-                    path(ino)
-                )
+                format!("remove attribute {} of {}", shown(name), path(ino))
             }
         }
     }

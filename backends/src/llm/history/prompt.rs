@@ -1,5 +1,7 @@
 //! What a model is asked about a history.
 
+use std::borrow::Cow;
+
 use models::Schema;
 use serde_json::json;
 
@@ -7,24 +9,45 @@ const RULES: &str = "You are a file system. You are given the log of everything 
 A write puts its bytes at an offset of a file and leaves the others as they are; truncate cuts a file off or extends it with zeros; \
 rename moves a file; delete removes it. Answer in JSON only.";
 
-/// The newest operations that fit into `limit` bytes, and how many are left out.
+/// Bytes of an operation that is too long to be shown as a whole.
+const CUT_TO: usize = 160;
+
+/// The newest operations that fit into `limit` bytes, and how many are left out or cut. One that takes more than half
+/// of the limit and does not fit is cut, so that it does not hide those before it.
 pub(super) fn log(lines: &[String], limit: usize) -> (String, usize) {
-    let mut bytes = 0;
-    let fitting = lines.iter().rev().take_while(|line| {
-        bytes += line.len() + 1;
-        bytes <= limit
-    });
-    let kept = fitting.count();
-    let left_out = lines.len() - kept;
+    let mut room = limit;
+    let mut shown: Vec<Cow<'_, str>> = Vec::new();
+    let mut cut = 0;
+    for line in lines.iter().rev() {
+        let whole = line.len() + 1;
+        let line = if whole > room && whole > limit / 2 {
+            let ends = line.char_indices().map(|(at, _)| at);
+            let end = ends.take_while(|at| *at <= CUT_TO).last().unwrap_or(0);
+            cut += 1;
+            Cow::Owned(format!(
+                "{}… ({} bytes of this operation are left out)",
+                &line[..end],
+                line.len() - end
+            ))
+        } else {
+            Cow::Borrowed(line.as_str())
+        };
+        let Some(rest) = room.checked_sub(line.len() + 1) else {
+            break;
+        };
+        room = rest;
+        shown.push(line);
+    }
+    let left_out = lines.len() - shown.len();
     let mut text = String::new();
     if left_out > 0 {
         text.push_str(&format!("({left_out} older operations are left out)\n"));
     }
-    for line in &lines[left_out..] {
+    for line in shown.iter().rev() {
         text.push_str(line);
         text.push('\n');
     }
-    (text, left_out)
+    (text, left_out + cut)
 }
 
 /// What the file at `path` holds.
@@ -85,5 +108,34 @@ mod tests {
         let (text, left_out) = log(&lines, 15);
         assert_eq!(left_out, 8);
         assert_eq!(text, "(8 older operations are left out)\nline 8\nline 9\n");
+    }
+
+    #[test]
+    fn a_long_write_does_not_hide_what_was_before_it() {
+        let long = format!("write /big at 0: \"{}\"", "é".repeat(5000));
+        let lines = ["create /a", "write /a at 0: \"x\"", &long, "create /b"].map(str::to_owned);
+        let (text, left_out) = log(&lines, 1000);
+        assert_eq!(left_out, 1, "{text}");
+        for part in [
+            "write /a at 0: \"x\"\n",
+            "write /big at 0: \"éé",
+            "bytes of this operation",
+            "create /b\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(
+            text.len() <= 1000 && !text.contains("older operations"),
+            "{text}"
+        );
+        assert_eq!(log(&lines, 20_000).0.lines().count(), 4);
+        assert!(
+            log(&lines, 20_000).0.contains(&long),
+            "what fits is shown as a whole"
+        );
+        // Two of them leave room for what is between.
+        let twice = [long.clone(), "create /c".to_owned(), long.clone()];
+        let (text, left_out) = log(&twice, 1000);
+        assert!(left_out == 2 && text.contains("create /c\n"), "{text}");
     }
 }

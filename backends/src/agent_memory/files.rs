@@ -1,0 +1,291 @@
+//! The store that is mounted: files as [`crate::sqlite`] has them, beside them answers, and what has changed is noted.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::answers::is_answer;
+use super::{AgentMemory, EmbeddingState, metadata, request};
+use crate::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
+    RenameMode, Result, Seek, Slow, StatFs, Store, XattrMode,
+};
+
+/// Answers cannot be changed.
+fn check_file(ino: Ino) -> Result<()> {
+    if is_answer(ino) {
+        return Err(Errno::PERM.into());
+    }
+    Ok(())
+}
+
+/// Nothing is in an answer.
+fn check_dir(ino: Ino) -> Result<()> {
+    if is_answer(ino) {
+        return Err(Errno::NOTDIR.into());
+    }
+    Ok(())
+}
+
+impl Store for AgentMemory {
+    fn kind(&self) -> &'static str {
+        "agent-memory"
+    }
+
+    fn coherence(&self) -> Coherence {
+        // Of files. Answers have no name, and are kept by nobody.
+        Coherence::Exclusive
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        check_dir(parent)?;
+        match self.lookup_file(parent, name) {
+            Err(error) if error.errno == Errno::NOENT => self.answer(parent, name)?.ok_or(error),
+            found => found,
+        }
+    }
+
+    fn keeps_missing(&self, name: &[u8]) -> bool {
+        !request::is_reserved(name) && request::aspect(name).is_none()
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        if is_answer(ino) {
+            return Ok(self.answer_attr(&self.kept_answer(ino)?));
+        }
+        self.files.getattr(ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        check_file(ino)?;
+        self.changed(self.files.setattr(caller, ino, change))
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        check_dir(dir)?;
+        self.files.parent(dir)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        if is_answer(ino) {
+            return Err(Errno::INVAL.into());
+        }
+        self.files.readlink(ino)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        check_dir(parent)?;
+        self.check_new_name(parent, name)?;
+        self.changed(self.files.create(caller, parent, name, node))
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        check_file(ino)?;
+        check_dir(parent)?;
+        self.check_new_name(parent, name)?;
+        self.changed(self.files.link(caller, ino, parent, name))
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        check_dir(parent)?;
+        self.check_old_name(parent, name)?;
+        self.changed(self.files.unlink(caller, parent, name))
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        check_dir(parent)?;
+        self.check_old_name(parent, name)?;
+        let removed = self.files.rmdir(caller, parent, name);
+        self.places.let_go();
+        self.changed(removed)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        (from, from_name): (Ino, &[u8]),
+        (to, to_name): (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        check_dir(from)?;
+        check_dir(to)?;
+        self.check_old_name(from, from_name)?;
+        if self.lookup_file(to, to_name).is_ok() {
+            self.check_old_name(to, to_name)?;
+        } else {
+            self.check_new_name(to, to_name)?;
+        }
+        let renamed = self
+            .files
+            .rename(caller, (from, from_name), (to, to_name), mode);
+        // First: whoever sees the change must not see the old places with it.
+        self.places.let_go();
+        self.changed(renamed)
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        if is_answer(ino) {
+            self.answers.let_go(ino);
+            return Ok(());
+        }
+        self.files.reclaim(ino)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        if is_answer(ino) {
+            let answer = self.kept_answer(ino)?;
+            let bytes = &answer.text;
+            let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
+            let end = start.saturating_add(size).min(bytes.len());
+            out.extend_from_slice(&bytes[start..end]);
+            return Ok(());
+        }
+        self.files.read(ino, offset, size, out)
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        check_file(ino)?;
+        self.changed(self.files.write(caller, ino, offset, data))
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        check_file(ino)?;
+        self.changed(self.files.fallocate(caller, ino, how, offset, length))
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        if !is_answer(ino) {
+            return self.files.seek(ino, offset, what);
+        }
+        let size = self.kept_answer(ino)?.text.len() as u64;
+        match what {
+            _ if offset >= size => Err(Errno::NXIO.into()),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
+        }
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        check_dir(dir)?;
+        let others = self.privacy.filter(|privacy| privacy.all == dir);
+        self.files.readdir(dir, after, with_attr, &mut |entry| {
+            if others.is_some_and(|privacy| entry.ino != privacy.own) {
+                return ControlFlow::Continue(());
+            }
+            emit(entry)
+        })
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if is_answer(ino) {
+            return Err(Errno::NODATA.into());
+        }
+        self.files.getxattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        if is_answer(ino) {
+            return Ok(Vec::new());
+        }
+        self.files.listxattr(ino)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        check_file(ino)?;
+        if let Err((errno, reason)) = metadata::check(name, value) {
+            return Err(self.refuse(errno, name, &reason));
+        }
+        self.changed(self.files.setxattr(caller, ino, name, value, mode))?;
+        self.refresh()
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        check_file(ino)?;
+        self.changed(self.files.removexattr(caller, ino, name))
+    }
+
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
+        if is_answer(ino) {
+            return Ok(());
+        }
+        self.files.fsync(ino, data_only)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.files.sync()
+    }
+
+    fn wants_close(&self) -> bool {
+        true
+    }
+
+    fn close(&self, _ino: Ino) -> Result<()> {
+        self.refresh()
+    }
+
+    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+        self.files.is_slow(ino, call)
+    }
+
+    fn attach(&self, kernel: Arc<dyn KernelCache>) {
+        self.files.attach(kernel);
+    }
+
+    fn detach(&self) {
+        self.files.detach();
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.files.statfs()
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut counters = self.files.counters();
+        counters.extend([
+            ("notes", self.notes()),
+            ("notes_indexed", load(&self.tally.indexed)),
+            ("searches", load(&self.tally.searches)),
+            ("recalls", load(&self.tally.recalls)),
+            ("requests_refused", load(&self.tally.refused)),
+        ]);
+        if let Some(meaning) = &self.meaning {
+            counters.insert("notes_embedded", meaning.embedded());
+        }
+        let waiting = match self.embeddings() {
+            // It is not known how many before they are read, but that is not over.
+            EmbeddingState::Loading => self.notes().max(1),
+            EmbeddingState::Ready { waiting, .. } => waiting,
+            EmbeddingState::Off(_) | EmbeddingState::Failed(_) => 0,
+        };
+        counters.insert("waiting_to_be_embedded", waiting);
+        counters
+    }
+}

@@ -1,0 +1,225 @@
+//! Merging of the full text index while nobody writes.
+//!
+//! FTS5 writes what a transaction adds as a segment of its own, and every query looks each word up in every
+//! segment. A word's list of notes that is cut up among segments is also too short, in each of them, for the index
+//! within the list by which FTS5 skips: looking for two words it then reads all of the longer list. Once nothing has
+//! been indexed for a while, a thread merges segments, in steps that hold the database for a millisecond or two.
+//! What is found does not depend on it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::sqlite::SqliteStore;
+use crate::sqlite::db::Db;
+use crate::store::Result;
+
+/// For so long nothing must have been indexed.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Pages of the index, of 4 KiB, that a step writes, about: others wait for the database as long.
+const STEP_PAGES: i64 = 16;
+
+/// Segments of one level that are merged: two, so that there is one a level.
+const SEGMENTS: i64 = 2;
+
+/// Has FTS5 merge as few segments as we want, in a database where it does not yet.
+pub(super) fn prepare(db: &Db) -> Result<()> {
+    let is_set = db.row(
+        "SELECT 1 FROM memory_text_config WHERE k = 'usermerge' AND v = ?1",
+        [SEGMENTS],
+        |_| Ok(()),
+    )?;
+    if is_set.is_none() {
+        db.execute(
+            "INSERT INTO memory_text (memory_text, rank) VALUES ('usermerge', ?1)",
+            [SEGMENTS],
+        )?;
+    }
+    Ok(())
+}
+
+/// One step; false if there was nothing to do.
+fn step(db: &Db) -> Result<bool> {
+    // Of what is left when no level has two segments, all becomes one if the largest is not nearly all.
+    Ok(merge(db, STEP_PAGES)? || (is_spread(db)? && merge(db, -STEP_PAGES)?))
+}
+
+/// Whether more than an eighth of the index is outside of its largest segment: then merging all of it costs each
+/// page of new notes at most eight pages.
+fn is_spread(db: &Db) -> Result<bool> {
+    let pages = db.row(
+        "SELECT sum(pages), max(pages) FROM (SELECT count(*) AS pages FROM memory_text_idx GROUP BY segid)",
+        (),
+        |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?)),
+    )?;
+    Ok(matches!(pages, Some((Some(all), Some(largest))) if (all - largest) * 8 > all))
+}
+
+/// FTS5's `merge`; negative: of all segments. False if there was nothing to do.
+fn merge(db: &Db, pages: i64) -> Result<bool> {
+    let before = db.connection.total_changes();
+    db.execute(
+        "INSERT INTO memory_text (memory_text, rank) VALUES ('merge', ?1)",
+        [pages],
+    )?;
+    // The statement itself counts as one, <https://www.sqlite.org/fts5.html#the_merge_command>.
+    Ok(db.connection.total_changes() - before >= 2)
+}
+
+/// The thread that merges. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Merger {
+    wake: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Merger {
+    /// Starts the thread; what is to be merged already is, as after [`Merger::wake`].
+    pub(super) fn start(files: Arc<SqliteStore>) -> std::io::Result<Self> {
+        let (wake, woken) = sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("merge".to_owned())
+            .spawn(move || run(&files, &woken))?;
+        let merger = Self {
+            wake: Some(wake),
+            thread: Some(thread),
+        };
+        merger.wake();
+        Ok(merger)
+    }
+
+    /// Something has been indexed.
+    pub(super) fn wake(&self) {
+        if let Some(wake) = &self.wake {
+            // Full means that the thread is about to look.
+            let _ = wake.try_send(());
+        }
+    }
+}
+
+impl Drop for Merger {
+    fn drop(&mut self) {
+        self.wake.take();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that merges the index of notes panicked");
+        }
+    }
+}
+
+fn run(files: &SqliteStore, woken: &Receiver<()>) {
+    'idle: while woken.recv().is_ok() {
+        let mut pause = QUIET;
+        loop {
+            match woken.recv_timeout(pause) {
+                Ok(()) => {
+                    pause = QUIET;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let started = Instant::now();
+            match files.transaction(step) {
+                // At most half of the time is its own.
+                Ok(true) => pause = started.elapsed(),
+                Ok(false) => continue 'idle,
+                Err(error) => {
+                    // What is found stays right; it is found more slowly.
+                    tracing::warn!(%error, "the index of notes is not merged");
+                    continue 'idle;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent_memory::{AgentMemory, index};
+    use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
+
+    const OWNER: Caller = Caller {
+        uid: 0,
+        gid: 0,
+        now: Timestamp(0),
+    };
+
+    fn found(db: &Db, word: &str) -> Vec<i64> {
+        let sql = "SELECT rowid FROM memory_text WHERE memory_text MATCH ?1 ORDER BY rowid DESC";
+        let mut statement = db.statement(sql).unwrap();
+        let ids = statement.query_map([word], |row| row.get(0)).unwrap();
+        ids.collect::<rusqlite::Result<_>>().unwrap()
+    }
+
+    /// Segments that FTS5 looks a word up in.
+    fn segments(db: &Db) -> i64 {
+        let sql = "SELECT count(DISTINCT segid) FROM memory_text_idx";
+        db.row(sql, (), |row| row.get(0)).unwrap().unwrap()
+    }
+
+    fn filled(path: &std::path::Path) -> SqliteStore {
+        let files = SqliteStore::open(path, &OWNER).unwrap();
+        files.transaction(index::prepare).unwrap();
+        for id in 1..=12_i64 {
+            let add = |db: &Db| {
+                db.execute(
+                    "INSERT INTO memory_text (rowid, name, tags, text, within) VALUES (?1, '', '', ?2, '')",
+                    rusqlite::params![id, format!("note {id}")],
+                )
+            };
+            files.transaction(add).unwrap();
+        }
+        files
+    }
+
+    #[test]
+    fn merging_leaves_one_segment_and_the_same_notes() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = filled(&dir.path().join("notes.db"));
+        assert!(segments(&files.db()) > 4);
+        let gone = |db: &Db| db.execute("DELETE FROM memory_text WHERE rowid = 5", ());
+        files.transaction(gone).unwrap();
+        let before = found(&files.db(), "note");
+        let mut steps = 0;
+        while files.transaction(step).unwrap() {
+            steps += 1;
+            assert!(steps < 100, "there is no end to it");
+        }
+        assert!(steps > 0);
+        assert_eq!(segments(&files.db()), 1);
+        assert_eq!(found(&files.db(), "note"), before);
+        assert_eq!(before.len(), 11);
+        assert_eq!(found(&files.db(), "7"), [7]);
+    }
+
+    #[test]
+    fn what_is_written_is_merged_once_it_is_quiet() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notes.db");
+        let memory = AgentMemory::open(&path, &OWNER, None).unwrap();
+        let file = NewNode {
+            kind: Kind::File,
+            permissions: 0o644,
+            rdev: 0,
+            target: b"",
+        };
+        for number in 0..12 {
+            let name = format!("{number}.md");
+            let made = memory.create(&OWNER, ROOT, name.as_bytes(), &file);
+            let ino = made.unwrap().ino;
+            memory.write(&OWNER, ino, 0, b"a note").unwrap();
+            memory.close(ino).unwrap();
+        }
+        let started = Instant::now();
+        while segments(&memory.files.db()) > 1 {
+            assert!(started.elapsed() < Duration::from_secs(30));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(found(&memory.files.db(), "note").len(), 12);
+    }
+}

@@ -1,0 +1,210 @@
+//! Filling an empty store from a save file.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+use super::saved::{Bytes, Node, OLDEST, Pending, Saved, SavedError, VERSION};
+use crate::memory::MemoryStore;
+use crate::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
+
+/// Fills an empty `store` from the file at `path`; says which inode waits for what, and calls `named` for each name.
+pub(super) fn load(
+    path: &Path,
+    store: &MemoryStore,
+    mut named: impl FnMut(Ino, Ino, &[u8]),
+) -> Result<Vec<(Ino, Pending)>, SavedError> {
+    let form = |why: String| SavedError::Form {
+        path: path.to_owned(),
+        why,
+    };
+    let bytes = std::fs::read(path).map_err(|error| SavedError::File {
+        path: path.to_owned(),
+        error,
+    })?;
+    let saved: Saved = {
+        let reader = &mut serde_json::Deserializer::from_slice(&bytes);
+        serde_path_to_error::deserialize(reader).map_err(|error| form(error.to_string()))?
+    };
+    if !(OLDEST..=VERSION).contains(&saved.v) {
+        return Err(form(format!(
+            "it has version {}, and this program knows {OLDEST} to {VERSION}",
+            saved.v
+        )));
+    }
+    let nodes = in_order(&saved.nodes);
+    let mut inodes = BTreeMap::from([(ROOT, ROOT)]);
+    let mut pending = Vec::new();
+    for node in nodes {
+        let broken = |error| SavedError::Node {
+            path: path.to_owned(),
+            node: node.node,
+            error,
+        };
+        let decode = |bytes: &Bytes| bytes.bytes().map_err(&form);
+        let caller = Caller {
+            uid: node.uid,
+            gid: node.gid,
+            now: Timestamp(node.mtime),
+        };
+        let mut ino = None;
+        if node.node == ROOT {
+            ino = Some(ROOT);
+        }
+        for (dir, name) in &node.names {
+            let name = decode(name)?;
+            let is_name =
+                !name.is_empty() && name.len() <= crate::store::NAME_MAX && !name.contains(&b'/');
+            if !is_name || name == b"." || name == b".." {
+                return Err(form(format!(
+                    "node {} has a name that cannot be",
+                    node.node
+                )));
+            }
+            let dir = *inodes.get(dir).ok_or_else(|| {
+                form(format!(
+                    "node {} is in directory {dir}, which is not there before it",
+                    node.node
+                ))
+            })?;
+            let attr = match ino {
+                Some(ino) => store.link(&caller, ino, dir, &name).map_err(broken)?,
+                None => create(store, &caller, dir, &name, node, &decode)?.map_err(broken)?,
+            };
+            ino = Some(attr.ino);
+            named(attr.ino, dir, &name);
+        }
+        let Some(ino) = ino else {
+            return Err(form(format!("node {} has no name", node.node)));
+        };
+        inodes.insert(node.node, ino);
+        let content = node.content.as_ref().map(decode).transpose()?;
+        if let Some(content) = content.filter(|content| !content.is_empty()) {
+            store.write(&caller, ino, 0, &content).map_err(broken)?;
+        }
+        for extent in node.extents.iter().flatten() {
+            let bytes = decode(&extent.bytes)?;
+            let end = extent.at.checked_add(bytes.len() as u64);
+            if end.is_none_or(|end| end > node.size.unwrap_or(0)) {
+                return Err(form(format!(
+                    "node {} has bytes past its end, at {}",
+                    node.node, extent.at
+                )));
+            }
+            store
+                .write(&caller, ino, extent.at, &bytes)
+                .map_err(broken)?;
+        }
+        if let Some(size) = node.size {
+            if i64::try_from(size).is_err() {
+                let why = format!("node {} is longer than a file can be", node.node);
+                return Err(form(why));
+            }
+            let size = Change {
+                size: Some(size),
+                ..Change::default()
+            };
+            store.setattr(&caller, ino, &size).map_err(broken)?;
+        }
+        let text = node.xattrs.iter();
+        let text = text.map(|(name, value)| (name.as_bytes(), value));
+        for (name, value) in &node.more_xattrs {
+            let (name, value) = (decode(name)?, decode(value)?);
+            store
+                .setxattr(&caller, ino, &name, &value, XattrMode::Set)
+                .map_err(broken)?;
+        }
+        for (name, value) in text {
+            let value = decode(value)?;
+            store
+                .setxattr(&caller, ino, name, &value, XattrMode::Set)
+                .map_err(broken)?;
+        }
+        let times = Change {
+            permissions: Some(node.permissions),
+            gid: Some(node.gid),
+            atime: Some(Timestamp(node.atime)),
+            mtime: Some(Timestamp(node.mtime)),
+            ..Change::default()
+        };
+        store.setattr(&caller, ino, &times).map_err(broken)?;
+        if let Some(waits) = &node.pending {
+            pending.push((ino, waits.clone()));
+        }
+    }
+    // What was put into a directory has changed its times since.
+    for node in saved
+        .nodes
+        .iter()
+        .filter(|node| Kind::from_mode(node.kind) == Some(Kind::Directory))
+    {
+        let Some(ino) = inodes.get(&node.node) else {
+            continue;
+        };
+        let caller = Caller {
+            uid: node.uid,
+            gid: node.gid,
+            now: Timestamp(node.mtime),
+        };
+        let times = Change {
+            mtime: Some(Timestamp(node.mtime)),
+            ..Change::default()
+        };
+        store
+            .setattr(&caller, *ino, &times)
+            .map_err(|error| SavedError::Node {
+                path: path.to_owned(),
+                node: node.node,
+                error,
+            })?;
+    }
+    Ok(pending)
+}
+
+/// Directories first, and none before the one that it is in, as far as that is possible: version 1 had them in any order.
+fn in_order(nodes: &[Node]) -> Vec<&Node> {
+    let is_directory = |node: &&Node| Kind::from_mode(node.kind) == Some(Kind::Directory);
+    let (mut left, others): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(is_directory);
+    let mut ordered: Vec<&Node> = Vec::with_capacity(nodes.len());
+    let mut there = HashSet::from([ROOT]);
+    loop {
+        let (ready, rest): (Vec<&Node>, Vec<&Node>) = left.into_iter().partition(|node| {
+            let mut dirs = node.names.iter().map(|(dir, _)| dir);
+            dirs.all(|dir| there.contains(dir))
+        });
+        if ready.is_empty() {
+            // What is left has no place, and is refused by name.
+            ordered.extend(rest);
+            break;
+        }
+        there.extend(ready.iter().map(|node| node.node));
+        ordered.extend(ready);
+        left = rest;
+    }
+    ordered.extend(others);
+    ordered
+}
+
+type Decode<'a> = &'a dyn Fn(&Bytes) -> Result<Vec<u8>, SavedError>;
+
+fn create(
+    store: &MemoryStore,
+    caller: &Caller,
+    dir: Ino,
+    name: &[u8],
+    node: &Node,
+    decode: Decode<'_>,
+) -> Result<crate::store::Result<Attr>, SavedError> {
+    let target = node
+        .target
+        .as_ref()
+        .map(decode)
+        .transpose()?
+        .unwrap_or_default();
+    let new = NewNode {
+        kind: Kind::from_mode(node.kind).unwrap_or(Kind::File),
+        permissions: node.permissions,
+        rdev: node.rdev,
+        target: &target,
+    };
+    Ok(store.create(caller, dir, name, &new))
+}

@@ -1,0 +1,306 @@
+//! Making content: what a generator is given, what is kept of what it makes, and saving it.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use models::Cancel;
+
+use super::{
+    AnswerCache, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, Surroundings,
+    TreeLine, Written, lock, read, write,
+};
+use crate::llm::ERROR;
+use crate::llm::asker::Purpose;
+use crate::llm::flight::Failed;
+use crate::llm::names::shown;
+use crate::store::{
+    Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp, XattrMode,
+};
+
+const MODEL: &str = "user.llmfs.model";
+const TOKENS: &str = "user.llmfs.tokens";
+const GENERATED_AT: &str = "user.llmfs.generated-at";
+const CUT_OFF: &str = "user.llmfs.cut-off";
+
+/// The attributes that say how a file was made.
+pub(super) const ATTRIBUTES: [&str; 6] = [GENERATOR, MODEL, TOKENS, GENERATED_AT, CUT_OFF, ERROR];
+
+impl Shared {
+    /// Makes the content of a file and keeps it, unless somebody wrote to it meanwhile.
+    pub(super) fn make(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<(), Failed> {
+        let Some(waits) = read(&self.waiting).get(&ino).cloned() else {
+            return Ok(());
+        };
+        let made = self.generate(ino, &waits.generator, waits.about.as_deref(), cancel);
+        let made = made.and_then(|made| {
+            if made.content.is_empty() {
+                return Err(StoreError::storage(Errno::IO, "the generator made nothing"));
+            }
+            Ok(made)
+        });
+        let now = Caller {
+            now: Timestamp::now(),
+            ..self.owner
+        };
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => {
+                self.note_failure(&now, ino, &error);
+                return Err(error.into());
+            }
+        };
+        let mut waiting = write(&self.waiting);
+        if !waiting.contains_key(&ino) {
+            self.asker.log(&format!(
+                "inode {ino} was written to while it was generated: what was written stays"
+            ));
+            return Ok(());
+        }
+        self.keep(&now, ino, &made)?;
+        waiting.remove(&ino);
+        drop(waiting);
+        self.tell_kernel(ino, &made.content);
+        self.generated.fetch_add(1, Ordering::Relaxed);
+        self.is_saved.store(false, Ordering::Relaxed);
+        // What was generated has cost something: it must not be lost with the daemon.
+        if let Err(error) = self.save() {
+            tracing::error!(%error, "a generated file is not saved yet");
+        }
+        Ok(())
+    }
+
+    /// Says beside a file that waits why it could not be made.
+    fn note_failure(&self, now: &Caller, ino: Ino, error: &StoreError) {
+        let path = read(&self.names).shown_path(ino).unwrap_or_default();
+        self.asker.log(&format!("{path} FAILED: {error}"));
+        let waiting = read(&self.waiting);
+        if error.errno == Errno::INTR || !waiting.contains_key(&ino) {
+            return;
+        }
+        let reason = error.reason.clone().unwrap_or_else(|| error.to_string());
+        let kept = self.files.setxattr(
+            now,
+            ino,
+            ERROR.as_bytes(),
+            reason.as_bytes(),
+            XattrMode::Set,
+        );
+        if let Err(error) = kept {
+            tracing::debug!(ino, %error, "the file has gone");
+        }
+    }
+
+    /// Tells the kernel how long a file is now. The answer to whoever waits says so, too, but the kernel disregards that if
+    /// anybody has looked at the file meanwhile: it would believe the older size, and the reader would find nothing.
+    pub(super) fn tell_kernel(&self, ino: Ino, content: &[u8]) {
+        if let (Some(Kernel(kernel)), [.., last]) = (self.kernel.get(), content) {
+            kernel.learn(ino, content.len() as u64 - 1, &[*last]);
+        }
+    }
+
+    fn keep(&self, now: &Caller, ino: Ino, made: &Made) -> Result<()> {
+        self.files.write(now, ino, 0, &made.content)?;
+        let usage = made
+            .usage
+            .map(|usage| (usage.prompt + usage.output).to_string());
+        let at = jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string();
+        let attributes = [
+            (MODEL, made.model.clone()),
+            (TOKENS, usage),
+            (GENERATED_AT, Some(at)),
+            (CUT_OFF, made.is_cut_off.then(|| "1".to_owned())),
+        ];
+        for (name, value) in attributes {
+            if let Some(value) = value {
+                self.files
+                    .setxattr(now, ino, name.as_bytes(), value.as_bytes(), XattrMode::Set)?;
+            }
+        }
+        // There need not have been a failure before.
+        let _ = self.files.removexattr(now, ino, ERROR.as_bytes());
+        Ok(())
+    }
+
+    pub(super) fn generate(
+        &self,
+        ino: Ino,
+        generator: &str,
+        about: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<Made> {
+        let path = read(&self.names).path(ino);
+        let path = path.ok_or_else(|| {
+            StoreError::storage(Errno::IO, "a file without a name cannot be generated")
+        })?;
+        let makes = self.generators.get(generator).ok_or_else(|| {
+            StoreError::storage(
+                Errno::IO,
+                format!("this mount has no generator {generator:?}"),
+            )
+        })?;
+        makes.generate(&FileToMake {
+            path: &path,
+            about,
+            around: self,
+            cancel,
+        })
+    }
+
+    fn cached(
+        &self,
+        purpose: Purpose,
+        path: &str,
+        request: &models::Request,
+        cancel: &Cancel,
+    ) -> std::result::Result<Written, Failed> {
+        if let Some(kept) = self.cache.get(request) {
+            self.asker.log(&format!(
+                "{} {path}: answered from the cache",
+                purpose.name()
+            ));
+            return Ok(Written {
+                text: kept.text,
+                finish: kept.finish,
+                usage: kept.usage,
+                is_cached: true,
+            });
+        }
+        let reply = self.asker.ask(purpose, path, request, cancel)?;
+        self.cache.put(request, &reply);
+        Ok(Written {
+            text: reply.text,
+            finish: reply.finish,
+            usage: reply.usage,
+            is_cached: false,
+        })
+    }
+
+    /// The beginning of a file, as far as a setting may go and one byte more.
+    fn beginning(&self, ino: Ino) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        self.files.read(ino, 0, PROMPT_MAX + 1, &mut content)?;
+        Ok(content)
+    }
+
+    fn find(&self, path: &str) -> Option<Ino> {
+        let mut at = ROOT;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = self.files.lookup(at, name.as_bytes()).ok()?.ino;
+        }
+        Some(at)
+    }
+
+    fn walk(&self, dir: Ino, path: &str, lines: &mut Vec<TreeLine>) -> Result<()> {
+        let mut entries = Vec::new();
+        self.files.readdir(dir, 0, true, &mut |entry| {
+            if let Some(attr) = entry.attr {
+                entries.push((String::from_utf8_lossy(entry.name).into_owned(), attr));
+            }
+            ControlFlow::Continue(())
+        })?;
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, attr) in entries {
+            if name == ".llmfs" {
+                continue;
+            }
+            let path = format!("{path}/{name}");
+            let target = match attr.kind {
+                Kind::Symlink => {
+                    Some(String::from_utf8_lossy(&self.files.readlink(attr.ino)?).into_owned())
+                }
+                _ => None,
+            };
+            let generator = self.files.getxattr(attr.ino, GENERATOR.as_bytes()).ok();
+            lines.push(TreeLine {
+                path: path.clone(),
+                is_directory: attr.kind == Kind::Directory,
+                target,
+                generator: generator.map(|name| String::from_utf8_lossy(&name).into_owned()),
+                is_pending: read(&self.waiting).contains_key(&attr.ino),
+                size: attr.size,
+            });
+            if attr.kind == Kind::Directory {
+                self.walk(attr.ino, &path, lines)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn save(&self) -> Result<()> {
+        let Some(save) = &self.save else {
+            return Ok(());
+        };
+        let _one_at_a_time = lock(&self.saving);
+        if self.is_saved.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let places = {
+            // No name changes while they are collected: none can be missed between two directories.
+            let _names = read(&self.names);
+            save.places(&self.files, &|ino| self.not_saved.contains(&ino))
+        };
+        let waiting = |ino: Ino| read(&self.waiting).get(&ino).cloned();
+        let written = places.and_then(|places| save.write(&self.files, &places, &waiting));
+        written.map_err(|error| {
+            self.is_saved.store(false, Ordering::Relaxed);
+            StoreError::storage(Errno::IO, error)
+        })
+    }
+}
+
+impl Surroundings for Shared {
+    fn tree(&self) -> Vec<TreeLine> {
+        let mut lines = Vec::new();
+        if let Err(error) = self.walk(ROOT, "", &mut lines) {
+            tracing::debug!(%error, "the tree changed while it was listed");
+        }
+        lines
+    }
+
+    fn setting(&self, path: &str, setting: Setting) -> Option<String> {
+        for place in setting.places(path) {
+            let Some(ino) = self.find(&place) else {
+                continue;
+            };
+            // A setting file that waits itself says nothing yet.
+            let content = self.beginning(ino).unwrap_or_default();
+            let value = setting.value(&String::from_utf8_lossy(&content));
+            tracing::debug!(
+                path,
+                place,
+                found = value.is_some(),
+                "looking for a {}",
+                setting.name()
+            );
+            if value.is_some() {
+                return value;
+            }
+        }
+        None
+    }
+
+    fn ask(&self, path: &str, system: &str, question: String, cancel: &Cancel) -> Result<Written> {
+        let model = self.setting(path, Setting::Model);
+        let model = model.unwrap_or_else(|| self.asker.model().to_owned());
+        // Before anything is asked, whether or not the question holds it.
+        if let Some(prompt) = self
+            .setting(path, Setting::Prompt)
+            .filter(|prompt| prompt.len() > PROMPT_MAX)
+        {
+            let path = shown(path.as_bytes());
+            let why = format!(
+                "the prompt that is set for {path} is too long: {} bytes or more, and at most {PROMPT_MAX} are taken",
+                prompt.len()
+            );
+            return Err(StoreError::storage(Errno::FBIG, why));
+        }
+        let request = self.asker.request(&model, system, question, None);
+        Ok(self.cached(Purpose::Content, path, &request, cancel)?)
+    }
+
+    fn cache(&self) -> &AnswerCache {
+        &self.cache
+    }
+}

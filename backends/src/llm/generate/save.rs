@@ -1,0 +1,281 @@
+//! Writing a whole file system into its save file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::ser::{Error as _, SerializeSeq};
+use serde::{Serialize, Serializer};
+
+use super::saved::{Bytes, Extent, Pending, SaveFile, SavedError, VERSION, beside, folder};
+use crate::memory::MemoryStore;
+use crate::store::{Attr, Errno, Ino, Kind, ROOT, Seek, Store, StoreError};
+
+/// Bytes of content in one piece of a save file.
+const PIECE: u64 = 1 << 20;
+
+/// A node as it is written: [`super::saved::Node`].
+#[derive(Serialize)]
+struct Written<'a> {
+    node: u64,
+    names: Vec<(u64, Bytes)>,
+    kind: u32,
+    permissions: u16,
+    uid: u32,
+    gid: u32,
+    rdev: u32,
+    atime: i64,
+    mtime: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extents: Option<Extents<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Bytes>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    xattrs: BTreeMap<String, Bytes>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    more_xattrs: Vec<(Bytes, Bytes)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pending: Option<Pending>,
+}
+
+/// What a file holds outside of its holes, read while it is written.
+struct Extents<'a> {
+    store: &'a MemoryStore,
+    ino: Ino,
+    size: u64,
+}
+
+impl Serialize for Extents<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut pieces = serializer.serialize_seq(None)?;
+        let mut at = 0;
+        // There is no data any more at the end, which is an error of `seek`.
+        while let Ok(start) = self.store.seek(self.ino, at, Seek::Data) {
+            // It may have been cut off meanwhile, or be gone: then there is no more of it.
+            let Ok(hole) = self.store.seek(self.ino, start, Seek::Hole) else {
+                break;
+            };
+            let end = hole.min(self.size);
+            let mut from = start;
+            while from < end {
+                let wanted = (end - from).min(PIECE);
+                let mut bytes = Vec::new();
+                match self.store.read(self.ino, from, wanted as usize, &mut bytes) {
+                    Err(error) if error.errno != Errno::NOENT => {
+                        return Err(S::Error::custom(error));
+                    }
+                    _ if bytes.is_empty() => break,
+                    _ => {}
+                }
+                let next = from + bytes.len() as u64;
+                pieces.serialize_element(&Extent {
+                    at: from,
+                    bytes: Bytes::of(&bytes),
+                })?;
+                from = next;
+            }
+            if end <= at || end >= self.size {
+                break;
+            }
+            at = end;
+        }
+        pieces.end()
+    }
+}
+
+/// An inode with all its names, as they were at one moment.
+pub(super) struct Place {
+    ino: Ino,
+    /// Of a directory, its attributes then.
+    directory: Option<Attr>,
+    names: Vec<(Ino, Vec<u8>)>,
+}
+
+/// Every inode in `store` but what `is_left_out`: directories first, those above first. No name may change meanwhile.
+fn places(
+    path: &Path,
+    store: &MemoryStore,
+    is_left_out: &dyn Fn(Ino) -> bool,
+) -> Result<Vec<Place>, SavedError> {
+    let broken = |node: Ino| {
+        move |error| SavedError::Node {
+            path: path.to_owned(),
+            node,
+            error,
+        }
+    };
+    let place = |ino, names| {
+        let attr = store.getattr(ino).map_err(broken(ino))?;
+        Ok(Place {
+            ino,
+            directory: (attr.kind == Kind::Directory).then_some(attr),
+            names,
+        })
+    };
+    let (mut directories, mut others) = (vec![place(ROOT, Vec::new())?], Vec::<Place>::new());
+    let mut known = HashMap::new();
+    let mut dirs = vec![ROOT];
+    while let Some(dir) = dirs.pop() {
+        let mut entries = Vec::new();
+        let listed = store.readdir(dir, 0, false, &mut |entry| {
+            entries.push((entry.name.to_vec(), entry.ino, entry.kind));
+            ControlFlow::Continue(())
+        });
+        listed.map_err(broken(dir))?;
+        for (name, ino, kind) in entries {
+            if is_left_out(ino) {
+                continue;
+            }
+            if kind == Kind::Directory {
+                directories.push(place(ino, vec![(dir, name)])?);
+                dirs.push(ino);
+            } else if let Some(at) = known.get(&ino) {
+                let there: &mut Place = &mut others[*at];
+                there.names.push((dir, name));
+            } else {
+                known.insert(ino, others.len());
+                others.push(place(ino, vec![(dir, name)])?);
+            }
+        }
+    }
+    directories.append(&mut others);
+    Ok(directories)
+}
+
+impl SaveFile {
+    /// Every inode in `store` but what `is_left_out`, with all its names. No name may change meanwhile.
+    pub(super) fn places(
+        &self,
+        store: &MemoryStore,
+        is_left_out: &dyn Fn(Ino) -> bool,
+    ) -> Result<Vec<Place>, SavedError> {
+        places(self.path(), store, is_left_out)
+    }
+
+    /// Writes everything at `places`; the file is replaced as a whole, and stays that after power loss.
+    pub(super) fn write(
+        &self,
+        store: &MemoryStore,
+        places: &[Place],
+        pending: &dyn Fn(Ino) -> Option<Pending>,
+    ) -> Result<(), SavedError> {
+        let failed = |error| SavedError::File {
+            path: self.path().to_owned(),
+            error,
+        };
+        let new = beside(self.path(), ".new");
+        let write = || {
+            // One that a killed mount has left.
+            match std::fs::remove_file(&new) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let file = File::options()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&new)?;
+            let mut out = BufWriter::new(file);
+            write!(out, "{{\"v\":{VERSION},\"nodes\":[")?;
+            let mut separator = "\n";
+            for place in places {
+                let node = match written(store, place, pending) {
+                    Ok(node) => node,
+                    Err(error) if error.errno == Errno::NOENT => continue,
+                    Err(error) => return Err(std::io::Error::other(error)),
+                };
+                out.write_all(separator.as_bytes())?;
+                serde_json::to_writer(&mut out, &node)?;
+                separator = ",\n";
+            }
+            out.write_all(b"\n]}\n")?;
+            let file = out.into_inner().map_err(|error| error.into_error())?;
+            file.sync_all()?;
+            std::fs::rename(&new, self.path())?;
+            File::open(folder(self.path()))?.sync_all()
+        };
+        write().map_err(|error| {
+            // A half-written one is of no use; that it cannot be removed, either, changes nothing.
+            let _ = std::fs::remove_file(&new);
+            failed(error)
+        })
+    }
+}
+
+/// A node as it is written. `ENOENT` for a file that has gone since its names were collected.
+fn written<'a>(
+    store: &'a MemoryStore,
+    place: &Place,
+    pending: &dyn Fn(Ino) -> Option<Pending>,
+) -> Result<Written<'a>, StoreError> {
+    let ino = place.ino;
+    // Before the content: what waits has none, and what waits no longer has all of its own.
+    let pending = pending(ino);
+    let attr = match (place.directory, store.getattr(ino)) {
+        (_, Ok(attr)) => attr,
+        // What was in it is saved as being there.
+        (Some(attr), Err(_)) => attr,
+        (None, Err(error)) => return Err(error),
+    };
+    // It may be cut off in this moment: then there is no hole to be found.
+    let is_dense = |hole: crate::store::Result<u64>| hole.is_ok_and(|hole| hole >= attr.size);
+    let (mut content, mut size, mut extents) = (None, None, None);
+    if attr.kind == Kind::File && pending.is_none() {
+        let is_whole =
+            attr.size == 0 || (attr.size <= PIECE && is_dense(store.seek(ino, 0, Seek::Hole)));
+        if is_whole {
+            let mut bytes = Vec::new();
+            store.read(ino, 0, PIECE as usize, &mut bytes)?;
+            content = Some(Bytes::of(&bytes));
+        } else {
+            size = Some(attr.size);
+            extents = Some(Extents {
+                store,
+                ino,
+                size: attr.size,
+            });
+        }
+    }
+    let target = match attr.kind {
+        Kind::Symlink => Some(Bytes::of(&store.readlink(ino)?)),
+        _ => None,
+    };
+    let (mut xattrs, mut more_xattrs) = (BTreeMap::new(), Vec::new());
+    for name in store.listxattr(ino).unwrap_or_default() {
+        let Ok(value) = store.getxattr(ino, &name) else {
+            continue;
+        };
+        match Bytes::of(&name) {
+            Bytes::Text(name) => {
+                xattrs.insert(name, Bytes::of(&value));
+            }
+            name => more_xattrs.push((name, Bytes::of(&value))),
+        }
+    }
+    let names = place.names.iter();
+    Ok(Written {
+        node: ino,
+        names: names.map(|(dir, name)| (*dir, Bytes::of(name))).collect(),
+        kind: attr.kind.mode_bits(),
+        permissions: attr.permissions,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        atime: attr.atime.0,
+        mtime: attr.mtime.0,
+        content,
+        size,
+        extents,
+        target,
+        xattrs,
+        more_xattrs,
+        pending,
+    })
+}

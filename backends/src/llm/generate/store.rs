@@ -1,0 +1,314 @@
+//! What the kernel asks of a file system that a model makes up.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use models::Cancel;
+
+use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX, lock, read, write};
+use crate::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
+    RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
+};
+
+impl Store for GenerateStore {
+    fn kind(&self) -> &'static str {
+        "llm-generate"
+    }
+
+    fn coherence(&self) -> Coherence {
+        Coherence::Exclusive
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.shared.files.lookup(parent, name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.shared.files.getattr(ino)
+    }
+
+    fn is_settled(&self, ino: Ino) -> bool {
+        !self.waits(ino) && !self.shared.live.contains_key(&ino)
+    }
+
+    fn size_for_read(&self, ino: Ino) -> Result<Attr> {
+        if let Some(generator) = self.shared.live.get(&ino) {
+            let mut attr = self.getattr(ino)?;
+            let content = self.show(ino, generator)?;
+            attr.size = content.len() as u64;
+            self.shared.tell_kernel(ino, &content);
+            return Ok(attr);
+        }
+        if self.waits(ino) {
+            self.make(ino)?;
+        }
+        self.getattr(ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        if change.size.is_some() {
+            // A control file has no size of its own: `echo 1 > cache_clear` cuts it off first.
+            if self.shared.live.contains_key(&ino) {
+                return self.getattr(ino);
+            }
+            self.is_theirs_now(caller, ino);
+        }
+        self.changed(self.shared.files.setattr(caller, ino, change))
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        self.shared.files.parent(dir)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.shared.files.readlink(ino)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        let mut names = write(&self.shared.names);
+        let attr = self.changed(self.shared.files.create(caller, parent, name, node))?;
+        names.add(attr.ino, parent, name);
+        Ok(attr)
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.check_not_control(ino)?;
+        let mut names = write(&self.shared.names);
+        let attr = self.changed(self.shared.files.link(caller, ino, parent, name))?;
+        names.add(ino, parent, name);
+        Ok(attr)
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.check_name_not_control(parent, name)?;
+        let mut names = write(&self.shared.names);
+        let ino = self.lookup(parent, name)?.ino;
+        let orphan = self.changed(self.shared.files.unlink(caller, parent, name))?;
+        names.remove(ino, parent, name);
+        Ok(orphan)
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.check_name_not_control(parent, name)?;
+        let mut names = write(&self.shared.names);
+        let ino = self.lookup(parent, name)?.ino;
+        let orphan = self.changed(self.shared.files.rmdir(caller, parent, name))?;
+        names.remove(ino, parent, name);
+        Ok(orphan)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        self.check_name_not_control(from.0, from.1)?;
+        self.check_name_not_control(to.0, to.1)?;
+        let mut names = write(&self.shared.names);
+        let source = self.lookup(from.0, from.1)?.ino;
+        let target = self.lookup(to.0, to.1).ok().map(|attr| attr.ino);
+        let orphan = self.changed(self.shared.files.rename(caller, from, to, mode))?;
+        if target != Some(source) {
+            names.rename(source, target, from, to, mode);
+        }
+        Ok(orphan)
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        let is_gone = self
+            .shared
+            .files
+            .getattr(ino)
+            .is_ok_and(|attr| attr.nlink == 0);
+        if is_gone {
+            write(&self.shared.waiting).remove(&ino);
+            lock(&self.shown).remove(&ino);
+        }
+        self.shared.files.reclaim(ino)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        if let Some(generator) = self.shared.live.get(&ino) {
+            let shown = lock(&self.shown).get(&ino).cloned();
+            let content = match shown {
+                Some(content) => content,
+                None => self.show(ino, generator)?,
+            };
+            let start = usize::try_from(offset)
+                .unwrap_or(usize::MAX)
+                .min(content.len());
+            let end = start.saturating_add(size).min(content.len());
+            out.extend_from_slice(&content[start..end]);
+            return Ok(());
+        }
+        if self.waits(ino) {
+            self.make(ino)?;
+        }
+        self.shared.files.read(ino, offset, size, out)
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        if let Some(generator) = self.shared.live.get(&ino) {
+            let generator = self.shared.generators.get(generator).ok_or(Errno::IO)?;
+            let path = read(&self.shared.names).path(ino).unwrap_or_default();
+            let file = FileToMake {
+                path: &path,
+                about: None,
+                around: &*self.shared,
+                cancel: &Cancel::default(),
+            };
+            generator.accept(&file, data)?;
+            let said = String::from_utf8_lossy(data).trim().to_owned();
+            self.shared.asker.log(&format!("{path} was set to {said}"));
+            return Ok(());
+        }
+        self.is_theirs_now(caller, ino);
+        self.changed(self.shared.files.write(caller, ino, offset, data))
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        if self.shared.live.contains_key(&ino) {
+            return Err(Errno::INVAL.into());
+        }
+        self.is_theirs_now(caller, ino);
+        let files = &self.shared.files;
+        self.changed(files.fallocate(caller, ino, how, offset, length))
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        self.shared.files.seek(ino, offset, what)
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.shared.files.readdir(dir, after, with_attr, emit)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if name == b"user.llmfs.state" {
+            let has_generator = self
+                .shared
+                .files
+                .getxattr(ino, GENERATOR.as_bytes())
+                .is_ok();
+            return match (self.waits(ino), has_generator) {
+                (true, _) => Ok(b"waiting".to_vec()),
+                (false, true) => Ok(b"generated".to_vec()),
+                (false, false) => Err(Errno::NODATA.into()),
+            };
+        }
+        self.shared.files.getxattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.shared.files.listxattr(ino)?;
+        if names.iter().any(|name| name == GENERATOR.as_bytes()) {
+            names.push(b"user.llmfs.state".to_vec());
+        }
+        Ok(names)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if name == PROMPT.as_bytes() {
+            if value.len() > PROMPT_MAX {
+                return Err(StoreError::storage(
+                    Errno::FBIG,
+                    format!("a prompt has at most {PROMPT_MAX} bytes"),
+                ));
+            }
+            if let Some(waits) = write(&self.shared.waiting).get_mut(&ino) {
+                waits.about = Some(String::from_utf8_lossy(value).into_owned());
+            }
+        }
+        if name == b"user.llmfs.state" {
+            return Err(Errno::PERM.into());
+        }
+        if name == GENERATOR.as_bytes() {
+            mode.check(self.shared.files.getxattr(ino, name).is_ok())?;
+            self.set_generator(ino, value)?;
+        }
+        self.changed(self.shared.files.setxattr(caller, ino, name, value, mode))?;
+        if let (Some(Kernel(kernel)), true) =
+            (self.shared.kernel.get(), name == GENERATOR.as_bytes())
+        {
+            // The kernel must ask again before it believes that the file is empty.
+            kernel.forget_inode(ino);
+        }
+        Ok(())
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.changed(self.shared.files.removexattr(caller, ino, name))?;
+        if name == GENERATOR.as_bytes() {
+            write(&self.shared.waiting).remove(&ino);
+        }
+        Ok(())
+    }
+
+    fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
+        self.shared.save()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.save()
+    }
+
+    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+        match call {
+            Slow::Read { .. } => self.waits(ino),
+            Slow::SizeForRead => !self.is_settled(ino),
+            Slow::Fsync => self.shared.save.is_some(),
+            _ => false,
+        }
+    }
+
+    fn attach(&self, kernel: Arc<dyn KernelCache>) {
+        // Called once.
+        let _ = self.shared.kernel.set(Kernel(kernel));
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.shared.files.statfs()
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let mut counters = self.shared.asker.counters();
+        let (hits, misses) = self.shared.cache.hits_and_misses();
+        counters.insert("cache-hits", hits);
+        counters.insert("cache-misses", misses);
+        counters.insert("cache-saved-tokens", self.shared.cache.saved_tokens());
+        counters.insert("generated", self.shared.generated.load(Ordering::Relaxed));
+        counters.insert("waiting", read(&self.shared.waiting).len() as u64);
+        counters
+    }
+}

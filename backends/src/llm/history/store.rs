@@ -1,0 +1,235 @@
+//! What the kernel asks of a history.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::HistoryStore;
+use super::operation::Operation;
+use crate::llm::ERROR;
+use crate::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result,
+    Seek, Slow, StatFs, Store, XattrMode,
+};
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for HistoryStore {
+    fn kind(&self) -> &'static str {
+        "llm-history"
+    }
+
+    fn coherence(&self) -> Coherence {
+        // The kernel must not answer reads from what was written: it is the model that is asked.
+        Coherence::Uncached
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.shared.reference.lookup(parent, name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.shared.reference.getattr(ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        self.change(caller, Operation::SetAttr { ino, change })?
+            .attr()
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        self.shared.reference.parent(dir)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.shared.reference.readlink(ino)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        self.change(caller, Operation::Create { parent, name, node })?
+            .attr()
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.change(caller, Operation::Link { ino, parent, name })?
+            .attr()
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        Ok(self
+            .change(caller, Operation::Unlink { parent, name })?
+            .orphan)
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        Ok(self
+            .change(caller, Operation::Rmdir { parent, name })?
+            .orphan)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        Ok(self
+            .change(caller, Operation::Rename { from, to, mode })?
+            .orphan)
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        let is_gone = self.getattr(ino).is_ok_and(|attr| attr.nlink == 0);
+        if is_gone {
+            lock(&self.shared.answers).remove(&ino);
+            lock(&self.shared.failures).remove(&ino);
+        }
+        self.shared.reference.reclaim(ino)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        let length = self.length();
+        let known = lock(&self.shared.answers)
+            .get(&ino)
+            .filter(|(at, _)| offset > 0 && *at == length)
+            .cloned();
+        let content = match known {
+            Some((_, content)) => content,
+            None => {
+                let shared = Arc::clone(&self.shared);
+                let asked = self
+                    .flights
+                    .join((ino, length), move |cancel| shared.content(ino, cancel));
+                self.shared.note(ino, &asked);
+                asked?
+            }
+        };
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(content.len());
+        let end = start.saturating_add(size).min(content.len());
+        out.extend_from_slice(&content[start..end]);
+        Ok(())
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        self.change(caller, Operation::Write { ino, offset, data })?;
+        Ok(())
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.change(
+            caller,
+            Operation::Allocate {
+                ino,
+                how,
+                offset,
+                length,
+            },
+        )?;
+        Ok(())
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        self.shared.reference.seek(ino, offset, what)
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.shared.reference.readdir(dir, after, with_attr, emit)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if name == ERROR.as_bytes() {
+            let failure = self.shared.failure(ino).map(String::into_bytes);
+            return failure.ok_or_else(|| Errno::NODATA.into());
+        }
+        self.shared.reference.getxattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.shared.reference.listxattr(ino)?;
+        if self.shared.failure(ino).is_some() {
+            names.push(ERROR.into());
+        }
+        Ok(names)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if name == ERROR.as_bytes() {
+            return Err(Errno::PERM.into());
+        }
+        self.change(
+            caller,
+            Operation::SetXattr {
+                ino,
+                name,
+                value,
+                mode,
+            },
+        )?;
+        Ok(())
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.change(caller, Operation::RemoveXattr { ino, name })?;
+        Ok(())
+    }
+
+    fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.history().log.sync()
+    }
+
+    fn is_slow(&self, _ino: Ino, call: Slow) -> bool {
+        match call {
+            Slow::Read { .. } => true,
+            Slow::Judged => self.shared.options.policy.is_some(),
+            _ => false,
+        }
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.shared.reference.statfs()
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let mut counters = self.shared.asker.counters();
+        counters.insert("log-operations", self.length());
+        counters.insert("log-cut", self.shared.log_cut.load(Ordering::Relaxed));
+        counters.insert("refused", self.shared.refused.load(Ordering::Relaxed));
+        counters
+    }
+}

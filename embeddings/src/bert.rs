@@ -1,0 +1,535 @@
+//! BERT (Devlin and others, 2019) with the mean of its last layer as a sentence's vector (Reimers and Gurevych,
+//! *Sentence-BERT*, 2019): what sentence-transformers computes, in 32-bit floats.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::math::{LayerNorm, Linear, dot, gelu, normalise, softmax};
+use crate::wordpiece::Vocabulary;
+
+/// The file with the weights.
+pub(crate) const WEIGHTS: &str = "model.safetensors";
+
+/// Word pieces that are taken of a text if the model does not say.
+const PIECES_MAX: usize = 256;
+
+/// A model cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// A file of it cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of it says something that is not understood.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// What.
+        reason: String,
+    },
+}
+
+/// The shape of a model, as `config.json` has it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Config {
+    model_type: String,
+    hidden_act: String,
+    /// How many numbers a vector has.
+    pub hidden_size: usize,
+    intermediate_size: usize,
+    layer_norm_eps: f32,
+    max_position_embeddings: usize,
+    num_attention_heads: usize,
+    num_hidden_layers: usize,
+    vocab_size: usize,
+}
+
+#[derive(Deserialize)]
+struct Pooling {
+    pooling_mode_mean_tokens: bool,
+}
+
+#[derive(Deserialize)]
+struct Limits {
+    max_seq_length: usize,
+}
+
+/// One layer of the encoder.
+struct Layer {
+    /// Queries, keys and values in one.
+    attention: Linear,
+    mixed: Linear,
+    mixed_norm: LayerNorm,
+    wide: Linear,
+    narrow: Linear,
+    narrow_norm: LayerNorm,
+}
+
+/// A model whose layers are in memory; the rows of its vocabulary are read from its file when they are needed.
+pub struct Model {
+    config: Config,
+    vocabulary: Vocabulary,
+    id: String,
+    pieces_max: usize,
+    weights: PathBuf,
+    file: File,
+    /// Where the rows of word pieces begin in the file.
+    rows_at: u64,
+    positions: Vec<f32>,
+    kind: Vec<f32>,
+    norm: LayerNorm,
+    layers: Vec<Layer>,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model")
+            .field("id", &self.id)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
+    std::fs::read(path).map_err(|source| ModelError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn malformed(path: &Path, reason: impl ToString) -> ModelError {
+    ModelError::Malformed {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(path: &Path, bytes: &[u8]) -> Result<T, ModelError> {
+    serde_json::from_slice(bytes).map_err(|error| malformed(path, error))
+}
+
+impl Config {
+    /// Reads and checks the small files of a model: what is certain before its weights are read.
+    ///
+    /// # Errors
+    /// [`ModelError`].
+    pub fn read(dir: &Path) -> Result<Self, ModelError> {
+        let path = dir.join("config.json");
+        let config: Self = parse(&path, &read(&path)?)?;
+        if (config.model_type.as_str(), config.hidden_act.as_str()) != ("bert", "gelu") {
+            let reason = format!(
+                "a model of type {} with {} is not known here: it has to be a bert with gelu",
+                config.model_type, config.hidden_act
+            );
+            return Err(malformed(&path, reason));
+        }
+        let heads = config.num_attention_heads;
+        if heads == 0 || !config.hidden_size.is_multiple_of(heads) || config.hidden_size == 0 {
+            return Err(malformed(
+                &path,
+                "num_attention_heads does not divide hidden_size",
+            ));
+        }
+        if config.max_position_embeddings < 2
+            || config.intermediate_size == 0
+            || config.vocab_size == 0
+        {
+            return Err(malformed(
+                &path,
+                "max_position_embeddings, intermediate_size or vocab_size is too small",
+            ));
+        }
+        let path = dir.join("1_Pooling/config.json");
+        let pooling: Pooling = parse(&path, &read(&path)?)?;
+        if !pooling.pooling_mode_mean_tokens {
+            return Err(malformed(
+                &path,
+                "pooling is not by the mean of tokens, and no other is known here",
+            ));
+        }
+        let path = dir.join(WEIGHTS);
+        std::fs::metadata(&path).map_err(|source| ModelError::Io { path, source })?;
+        Ok(config)
+    }
+}
+
+/// The weights of a model by name.
+struct Tensors<'a> {
+    path: &'a Path,
+    tensors: SafeTensors<'a>,
+}
+
+impl Tensors<'_> {
+    fn take(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
+        let named = |reason: String| malformed(self.path, format!("{name}: {reason}"));
+        let view = self
+            .tensors
+            .tensor(name)
+            .map_err(|error| named(error.to_string()))?;
+        if view.dtype() != Dtype::F32 || view.shape() != shape {
+            return Err(named(format!(
+                "{:?} of {:?}, and not F32 of {shape:?}",
+                view.dtype(),
+                view.shape()
+            )));
+        }
+        let (numbers, _) = view.data().as_chunks::<4>();
+        Ok(numbers
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect())
+    }
+
+    fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear, ModelError> {
+        Ok(Linear {
+            weight: self.take(&format!("{name}.weight"), &[outputs, inputs])?,
+            bias: self.take(&format!("{name}.bias"), &[outputs])?,
+        })
+    }
+
+    fn norm(&self, name: &str, config: &Config) -> Result<LayerNorm, ModelError> {
+        let width = [config.hidden_size];
+        Ok(LayerNorm {
+            weight: self.take(&format!("{name}.weight"), &width)?,
+            bias: self.take(&format!("{name}.bias"), &width)?,
+            epsilon: config.layer_norm_eps,
+        })
+    }
+
+    fn layer(&self, number: usize, config: &Config) -> Result<Layer, ModelError> {
+        let (width, wide) = (config.hidden_size, config.intermediate_size);
+        let at = |name: &str| format!("encoder.layer.{number}.{name}");
+        let mut attention = Linear {
+            weight: Vec::new(),
+            bias: Vec::new(),
+        };
+        for name in ["query", "key", "value"] {
+            let part = self.linear(&at(&format!("attention.self.{name}")), width, width)?;
+            attention.weight.extend(part.weight);
+            attention.bias.extend(part.bias);
+        }
+        Ok(Layer {
+            attention,
+            mixed: self.linear(&at("attention.output.dense"), width, width)?,
+            mixed_norm: self.norm(&at("attention.output.LayerNorm"), config)?,
+            wide: self.linear(&at("intermediate.dense"), wide, width)?,
+            narrow: self.linear(&at("output.dense"), width, wide)?,
+            narrow_norm: self.norm(&at("output.LayerNorm"), config)?,
+        })
+    }
+}
+
+const PIECES: &str = "embeddings.word_embeddings.weight";
+
+impl Model {
+    /// Reads a model, about a tenth of a second a 100 MB.
+    ///
+    /// # Errors
+    /// [`ModelError`], with the file and what is wrong with it.
+    pub fn load(dir: &Path) -> Result<Self, ModelError> {
+        let config = Config::read(dir)?;
+        let path = dir.join("vocab.txt");
+        let vocabulary_text = read(&path)?;
+        let text =
+            std::str::from_utf8(&vocabulary_text).map_err(|error| malformed(&path, error))?;
+        let vocabulary = Vocabulary::parse(text)
+            .map_err(|piece| malformed(&path, format!("{piece} is missing")))?;
+        if vocabulary.len() > config.vocab_size {
+            return Err(malformed(
+                &path,
+                format!("more than the {} pieces of config.json", config.vocab_size),
+            ));
+        }
+        let path = dir.join("sentence_bert_config.json");
+        let pieces_max = match path.exists() {
+            true => parse::<Limits>(&path, &read(&path)?)?.max_seq_length,
+            false => PIECES_MAX,
+        };
+
+        let path = dir.join(WEIGHTS);
+        let bytes = read(&path)?;
+        let broken = |error: SafeTensorError| malformed(&path, error);
+        let (header, metadata): (usize, Metadata) =
+            SafeTensors::read_metadata(&bytes).map_err(broken)?;
+        let tensors = Tensors {
+            path: &path,
+            tensors: SafeTensors::deserialize(&bytes).map_err(broken)?,
+        };
+        let width = config.hidden_size;
+        let rows = metadata
+            .info(PIECES)
+            .ok_or_else(|| malformed(&path, format!("{PIECES} is missing")))?;
+        if rows.dtype != Dtype::F32 || rows.shape != [config.vocab_size, width] {
+            return Err(malformed(
+                &path,
+                format!("{PIECES} is {:?} of {:?}", rows.dtype, rows.shape),
+            ));
+        }
+        let kinds = tensors
+            .tensors
+            .tensor("embeddings.token_type_embeddings.weight")
+            .map_err(broken)?;
+        let mut kind = tensors.take("embeddings.token_type_embeddings.weight", kinds.shape())?;
+        kind.truncate(width);
+        if kind.len() != width {
+            return Err(malformed(
+                &path,
+                "embeddings.token_type_embeddings.weight is too small",
+            ));
+        }
+        let mut hash = Sha256::new();
+        for part in [&bytes, &vocabulary_text] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let id = hash
+            .finalize()
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Ok(Self {
+            id,
+            pieces_max: pieces_max.clamp(2, config.max_position_embeddings),
+            file: File::open(&path).map_err(|source| ModelError::Io {
+                path: path.clone(),
+                source,
+            })?,
+            rows_at: 8 + (header + rows.data_offsets.0) as u64,
+            positions: tensors.take(
+                "embeddings.position_embeddings.weight",
+                &[config.max_position_embeddings, width],
+            )?,
+            kind,
+            norm: tensors.norm("embeddings.LayerNorm", &config)?,
+            layers: (0..config.num_hidden_layers)
+                .map(|number| tensors.layer(number, &config))
+                .collect::<Result<_, _>>()?,
+            weights: path.clone(),
+            vocabulary,
+            config,
+        })
+    }
+
+    /// The beginning of the SHA-256 of weights and vocabulary: vectors of one model say nothing to another.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// How many numbers a vector has.
+    pub fn dimensions(&self) -> usize {
+        self.config.hidden_size
+    }
+
+    /// The word pieces of a text, those that begin and end it included; what does not fit into the model is cut off.
+    pub fn tokens(&self, text: &str) -> Vec<u32> {
+        self.vocabulary.cut(text, self.pieces_max)
+    }
+
+    /// The vectors of texts, each of length 1. Several in one call take less time than each alone.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the model's file can no longer be read.
+    ///
+    /// # Panics
+    /// If tokens are not those of [`Model::tokens`].
+    pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelError> {
+        let width = self.config.hidden_size;
+        let mut x = self.look_up(texts)?;
+        let (mut qkv, mut mixed, mut y, mut wide) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for layer in &self.layers {
+            layer.attention.apply(&x, &mut qkv);
+            self.attend(&qkv, texts, &mut mixed);
+            layer.mixed.apply(&mixed, &mut y);
+            add(&mut x, &y);
+            layer.mixed_norm.apply(&mut x);
+            layer.wide.apply(&x, &mut wide);
+            gelu(&mut wide);
+            layer.narrow.apply(&wide, &mut y);
+            add(&mut x, &y);
+            layer.narrow_norm.apply(&mut x);
+        }
+        let mut rest = &x[..];
+        Ok(texts
+            .iter()
+            .map(|tokens| {
+                let (rows, after) = rest.split_at(tokens.len() * width);
+                rest = after;
+                let mut mean = vec![0.0; width];
+                for row in rows.chunks_exact(width) {
+                    add(&mut mean, row);
+                }
+                normalise(&mut mean);
+                mean
+            })
+            .collect())
+    }
+
+    /// What every word piece means by itself, and where it stands.
+    fn look_up(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
+        let width = self.config.hidden_size;
+        let total: usize = texts.iter().map(Vec::len).sum();
+        let mut x = Vec::with_capacity(total * width);
+        let mut bytes = vec![0; width * 4];
+        for tokens in texts {
+            for (token, position) in tokens.iter().zip(self.positions.chunks_exact(width)) {
+                let at = self.rows_at + u64::from(*token) * bytes.len() as u64;
+                self.file
+                    .read_exact_at(&mut bytes, at)
+                    .map_err(|source| ModelError::Io {
+                        path: self.weights.clone(),
+                        source,
+                    })?;
+                let (row, _) = bytes.as_chunks::<4>();
+                let row = row.iter().zip(position).zip(&self.kind);
+                x.extend(row.map(|((word, place), kind)| f32::from_le_bytes(*word) + place + kind));
+            }
+        }
+        assert_eq!(
+            x.len(),
+            total * width,
+            "a text has more tokens than the model has places"
+        );
+        self.norm.apply(&mut x);
+        Ok(x)
+    }
+
+    /// Every head of every text by itself: softmax(Q · Kᵀ / √width of a head) · V.
+    fn attend(&self, qkv: &[f32], texts: &[Vec<u32>], to: &mut Vec<f32>) {
+        let width = self.config.hidden_size;
+        let heads = self.config.num_attention_heads;
+        attend(qkv, width, heads, texts.iter().map(Vec::len), to);
+    }
+}
+
+fn attend(
+    qkv: &[f32],
+    width: usize,
+    heads: usize,
+    lengths: impl Iterator<Item = usize>,
+    to: &mut Vec<f32>,
+) {
+    let head = width / heads;
+    let row = 3 * width;
+    let scale = 1.0 / (head as f32).sqrt();
+    to.clear();
+    to.resize(qkv.len() / 3, 0.0);
+    let mut shares = Vec::new();
+    let mut first = 0;
+    for length in lengths {
+        let rows = &qkv[first * row..(first + length) * row];
+        for at in (0..width).step_by(head) {
+            for (asking, to) in rows
+                .chunks_exact(row)
+                .zip(to[first * width..].chunks_exact_mut(width))
+            {
+                let query = &asking[at..at + head];
+                let keys = rows.chunks_exact(row).map(|row| &row[width + at..][..head]);
+                shares.clear();
+                shares.extend(keys.map(|key| scale * dot(query, key)));
+                softmax(&mut shares, length);
+                let values = rows
+                    .chunks_exact(row)
+                    .map(|row| &row[2 * width + at..][..head]);
+                for (share, value) in shares.iter().zip(values) {
+                    for (to, value) in to[at..at + head].iter_mut().zip(value) {
+                        *to += share * value;
+                    }
+                }
+            }
+        }
+        first += length;
+    }
+}
+
+fn add(to: &mut [f32], what: &[f32]) {
+    for (to, what) in to.iter_mut().zip(what) {
+        *to += what;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attention_mixes_values_by_how_queries_meet_keys_and_texts_do_not_mix() {
+        // Two heads of one number; a text of two tokens, then one of one.
+        let qkv = [
+            // queries, keys, values
+            0.0,
+            2_f32.ln(),
+            5.0,
+            1.0,
+            1.0,
+            10.0, //
+            0.0,
+            0.0,
+            7.0,
+            0.0,
+            3.0,
+            40.0, //
+            9.0,
+            9.0,
+            9.0,
+            9.0,
+            6.0,
+            8.0,
+        ];
+        let mut to = Vec::new();
+        attend(&qkv, 2, 2, [2, 1].into_iter(), &mut to);
+        // First head: all queries are 0, so values are averaged. Second: e^(ln 2 · 1) to e^0 is 2 to 1.
+        let expected = [2.0, 20.0, 2.0, 25.0, 6.0, 8.0];
+        for (got, expected) in to.iter().zip(expected) {
+            assert!((got - expected).abs() < 1e-5, "{to:?}");
+        }
+    }
+
+    #[test]
+    fn a_model_of_another_kind_is_refused_with_file_and_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = |dir: &Path| Model::load(dir).unwrap_err().to_string();
+        assert!(error(dir.path()).contains("config.json"));
+        let config = |kind: &str, heads: usize| {
+            format!(
+                r#"{{"model_type": "{kind}", "hidden_act": "gelu", "hidden_size": 4, "intermediate_size": 8,
+                "layer_norm_eps": 1e-12, "max_position_embeddings": 16, "num_attention_heads": {heads},
+                "num_hidden_layers": 1, "vocab_size": 5}}"#
+            )
+        };
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        write("config.json", &config("roberta", 2));
+        assert!(error(dir.path()).contains("roberta"));
+        write("config.json", &config("bert", 3));
+        assert!(error(dir.path()).contains("num_attention_heads"));
+        write("config.json", &config("bert", 2));
+        std::fs::create_dir(dir.path().join("1_Pooling")).unwrap();
+        write(
+            "1_Pooling/config.json",
+            r#"{"pooling_mode_mean_tokens": false}"#,
+        );
+        assert!(error(dir.path()).contains("pooling"));
+        write(
+            "1_Pooling/config.json",
+            r#"{"pooling_mode_mean_tokens": true}"#,
+        );
+        write("model.safetensors", "no tensors");
+        assert!(error(dir.path()).contains("vocab.txt"));
+        write("vocab.txt", "[UNK]\n[CLS]\n");
+        assert!(error(dir.path()).contains("[SEP] is missing"));
+        write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\n");
+        assert!(error(dir.path()).contains("model.safetensors"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Where an installed model is looked for.
+
+use std::path::{Path, PathBuf};
+
+/// The environment variable that names a model's directory.
+pub const VARIABLE: &str = "CTXBENCH_EMBEDDINGS";
+
+/// Where `scripts/embeddings` puts the model, below `target`.
+const BELOW_TARGET: &str = "embeddings";
+
+/// No model is installed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no embedding model is installed ({looked}); `make embeddings` installs one (83 MB)")]
+pub struct NotInstalled {
+    /// Where it was looked for.
+    pub looked: String,
+}
+
+/// The directory of the model to be used: the one that `CTXBENCH_EMBEDDINGS` names, or that of `make embeddings`.
+///
+/// # Errors
+/// [`NotInstalled`].
+pub fn find() -> Result<PathBuf, NotInstalled> {
+    // Who names one means that one, and no other.
+    if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
+        let named = PathBuf::from(named);
+        if has_model(&named) {
+            return Ok(named);
+        }
+        let looked = format!("{VARIABLE} names {}, which has none", named.display());
+        return Err(NotInstalled { looked });
+    }
+    let places = targets();
+    match places.iter().find(|place| has_model(place)) {
+        Some(place) => Ok(place.clone()),
+        None => Err(NotInstalled {
+            looked: match places.first() {
+                Some(place) => format!("none in {}", place.display()),
+                None => format!("{VARIABLE} is not set"),
+            },
+        }),
+    }
+}
+
+fn has_model(dir: &Path) -> bool {
+    dir.join(crate::bert::WEIGHTS).is_file()
+}
+
+/// `target/embeddings` of the repository that this program was built in.
+fn targets() -> Vec<PathBuf> {
+    let program = std::env::current_exe().unwrap_or_default();
+    program
+        .ancestors()
+        .filter(|dir| dir.file_name().is_some_and(|name| name == "target"))
+        .map(|target| target.join(BELOW_TARGET))
+        .collect()
+}

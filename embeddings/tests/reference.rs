@@ -1,0 +1,92 @@
+//! The installed model against other programs: word pieces by Hugging Face's `tokenizers`, vectors by NumPy in 64-bit
+//! floats from the same weights. `reference.py` beside this file has made the numbers.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::time::Instant;
+
+use embeddings::{Model, cosine};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Case {
+    text: String,
+    tokens: Vec<u32>,
+    vector: Vec<f32>,
+}
+
+/// The model that the reference numbers are of, if it is installed.
+fn model() -> Option<Model> {
+    match embeddings::find() {
+        Ok(dir) => Some(Model::load(&dir).unwrap()),
+        Err(missing) if std::env::var_os("CTXBENCH_REQUIRE_EMBEDDINGS").is_some() => {
+            panic!("{missing}")
+        }
+        Err(missing) => {
+            eprintln!("SKIPPED: {missing}");
+            None
+        }
+    }
+}
+
+#[test]
+fn pieces_and_vectors_are_those_of_other_programs() {
+    let Some(model) = model() else { return };
+    if model.id() != "7422071947051f0c" {
+        eprintln!("SKIPPED: another model is installed: {}", model.id());
+        return;
+    }
+    let cases: Vec<Case> = serde_json::from_str(include_str!("reference.json")).unwrap();
+    assert!(cases.len() >= 10);
+    let tokens: Vec<Vec<u32>> = cases.iter().map(|case| model.tokens(&case.text)).collect();
+    for (case, tokens) in cases.iter().zip(&tokens) {
+        assert_eq!(&case.tokens, tokens, "{:?}", case.text);
+    }
+    let together = model.embed(&tokens).unwrap();
+    for (number, case) in cases.iter().enumerate() {
+        let alone = model.embed(&tokens[number..=number]).unwrap();
+        for (how, vector) in [("alone", &alone[0]), ("together", &together[number])] {
+            let close = cosine(&case.vector, vector);
+            assert!(close > 0.99999, "{:?} {how}: cosine {close}", case.text);
+            let off = case
+                .vector
+                .iter()
+                .zip(vector)
+                .map(|(a, b)| (a - b).abs())
+                .fold(0.0, f32::max);
+            assert!(off < 1e-5, "{:?} {how}: off by {off}", case.text);
+        }
+    }
+    // The deadline of a project is closer to when it must be finished than to a rule of trading.
+    assert!(cosine(&together[0], &together[1]) > cosine(&together[0], &together[2]) + 0.5);
+}
+
+/// Prints how fast it is here: `cargo test --release -p embeddings -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let Some(model) = model() else { return };
+    let median = |texts: &[Vec<u32>]| {
+        let mut times: Vec<f64> = (0..11)
+            .map(|_| {
+                let started = Instant::now();
+                model.embed(texts).unwrap();
+                started.elapsed().as_secs_f64() * 1e3
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        times[5]
+    };
+    for words in [4, 8, 16, 32, 62, 128] {
+        let one = model.tokens(&"word ".repeat(words));
+        let many: Vec<Vec<u32>> =
+            std::iter::repeat_n(one.clone(), (512 / one.len()).max(1)).collect();
+        println!(
+            "{} tokens: {:.2} ms alone, {:.2} ms each of {}",
+            one.len(),
+            median(std::slice::from_ref(&one)),
+            median(&many) / many.len() as f64,
+            many.len()
+        );
+    }
+}
