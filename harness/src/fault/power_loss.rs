@@ -305,11 +305,12 @@ fn mix(synced: &Image, now: &Image, dice: &mut ChaCha8Rng) -> Image {
         // A file may have grown on the disk without its bytes, which then are zeros.
         let is_grown = new.len() <= old.len() || dice.random_range(0..4) < share;
         let length = if is_grown { new.len() } else { old.len() };
+        let is_unchanged = old == new;
         let mut bytes = vec![0; length];
         for at in (0..length).step_by(piece) {
             let end = (at + piece).min(length);
             let is_new = dice.random_range(0..4) < share;
-            let source = if is_new || old == new { new } else { old };
+            let source = if is_new || is_unchanged { new } else { old };
             let upto = end.min(source.len());
             if at < upto {
                 bytes[at..upto].copy_from_slice(&source[at..upto]);
