@@ -1,0 +1,764 @@
+//! The `s3` store while its server, or the way there, is broken: what a caller is told, how long he waits, and
+//! that nothing that was acknowledged is lost, doubled or taken back when it works again.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use backends::s3::{AccessKey, ConflictPolicy, S3Config, S3Store, Secret, SyncMode};
+use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, Store};
+use common::*;
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path as Key;
+use object_store::{ObjectStore, ObjectStoreExt};
+use servers::{
+    Access, Answered, Fault, FaultProxy, Operation, Options, Rule, Server, ServerKind, When,
+};
+
+/// How long one request may take here.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a call may take beyond that on a busy machine.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// Whom the agent's files belong to.
+const OBJECTS: [Operation; 6] = [
+    Operation::Get,
+    Operation::Head,
+    Operation::Put,
+    Operation::Copy,
+    Operation::Delete,
+    Operation::Parts,
+];
+
+struct Service {
+    access: Access,
+    runtime: tokio::runtime::Runtime,
+    _server: Server,
+    _dir: tempfile::TempDir,
+}
+
+/// One server for all tests of this process.
+fn service() -> &'static Service {
+    static SERVICE: OnceLock<Service> = OnceLock::new();
+    SERVICE.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let options = Options {
+            server: ServerKind::Embedded.find().unwrap(),
+            dir: dir.path().to_owned(),
+            port: 0,
+            rtt: Duration::ZERO,
+            launcher: Vec::new(),
+        };
+        let server = runtime.block_on(servers::start(options)).unwrap();
+        Service {
+            access: server.access().clone(),
+            runtime,
+            _server: server,
+            _dir: dir,
+        }
+    })
+}
+
+/// An agent of its own, and a broken way to its bucket.
+struct Broken {
+    agent: String,
+    proxy: FaultProxy,
+    dir: tempfile::TempDir,
+}
+
+impl Broken {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let endpoint = &service().access.endpoint;
+        let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
+        Self {
+            agent: format!("f{}", NEXT.fetch_add(1, Ordering::Relaxed)),
+            proxy: FaultProxy::start(0, upstream).unwrap(),
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// Behind the proxy.
+    fn config(&self, writer: &str) -> S3Config {
+        let access = &service().access;
+        S3Config {
+            endpoint: self.proxy.endpoint(),
+            region: access.region.clone(),
+            bucket: servers::BUCKET.to_owned(),
+            prefix: String::new(),
+            agent: self.agent.clone(),
+            writer: writer.to_owned(),
+            path_style: true,
+            access_key: AccessKey {
+                id: access.access_key.clone(),
+                secret: Secret(access.secret_key.clone()),
+                token: None,
+                source: "the test".to_owned(),
+            },
+            sync: SyncMode::Local,
+            conflicts: ConflictPolicy::KeepBoth,
+            front_matter_visible: false,
+            keep_versions: true,
+            // Nothing happens by itself: a test says when.
+            poll: Duration::from_secs(3600),
+            delay: Duration::from_secs(3600),
+            timeout: TIMEOUT,
+            seal: None,
+        }
+    }
+
+    fn cache(&self, writer: &str) -> PathBuf {
+        self.dir.path().join(format!("{writer}.db"))
+    }
+
+    fn mount_as(&self, config: S3Config) -> S3Store {
+        let cache = self.cache(&config.writer);
+        S3Store::open(config, &cache, &caller(1)).unwrap()
+    }
+
+    fn mount(&self, writer: &str) -> S3Store {
+        self.mount_as(self.config(writer))
+    }
+
+    /// Another host, whose way to the bucket is not broken.
+    fn elsewhere(&self, writer: &str) -> S3Store {
+        let config = S3Config {
+            endpoint: service().access.endpoint.clone(),
+            ..self.config(writer)
+        };
+        self.mount_as(config)
+    }
+
+    fn set(&self, fault: Fault, requests: &[Operation], when: When) {
+        let below = format!("agents/{}", self.agent);
+        self.proxy.set(vec![
+            Rule::always(fault).of(requests).below(&below).when(when),
+        ]);
+    }
+
+    /// How often the rule has done something: a fault that never was proves nothing.
+    fn fired(&self) -> u64 {
+        self.proxy.fired().iter().map(|fired| fired.done).sum()
+    }
+
+    /// How often the server has taken something of the agent's.
+    fn taken(&self, operation: Operation, name: &str) -> usize {
+        let path = format!("/{}/agents/{}/{name}", servers::BUCKET, self.agent);
+        let all = self.proxy.seen().into_iter();
+        all.filter(|seen| {
+            let is_well = matches!(seen.answered, Answered::Status(200..=299));
+            seen.operation == operation && seen.path == path && is_well
+        })
+        .count()
+    }
+}
+
+fn bucket() -> object_store::aws::AmazonS3 {
+    let access = &service().access;
+    AmazonS3Builder::new()
+        .with_endpoint(&access.endpoint)
+        .with_region(&access.region)
+        .with_bucket_name(servers::BUCKET)
+        .with_access_key_id(&access.access_key)
+        .with_secret_access_key(&access.secret_key)
+        .with_allow_http(true)
+        .build()
+        .unwrap()
+}
+
+/// An object as any S3 tool sees it; `None` if there is none.
+fn object(broken: &Broken, name: &str) -> Option<Vec<u8>> {
+    let key = Key::from(format!("agents/{}/{name}", broken.agent));
+    service().runtime.block_on(async {
+        let got = bucket().get(&key).await.ok()?;
+        Some(got.bytes().await.unwrap().to_vec())
+    })
+}
+
+/// Everything of an agent's, files and what is kept about them.
+fn remove_everything(broken: &Broken) {
+    use futures::TryStreamExt;
+    service().runtime.block_on(async {
+        for prefix in ["agents", "ctx"] {
+            let prefix = Key::from(format!("{prefix}/{}", broken.agent));
+            let all: Vec<_> = bucket().list(Some(&prefix)).try_collect().await.unwrap();
+            for object in all {
+                bucket().delete(&object.location).await.unwrap();
+            }
+        }
+    });
+}
+
+/// Time passes between operations.
+fn now() -> Caller {
+    static NOW: AtomicU64 = AtomicU64::new(1_000_000);
+    caller(NOW.fetch_add(1, Ordering::Relaxed) as i64)
+}
+
+fn write(store: &S3Store, name: &str, content: &[u8]) -> Ino {
+    let ino = match store.lookup(ROOT, name.as_bytes()) {
+        Ok(attr) => {
+            let empty = Change {
+                size: Some(0),
+                ..Change::default()
+            };
+            store.setattr(&now(), attr.ino, &empty).unwrap();
+            attr.ino
+        }
+        Err(_) => create(store, ROOT, name, Kind::File).ino,
+    };
+    store.write(&now(), ino, 0, content).unwrap();
+    ino
+}
+
+fn try_text(store: &S3Store, name: &str) -> Result<String, Errno> {
+    let attr = store.lookup(ROOT, name.as_bytes()).map_err(|e| e.errno)?;
+    let mut out = Vec::new();
+    store
+        .read(attr.ino, 0, attr.size as usize, &mut out)
+        .map_err(|error| error.errno)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+fn text(store: &S3Store, name: &str) -> String {
+    try_text(store, name).unwrap()
+}
+
+/// What it answers, and that it took no longer than the timeout.
+fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let done = work();
+    let took = begun.elapsed();
+    assert!(took < TIMEOUT + SLACK, "{what} took {took:?}");
+    done
+}
+
+/// No conflict of a writer with himself, and nothing pending.
+fn is_settled(store: &S3Store) {
+    assert_eq!(store.pending().unwrap(), 0);
+    assert_eq!(store.counters()["s3_conflicts"], 0);
+    assert!(
+        names(store, ROOT)
+            .iter()
+            .all(|name| !name.contains("conflict")),
+        "{:?}",
+        names(store, ROOT)
+    );
+}
+
+#[test]
+fn wrong_bytes_never_reach_a_reader() {
+    let broken = Broken::new();
+    let large = "0123456789abcdef".repeat(6 << 16);
+    let b = broken.elsewhere("bob");
+    write(&b, "small.txt", b"the truth");
+    write(&b, "large.txt", large.as_bytes());
+    b.upload().unwrap();
+    let a = broken.mount("alice");
+    for (name, right) in [("small.txt", "the truth"), ("large.txt", &large)] {
+        for fault in [Fault::DamageBody, Fault::ShortenBody] {
+            broken.set(fault.clone(), &[Operation::Get], When::Always);
+            let read = in_time(name, || try_text(&a, name));
+            assert!(broken.fired() > 0, "{fault:?} of {name}");
+            assert_eq!(read, Err(Errno::IO), "{fault:?} of {name}");
+        }
+        broken.set(Fault::DamageBody, &[Operation::Get], When::First(1));
+        let read = in_time(name, || try_text(&a, name));
+        assert!(
+            read == Ok(right.to_owned()),
+            "asked again, it is right: {name}"
+        );
+    }
+}
+
+#[test]
+fn what_another_tool_has_put_there_is_no_damage() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "n.txt", b"ours");
+    a.upload().unwrap();
+    let key = Key::from(format!("agents/{}/n.txt", broken.agent));
+    service().runtime.block_on(async {
+        let got = bucket().get(&key).await.unwrap();
+        // As a tool does that keeps metadata it does not understand.
+        let options = object_store::PutOptions {
+            attributes: got.attributes.clone(),
+            ..Default::default()
+        };
+        let payload = object_store::PutPayload::from_static(b"them");
+        bucket().put_opts(&key, payload, options).await.unwrap();
+    });
+    a.pull().unwrap();
+    assert_eq!(text(&a, "n.txt"), "them");
+}
+
+#[test]
+fn bodies_that_break_off_are_fetched_again_or_an_error() {
+    let broken = Broken::new();
+    let b = broken.elsewhere("bob");
+    let content = "line\n".repeat(10_000);
+    write(&b, "n.txt", content.as_bytes());
+    b.upload().unwrap();
+    let a = broken.mount("alice");
+    for fault in [
+        Fault::CutBody,
+        Fault::ResetInBody,
+        Fault::LoseAnswer,
+        Fault::Reset,
+    ] {
+        broken.set(fault.clone(), &[Operation::Get], When::Always);
+        let read = in_time("a read", || try_text(&a, "n.txt"));
+        assert!(broken.fired() > 0);
+        assert!(
+            matches!(read, Err(Errno::IO | Errno::TIMEDOUT)),
+            "{fault:?}: {:?}",
+            read.map(|text| text.len())
+        );
+    }
+    for fault in [Fault::CutBody, Fault::ResetInBody, Fault::LoseAnswer] {
+        let a = broken.mount(&format!("w{}", broken.proxy.seen().len()));
+        broken.set(fault.clone(), &[Operation::Get], When::First(1));
+        assert!(text(&a, "n.txt") == content, "{fault:?}");
+        assert_eq!(broken.fired(), 1);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_makes_nobody_wait_longer_than_the_timeout() {
+    let broken = Broken::new();
+    let b = broken.elsewhere("bob");
+    write(&b, "n.txt", b"content");
+    b.upload().unwrap();
+    let a = broken.mount_as(S3Config {
+        sync: SyncMode::Fsync,
+        ..broken.config("alice")
+    });
+    broken.proxy.set(vec![Rule::always(Fault::Hang)]);
+    let read = in_time("a read", || try_text(&a, "n.txt"));
+    assert_eq!(read, Err(Errno::TIMEDOUT));
+    let mut ino = ROOT;
+    for nth in 0..200 {
+        ino = write(&a, &format!("w{nth}"), format!("w{nth}").as_bytes());
+    }
+    let synced = in_time("fsync", || a.fsync(ino, false));
+    assert_eq!(errno(synced), Errno::TIMEDOUT);
+    let ordered = in_time("sync", || a.getxattr(ROOT, b"user.ctx.sync"));
+    assert!(matches!(errno(ordered), Errno::TIMEDOUT | Errno::IO));
+    let pulled = in_time("pull", || a.getxattr(ROOT, b"user.ctx.pull"));
+    assert!(matches!(errno(pulled), Errno::TIMEDOUT | Errno::IO));
+    assert!(broken.fired() > 0);
+    // What is here can be read and changed meanwhile.
+    assert_eq!(in_time("a local read", || text(&a, "w7")), "w7");
+    broken.proxy.clear();
+    a.upload().unwrap();
+    is_settled(&a);
+    for nth in 0..200 {
+        let name = format!("w{nth}");
+        assert_eq!(broken.taken(Operation::Put, &name), 1, "{name}");
+    }
+    assert_eq!(text(&a, "n.txt"), "content");
+}
+
+#[test]
+fn a_mount_ends_in_time_though_the_server_does_not_answer() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    for nth in 0..100 {
+        write(&a, &format!("w{nth}"), b"x");
+    }
+    broken.proxy.set(vec![Rule::always(Fault::Hang)]);
+    let failed = in_time("the last sync", || a.sync());
+    let told = failed.unwrap_err().to_string();
+    assert!(
+        told.contains("200 changes") || told.contains("not in the bucket"),
+        "{told}"
+    );
+    in_time("the end", || drop(a));
+    broken.proxy.clear();
+    let a = broken.mount("alice");
+    a.upload().unwrap();
+    is_settled(&a);
+    assert_eq!(object(&broken, "w99").unwrap(), b"x");
+}
+
+#[test]
+fn an_upload_whose_answer_was_lost_is_no_conflict_with_oneself() {
+    for fault in [Fault::LoseAnswer, Fault::Hold] {
+        let broken = Broken::new();
+        let a = broken.mount("alice");
+        write(&a, "old.txt", b"1");
+        a.upload().unwrap();
+        write(&a, "old.txt", b"2");
+        write(&a, "new.txt", b"2");
+        broken.set(fault.clone(), &[Operation::Put], When::Always);
+        assert!(a.upload().is_err());
+        assert!(broken.fired() >= 2);
+        // The agent goes on before anybody knows.
+        write(&a, "old.txt", b"3");
+        write(&a, "new.txt", b"3");
+        broken.proxy.clear();
+        if fault == Fault::Hold {
+            // What was held arrives now.
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        a.upload().unwrap();
+        is_settled(&a);
+        for name in ["old.txt", "new.txt"] {
+            assert_eq!(object(&broken, name).unwrap(), b"3", "{fault:?} of {name}");
+            assert_eq!(text(&a, name), "3");
+        }
+        let b = broken.elsewhere("bob");
+        assert_eq!(names(&b, ROOT), ["new.txt", "old.txt"]);
+    }
+}
+
+#[test]
+fn another_writer_is_a_conflict_though_an_answer_was_lost() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "n.txt", b"1");
+    a.upload().unwrap();
+    let b = broken.elsewhere("bob");
+    write(&a, "n.txt", b"alice's");
+    broken.set(Fault::Reset, &[Operation::Put], When::Always);
+    assert!(a.upload().is_err());
+    write(&b, "n.txt", b"bob's");
+    b.upload().unwrap();
+    write(&a, "n.txt", b"alice's, later");
+    broken.proxy.clear();
+    a.upload().unwrap();
+    a.upload().unwrap();
+    assert_eq!(a.counters()["s3_conflicts"], 1);
+    assert_eq!(text(&a, "n.txt"), "bob's");
+    assert_eq!(text(&a, "n.conflict-alice-2.txt"), "alice's, later");
+    b.pull().unwrap();
+    assert_eq!(names(&b, ROOT), ["n.conflict-alice-2.txt", "n.txt"]);
+}
+
+#[test]
+fn a_deletion_that_comes_late_takes_nothing_away() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "n.txt", b"first");
+    a.upload().unwrap();
+    a.unlink(&now(), ROOT, b"n.txt").unwrap();
+    broken.set(Fault::Hold, &[Operation::Delete], When::Always);
+    assert!(a.upload().is_err());
+    assert_eq!(broken.fired(), 1);
+    write(&a, "n.txt", b"second");
+    // Uploads go through; the deletion is still under way.
+    a.upload().unwrap();
+    assert_eq!(object(&broken, "n.txt").unwrap(), b"second");
+    broken.proxy.clear();
+    for _ in 0..100 {
+        if object(&broken, "n.txt").is_none() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(object(&broken, "n.txt").is_none(), "it has come");
+    a.pull().unwrap();
+    assert_eq!(text(&a, "n.txt"), "second");
+    a.upload().unwrap();
+    assert_eq!(object(&broken, "n.txt").unwrap(), b"second");
+    is_settled(&a);
+}
+
+#[test]
+fn a_listing_that_lags_behind_takes_nothing_away_and_brings_nothing_back() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    for name in ["kept", "changed", "deleted", "d1", "d2", "d3", "d4"] {
+        write(&a, name, b"first");
+    }
+    a.upload().unwrap();
+    a.pull().unwrap();
+    broken
+        .proxy
+        .set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);
+    let ino = write(&a, "new", b"new");
+    write(&a, "changed", b"changed");
+    for name in ["deleted", "d1", "d2", "d3", "d4"] {
+        a.unlink(&now(), ROOT, name.as_bytes()).unwrap();
+    }
+    a.upload().unwrap();
+    for _ in 0..3 {
+        a.pull().unwrap();
+        assert_eq!(names(&a, ROOT), ["changed", "kept", "new"]);
+        assert_eq!(text(&a, "changed"), "changed");
+        assert_eq!(text(&a, "new"), "new");
+        assert_eq!(
+            a.lookup(ROOT, b"new").unwrap().ino,
+            ino,
+            "who has it open keeps it"
+        );
+    }
+    assert!(broken.fired() >= 3);
+    // Deletions that others were told of by a writer's index do not come back, either.
+    let b = broken.mount("bob");
+    b.pull().unwrap();
+    broken.proxy.clear();
+    a.pull().unwrap();
+    b.pull().unwrap();
+    assert_eq!(names(&a, ROOT), ["changed", "kept", "new"]);
+    assert_eq!(names(&b, ROOT), ["changed", "kept", "new"]);
+    is_settled(&a);
+}
+
+#[test]
+fn what_others_delete_goes_here_too() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    for nth in 0..10 {
+        write(&a, &format!("n{nth}"), b"x");
+    }
+    a.upload().unwrap();
+    let b = broken.elsewhere("bob");
+    for name in names(&b, ROOT) {
+        b.unlink(&now(), ROOT, name.as_bytes()).unwrap();
+    }
+    b.upload().unwrap();
+    a.pull().unwrap();
+    assert_eq!(names(&a, ROOT), Vec::<String>::new());
+    is_settled(&a);
+}
+
+fn no_bucket() -> Fault {
+    Fault::Refuse {
+        status: 404,
+        code: "NoSuchBucket".to_owned(),
+        retry_after: None,
+    }
+}
+
+#[test]
+fn a_bucket_that_is_gone_for_a_while_changes_nothing_here() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "kept", b"kept");
+    write(&a, "changed", b"1");
+    write(&a, "deleted", b"1");
+    a.upload().unwrap();
+    broken.proxy.set(vec![Rule::always(no_bucket())]);
+    assert!(a.pull().is_err());
+    write(&a, "changed", b"2");
+    write(&a, "new", b"2");
+    a.unlink(&now(), ROOT, b"deleted").unwrap();
+    for _ in 0..3 {
+        let told = a.upload().unwrap_err().to_string();
+        assert!(told.contains("bucket"), "{told}");
+        assert!(a.pending().unwrap() > 0);
+    }
+    assert!(broken.fired() > 0);
+    broken.proxy.clear();
+    a.upload().unwrap();
+    a.pull().unwrap();
+    is_settled(&a);
+    assert_eq!(names(&a, ROOT), ["changed", "kept", "new"]);
+    assert_eq!(object(&broken, "deleted"), None, "the deletion has arrived");
+    assert_eq!(object(&broken, "changed").unwrap(), b"2");
+}
+
+#[test]
+fn a_bucket_that_was_emptied_behind_our_back_empties_nothing_here() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    for nth in 0..5 {
+        write(&a, &format!("n{nth}"), b"the only copy");
+    }
+    a.upload().unwrap();
+    a.pull().unwrap();
+    remove_everything(&broken);
+    let told = a.pull().unwrap_err().to_string();
+    assert!(told.contains("empty") && told.contains("fix:"), "{told}");
+    assert_eq!(names(&a, ROOT).len(), 5);
+    assert_eq!(text(&a, "n3"), "the only copy");
+    let synced = a.getxattr(ROOT, b"user.ctx.sync");
+    assert!(
+        synced.is_err(),
+        "it is not durable, and must not be called so"
+    );
+}
+
+#[test]
+fn refusals_are_told_and_end_with_their_cause() {
+    let refuse = |status: u16, code: &str| Fault::Refuse {
+        status,
+        code: code.to_owned(),
+        retry_after: None,
+    };
+    for (fault, errnos) in [
+        (refuse(503, "SlowDown"), [Errno::IO, Errno::IO]),
+        (refuse(500, "InternalError"), [Errno::IO, Errno::IO]),
+        (refuse(403, "AccessDenied"), [Errno::ACCESS, Errno::IO]),
+        (
+            refuse(403, "InvalidAccessKeyId"),
+            [Errno::ACCESS, Errno::IO],
+        ),
+        (
+            refuse(403, "RequestTimeTooSkewed"),
+            [Errno::ACCESS, Errno::IO],
+        ),
+    ] {
+        let broken = Broken::new();
+        let b = broken.elsewhere("bob");
+        write(&b, "n.txt", b"bob's");
+        b.upload().unwrap();
+        let a = broken.mount("alice");
+        broken.proxy.set(vec![Rule::always(fault.clone())]);
+        let read = in_time("a read", || try_text(&a, "n.txt"));
+        assert!(
+            errnos.contains(&read.clone().unwrap_err()),
+            "{fault:?}: {read:?}"
+        );
+        write(&a, "m.txt", b"alice's");
+        let Fault::Refuse { code, .. } = &fault else {
+            unreachable!()
+        };
+        let told = in_time("an upload", || a.upload()).unwrap_err().to_string();
+        assert!(told.contains(code), "{told}");
+        assert!(broken.fired() > 0);
+        broken.proxy.clear();
+        a.upload().unwrap();
+        is_settled(&a);
+        assert_eq!(text(&a, "n.txt"), "bob's");
+        assert_eq!(broken.taken(Operation::Put, "m.txt"), 1);
+    }
+}
+
+#[test]
+fn bursts_of_slow_down_are_ridden_out() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    let slow_down = Fault::Refuse {
+        status: 503,
+        code: "SlowDown".to_owned(),
+        retry_after: None,
+    };
+    let bursts = When::Bursts {
+        length: 2,
+        every: 9,
+    };
+    broken.set(slow_down, &OBJECTS, bursts);
+    for nth in 0..60 {
+        write(&a, &format!("n{nth}"), b"x");
+    }
+    let begun = Instant::now();
+    while a.upload().is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+    assert!(broken.fired() > 5);
+    is_settled(&a);
+    for nth in 0..60 {
+        assert_eq!(broken.taken(Operation::Put, &format!("n{nth}")), 1);
+    }
+}
+
+#[test]
+fn a_partition_in_mid_sync_loses_nothing_and_doubles_nothing() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "changed", b"1");
+    write(&a, "deleted", b"1");
+    a.upload().unwrap();
+    // A few of the new files get there, and then nothing does.
+    broken.set(Fault::Delay { ms: 100.0 }, &[Operation::Put], When::Always);
+    for nth in 0..100 {
+        write(&a, &format!("n{nth}"), b"x");
+    }
+    write(&a, "changed", b"2");
+    a.unlink(&now(), ROOT, b"deleted").unwrap();
+    std::thread::scope(|scope| {
+        let uploading = scope.spawn(|| a.upload());
+        std::thread::sleep(Duration::from_millis(250));
+        broken.proxy.partition(true).unwrap();
+        assert!(in_time("an upload", || uploading.join().unwrap()).is_err());
+    });
+    assert_eq!(text(&a, "n7"), "x");
+    write(&a, "n7", b"later");
+    broken.proxy.clear();
+    broken.proxy.partition(false).unwrap();
+    a.upload().unwrap();
+    is_settled(&a);
+    let seen = broken.proxy.seen();
+    let done: Vec<_> = seen
+        .iter()
+        .filter(|seen| matches!(seen.answered, Answered::Status(200..=299)))
+        .collect();
+    let place = |name: &str, operation: Operation| {
+        let path = format!("/{}/agents/{}/{name}", servers::BUCKET, broken.agent);
+        done.iter()
+            .rposition(|seen| seen.path == path && seen.operation == operation)
+    };
+    let changed = place("changed", Operation::Put).unwrap();
+    let deleted = place("deleted", Operation::Delete).unwrap();
+    assert!(changed < deleted);
+    for nth in 0..100 {
+        let name = format!("n{nth}");
+        assert!(place(&name, Operation::Put).unwrap() < deleted, "{name}");
+        let expected = if nth == 7 { "later" } else { "x" };
+        assert_eq!(
+            object(&broken, &name).unwrap(),
+            expected.as_bytes(),
+            "{name}"
+        );
+        assert!(broken.taken(Operation::Put, &name) <= 2, "{name}");
+    }
+}
+
+#[test]
+fn what_is_damaged_on_its_way_up_is_refused_and_sent_again() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    broken.set(Fault::DamageRequest, &[Operation::Put], When::Always);
+    write(&a, "n.txt", b"the truth");
+    assert!(a.upload().is_err());
+    assert!(broken.fired() > 0);
+    assert_eq!(
+        object(&broken, "n.txt"),
+        None,
+        "no wrong byte in the bucket"
+    );
+    broken.proxy.clear();
+    a.upload().unwrap();
+    is_settled(&a);
+    assert_eq!(object(&broken, "n.txt").unwrap(), b"the truth");
+}
+
+#[test]
+fn listings_that_break_change_nothing() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    for nth in 0..20 {
+        write(&a, &format!("n{nth}"), b"x");
+    }
+    a.upload().unwrap();
+    for fault in [
+        Fault::ShortenBody,
+        Fault::CutBody,
+        Fault::DamageBody,
+        Fault::ResetInBody,
+    ] {
+        broken
+            .proxy
+            .set(vec![Rule::always(fault.clone()).of(&[Operation::List])]);
+        let _ = in_time("a look", || a.pull());
+        assert!(broken.fired() > 0);
+        assert_eq!(names(&a, ROOT).len(), 20, "{fault:?}");
+    }
+    broken.proxy.clear();
+    a.pull().unwrap();
+    assert_eq!(names(&a, ROOT).len(), 20);
+    is_settled(&a);
+}

@@ -1,0 +1,306 @@
+//! One connection of a client: each request goes its way, or the way of a fault.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER, TRANSFER_ENCODING,
+};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use super::body::{Body, damaged, ending_early, whole};
+use super::rule::{Fault, Operation, delay};
+use super::{Answered, Seen, Shared};
+
+/// The client's socket, kept beside hyper for the one thing that hyper does not do.
+#[derive(Clone, Debug)]
+pub(super) struct Socket(Arc<OwnedFd>);
+
+impl Socket {
+    pub(super) fn of(stream: &TcpStream) -> io::Result<Self> {
+        Ok(Self(Arc::new(stream.as_fd().try_clone_to_owned()?)))
+    }
+
+    /// What does not keep it open.
+    pub(super) fn weak(&self) -> WeakSocket {
+        WeakSocket(Arc::downgrade(&self.0))
+    }
+
+    /// Its end will be a reset, which the other side sees as `ECONNRESET`.
+    pub(super) fn reset_when_closed(&self) {
+        // It fails only on what is no socket.
+        let _ = rustix::net::sockopt::set_socket_linger(&*self.0, Some(Duration::ZERO));
+    }
+}
+
+/// A [`Socket`], while its connection lasts.
+#[derive(Debug)]
+pub(super) struct WeakSocket(Weak<OwnedFd>);
+
+impl WeakSocket {
+    pub(super) fn socket(&self) -> Option<Socket> {
+        self.0.upgrade().map(Socket)
+    }
+}
+
+/// What a connection needs to answer.
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) socket: Socket,
+    /// To the server, while it lasts.
+    pub(super) server: Mutex<Option<SendRequest<Full<Bytes>>>>,
+}
+
+/// A request with all of its body.
+struct Asked {
+    parts: http::request::Parts,
+    body: Bytes,
+    operation: Operation,
+    /// Path and query.
+    target: String,
+}
+
+/// An answer with all of its body.
+struct Answer {
+    parts: http::response::Parts,
+    body: Bytes,
+}
+
+impl Answer {
+    fn response(mut self, body: Body, length: Option<usize>) -> Response<Body> {
+        self.parts.headers.remove(TRANSFER_ENCODING);
+        self.parts.headers.remove(CONNECTION);
+        if let Some(length) = length {
+            self.parts.headers.insert(CONTENT_LENGTH, length.into());
+        }
+        Response::from_parts(self.parts, body)
+    }
+
+    fn whole(self) -> Response<Body> {
+        let body = whole(self.body.clone());
+        self.response(body, None)
+    }
+}
+
+impl Connection {
+    /// Answers a request; an error ends the connection without an answer.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Body>> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        let target = parts.uri.to_string();
+        let is_copy = parts.headers.contains_key("x-amz-copy-source");
+        let query = parts.uri.query().unwrap_or_default();
+        let asked = Asked {
+            operation: Operation::of(&parts.method, query, is_copy),
+            target,
+            parts,
+            body,
+        };
+        let (generation, rules) = self.shared.rules();
+        let Some(fault) = rules.fault(asked.operation, &asked.target) else {
+            return Ok(self.ask(&asked).await?.whole());
+        };
+        tracing::debug!(?fault, target = asked.target, "a fault");
+        match fault {
+            Fault::Delay { ms } => {
+                delay(*ms).await;
+                Ok(self.ask(&asked).await?.whole())
+            }
+            Fault::Hang => {
+                self.note(&asked, Answered::Not);
+                self.shared.next_rules(generation).await;
+                Err(io::Error::other("a fault: no answer"))
+            }
+            Fault::Hold => {
+                self.shared.next_rules(generation).await;
+                Ok(self.ask(&asked).await?.whole())
+            }
+            Fault::Refuse {
+                status,
+                code,
+                retry_after,
+            } => {
+                self.note(&asked, Answered::Not);
+                refusal(*status, code, *retry_after, &asked)
+            }
+            Fault::Reset => {
+                self.note(&asked, Answered::Not);
+                self.socket.reset_when_closed();
+                Err(io::Error::other("a fault: reset"))
+            }
+            Fault::LoseAnswer => {
+                self.ask(&asked).await?;
+                self.socket.reset_when_closed();
+                Err(io::Error::other("a fault: the answer is lost"))
+            }
+            Fault::ResetInBody | Fault::CutBody => {
+                let answer = self.ask(&asked).await?;
+                let length = answer.body.len();
+                let half = answer.body.slice(..length / 2);
+                let socket = (*fault == Fault::ResetInBody).then(|| self.socket.clone());
+                Ok(answer.response(ending_early(half, socket), Some(length)))
+            }
+            Fault::ShortenBody => {
+                let answer = self.ask(&asked).await?;
+                let half = answer.body.slice(..answer.body.len() / 2);
+                let length = half.len();
+                Ok(answer.response(whole(half), Some(length)))
+            }
+            Fault::DamageBody => {
+                let mut answer = self.ask(&asked).await?;
+                answer.body = damaged(&answer.body);
+                Ok(answer.whole())
+            }
+            Fault::DamageRequest => {
+                let asked = Asked {
+                    body: damaged(&asked.body),
+                    ..asked
+                };
+                Ok(self.ask(&asked).await?.whole())
+            }
+            Fault::SkewDate { seconds } => {
+                let mut answer = self.ask(&asked).await?;
+                answer.parts.headers.insert(DATE, date(*seconds)?);
+                Ok(answer.whole())
+            }
+            Fault::StaleList if asked.operation == Operation::List => {
+                let key = list_key(&asked.target);
+                if let Some(body) = self.shared.old_listing(generation, &key) {
+                    self.note(&asked, Answered::Not);
+                    let mut response = Response::new(whole(body));
+                    let xml = HeaderValue::from_static("application/xml");
+                    response.headers_mut().insert(CONTENT_TYPE, xml);
+                    return Ok(response);
+                }
+                Ok(self.ask(&asked).await?.whole())
+            }
+            Fault::StaleList => Ok(self.ask(&asked).await?.whole()),
+        }
+    }
+
+    fn note(&self, asked: &Asked, answered: Answered) {
+        self.shared.note(Seen {
+            operation: asked.operation,
+            path: asked.parts.uri.path().to_owned(),
+            bytes: asked.body.len() as u64,
+            answered,
+        });
+    }
+
+    /// Asks the server, and notes what it says.
+    async fn ask(&self, asked: &Asked) -> io::Result<Answer> {
+        let answer = self.forward(asked).await;
+        let answered = match &answer {
+            Ok(answer) => Answered::Status(answer.parts.status.as_u16()),
+            Err(_) => Answered::Not,
+        };
+        self.note(asked, answered);
+        let answer = answer?;
+        if asked.operation == Operation::List && answer.parts.status == StatusCode::OK {
+            let key = list_key(&asked.target);
+            self.shared.keep_listing(key, answer.body.clone());
+        }
+        Ok(answer)
+    }
+
+    async fn forward(&self, asked: &Asked) -> io::Result<Answer> {
+        // Host stays what the client has signed; the body is known, so its length is what is sent.
+        let mut request = Request::new(Full::new(asked.body.clone()));
+        *request.method_mut() = asked.parts.method.clone();
+        *request.uri_mut() = asked.parts.uri.clone();
+        *request.headers_mut() = asked.parts.headers.clone();
+        let headers = request.headers_mut();
+        headers.remove(CONNECTION);
+        if headers.remove(TRANSFER_ENCODING).is_some() {
+            headers.insert(CONTENT_LENGTH, asked.body.len().into());
+        }
+        let mut kept = self.server.lock().await;
+        let response = loop {
+            let (mut server, is_new) = match kept.take() {
+                Some(server) if !server.is_closed() => (server, false),
+                _ => (connect(self.shared.upstream).await?, true),
+            };
+            server.ready().await.map_err(io::Error::other)?;
+            match server.try_send_request(request).await {
+                Ok(response) => {
+                    *kept = Some(server);
+                    break response;
+                }
+                Err(mut error) => match error.take_message() {
+                    // A connection that the server has ended meanwhile: nothing of the request has left.
+                    Some(unsent) if !is_new => request = unsent,
+                    _ => return Err(io::Error::other(error.into_error())),
+                },
+            }
+        };
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        Ok(Answer { parts, body })
+    }
+}
+
+async fn connect(upstream: std::net::SocketAddr) -> io::Result<SendRequest<Full<Bytes>>> {
+    let stream = TcpStream::connect(upstream).await?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!("the fault proxy lost its server: {error}");
+        }
+    });
+    Ok(sender)
+}
+
+/// What tells one listing from another: not when it was signed.
+fn list_key(target: &str) -> String {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let parameters = query.split('&');
+    let lasting =
+        parameters.filter(|parameter| !parameter.to_ascii_lowercase().starts_with("x-amz-"));
+    format!("{path}?{}", lasting.collect::<Vec<_>>().join("&"))
+}
+
+/// An S3 error.
+fn refusal(
+    status: u16,
+    code: &str,
+    retry_after: Option<u64>,
+    asked: &Asked,
+) -> io::Result<Response<Body>> {
+    let path = asked.parts.uri.path();
+    let xml = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>a fault of ctxbench</Message><Resource>{path}</Resource><RequestId>0</RequestId></Error>"
+    );
+    let body = match asked.operation {
+        Operation::Head => Bytes::new(),
+        _ => Bytes::from(xml),
+    };
+    let mut response = Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, "application/xml");
+    if let Some(seconds) = retry_after {
+        response = response.header(RETRY_AFTER, seconds);
+    }
+    response.body(whole(body)).map_err(io::Error::other)
+}
+
+/// A `Date` so many seconds from now.
+fn date(seconds: i64) -> io::Result<HeaderValue> {
+    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+    let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
+    let text = printer
+        .timestamp_to_rfc9110_string(&at)
+        .map_err(io::Error::other)?;
+    HeaderValue::from_str(&text).map_err(io::Error::other)
+}

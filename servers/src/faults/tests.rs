@@ -1,0 +1,318 @@
+//! A client behind each fault sees what the fault says, and the server does too.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpListener as StdListener;
+use std::net::TcpStream as StdStream;
+use std::time::Instant;
+
+use super::*;
+
+/// What the tiny server answers.
+const ANSWER: &str = "0123456789abcdef";
+
+/// A server that answers each request with [`ANSWER`], or what it was set to, and keeps the requests' bodies.
+struct Tiny {
+    address: SocketAddr,
+    bodies: Arc<Mutex<Vec<String>>>,
+    answer: Arc<Mutex<String>>,
+}
+
+impl Tiny {
+    fn start() -> Self {
+        let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let tiny = Self {
+            address: listener.local_addr().unwrap(),
+            bodies: Arc::default(),
+            answer: Arc::new(Mutex::new(ANSWER.to_owned())),
+        };
+        let (bodies, answer) = (Arc::clone(&tiny.bodies), Arc::clone(&tiny.answer));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (bodies, answer) = (Arc::clone(&bodies), Arc::clone(&answer));
+                std::thread::spawn(move || {
+                    let stream = stream.unwrap();
+                    let mut reader = BufReader::new(stream.try_clone().unwrap());
+                    while let Ok(Some((head, body))) = message(&mut reader) {
+                        assert!(
+                            head.to_lowercase().contains("host: signed.example"),
+                            "{head}"
+                        );
+                        lock(&bodies).push(body);
+                        let answer = lock(&answer).clone();
+                        let length = answer.len();
+                        let said = format!(
+                            "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: {length}\r\n\r\n{answer}"
+                        );
+                        // A proxy that is gone is what some tests are about.
+                        let _ = (&stream).write_all(said.as_bytes());
+                    }
+                });
+            }
+        });
+        tiny
+    }
+
+    fn bodies(&self) -> Vec<String> {
+        lock(&self.bodies).clone()
+    }
+}
+
+/// Head and body of the next message; `None` at the end.
+fn message(reader: &mut impl BufRead) -> io::Result<Option<(String, String)>> {
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return match head.is_empty() {
+                true => Ok(None),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            };
+        }
+        if line == "\r\n" {
+            break;
+        }
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        head.push_str(&line);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(Some((head, String::from_utf8(body).unwrap())))
+}
+
+/// A proxy before a tiny server, with one rule.
+fn behind(rule: Rule) -> (Tiny, FaultProxy) {
+    let tiny = Tiny::start();
+    let proxy = FaultProxy::start(0, tiny.address).unwrap();
+    proxy.set(vec![rule]);
+    (tiny, proxy)
+}
+
+fn client(proxy: &FaultProxy) -> BufReader<StdStream> {
+    let stream = StdStream::connect(proxy.address()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    BufReader::new(stream)
+}
+
+fn send(client: &mut BufReader<StdStream>, line: &str, body: &str) -> io::Result<()> {
+    let length = body.len();
+    let said = format!(
+        "{line} HTTP/1.1\r\nHost: signed.example\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    client.get_mut().write_all(said.as_bytes())
+}
+
+fn exchange(client: &mut BufReader<StdStream>, line: &str, body: &str) -> io::Result<String> {
+    send(client, line, body)?;
+    let answer = message(client)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(format!("{}\n{}", answer.0, answer.1))
+}
+
+fn get(proxy: &FaultProxy) -> io::Result<String> {
+    exchange(&mut client(proxy), "GET /b/k", "")
+}
+
+fn kind(result: io::Result<String>) -> io::ErrorKind {
+    result.unwrap_err().kind()
+}
+
+#[test]
+fn without_a_rule_it_passes_everything_on() {
+    let tiny = Tiny::start();
+    let proxy = FaultProxy::start(0, tiny.address).unwrap();
+    let mut client = client(&proxy);
+    for nth in 0..3 {
+        let answer = exchange(&mut client, "PUT /b/k?x=1", &format!("body {nth}")).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with(ANSWER),
+            "{answer}"
+        );
+    }
+    assert_eq!(tiny.bodies(), ["body 0", "body 1", "body 2"]);
+    let seen = proxy.seen();
+    assert_eq!(seen.len(), 3);
+    assert_eq!(
+        seen[0],
+        Seen {
+            operation: Operation::Put,
+            path: "/b/k".to_owned(),
+            bytes: 6,
+            answered: Answered::Status(200)
+        }
+    );
+}
+
+#[test]
+fn a_delay_delays_by_so_much() {
+    let (_tiny, proxy) = behind(Rule::always(Fault::Delay { ms: 50.0 }));
+    let mut client = client(&proxy);
+    let begun = Instant::now();
+    exchange(&mut client, "GET /b/k", "").unwrap();
+    let took = begun.elapsed().as_millis();
+    assert!((50..100).contains(&took), "{took} ms");
+    proxy.set(vec![Rule::always(Fault::Delay { ms: 0.5 })]);
+    let mut times: Vec<Duration> = (0..51)
+        .map(|_| {
+            let begun = Instant::now();
+            exchange(&mut client, "GET /b/k", "").unwrap();
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    assert!(times[0] >= Duration::from_micros(500), "{:?}", times[0]);
+    assert!(times[25] < Duration::from_millis(5), "{:?}", times[25]);
+}
+
+#[test]
+fn a_hang_never_answers_and_ends_with_the_rules() {
+    let (tiny, proxy) = behind(Rule::always(Fault::Hang));
+    let mut client = client(&proxy);
+    client
+        .get_mut()
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    assert_eq!(
+        kind(exchange(&mut client, "GET /b/k", "")),
+        io::ErrorKind::WouldBlock
+    );
+    assert_eq!(proxy.fired(), [Fired { met: 1, done: 1 }]);
+    proxy.clear();
+    assert_eq!(client.read(&mut [0; 9]).unwrap(), 0, "the connection ends");
+    assert!(tiny.bodies().is_empty(), "the server was never asked");
+    assert!(get(&proxy).is_ok());
+}
+
+#[test]
+fn what_is_held_comes_late() {
+    let (tiny, proxy) = behind(Rule::always(Fault::Hold));
+    let mut client = client(&proxy);
+    send(&mut client, "PUT /b/k", "late").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(tiny.bodies().is_empty());
+    proxy.clear();
+    assert!(message(&mut client).unwrap().is_some());
+    assert_eq!(tiny.bodies(), ["late"]);
+}
+
+#[test]
+fn a_refusal_is_an_s3_error_and_the_server_is_not_asked() {
+    let (tiny, proxy) = behind(Rule::always(Fault::Refuse {
+        status: 503,
+        code: "SlowDown".to_owned(),
+        retry_after: Some(2),
+    }));
+    let answer = get(&proxy).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("<Code>SlowDown</Code>") && answer.contains("retry-after: 2"));
+    assert!(tiny.bodies().is_empty());
+    assert_eq!(proxy.seen()[0].answered, Answered::Not);
+}
+
+#[test]
+fn resets_come_before_the_server_is_asked_or_after() {
+    let (tiny, proxy) = behind(Rule::always(Fault::Reset));
+    assert_eq!(kind(get(&proxy)), io::ErrorKind::ConnectionReset);
+    assert!(tiny.bodies().is_empty());
+    proxy.set(vec![Rule::always(Fault::LoseAnswer)]);
+    let lost = exchange(&mut client(&proxy), "PUT /b/k", "done");
+    assert_eq!(kind(lost), io::ErrorKind::ConnectionReset);
+    assert_eq!(tiny.bodies(), ["done"], "the server has done it");
+    assert_eq!(proxy.seen()[1].answered, Answered::Status(200));
+}
+
+/// All that comes until the end, and how it ends.
+fn rest(proxy: &FaultProxy) -> (String, io::Result<()>) {
+    let mut client = client(proxy);
+    send(&mut client, "GET /b/k", "").unwrap();
+    let mut bytes = Vec::new();
+    let ended = client.read_to_end(&mut bytes).map(|_| ());
+    (String::from_utf8(bytes).unwrap(), ended)
+}
+
+#[test]
+fn bodies_end_early_by_a_reset_or_in_order_or_unnoticed() {
+    let (_tiny, proxy) = behind(Rule::always(Fault::ResetInBody));
+    let (said, ended) = rest(&proxy);
+    assert!(
+        said.to_lowercase().contains("content-length: 16") && said.ends_with("01234567"),
+        "{said}"
+    );
+    assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    proxy.set(vec![Rule::always(Fault::CutBody)]);
+    let (said, ended) = rest(&proxy);
+    assert!(
+        said.to_lowercase().contains("content-length: 16") && said.ends_with("01234567"),
+        "{said}"
+    );
+    assert!(ended.is_ok(), "{ended:?}");
+    proxy.set(vec![Rule::always(Fault::ShortenBody)]);
+    let answer = get(&proxy).unwrap();
+    assert!(
+        answer.to_lowercase().contains("content-length: 8") && answer.ends_with("\n01234567"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn bytes_are_wrong_and_as_many() {
+    let (tiny, proxy) = behind(Rule::always(Fault::DamageBody));
+    let answer = get(&proxy).unwrap();
+    // `8` xor 1.
+    assert!(answer.ends_with("\n0123456799abcdef"), "{answer}");
+    proxy.set(vec![Rule::always(Fault::DamageRequest)]);
+    exchange(&mut client(&proxy), "PUT /b/k", "12345678").unwrap();
+    let body = tiny.bodies().pop().unwrap();
+    assert!(body.len() == 8 && body != "12345678", "{body}");
+}
+
+#[test]
+fn a_date_is_off() {
+    let (_tiny, proxy) = behind(Rule::always(Fault::SkewDate { seconds: -3600 }));
+    let answer = get(&proxy).unwrap();
+    let line = answer.lines().find_map(|line| line.strip_prefix("date: "));
+    let at = jiff::fmt::rfc2822::parse(line.unwrap())
+        .unwrap()
+        .timestamp();
+    let off = jiff::Timestamp::now().duration_since(at).as_secs();
+    assert!((3590..3660).contains(&off), "{off} s");
+}
+
+#[test]
+fn a_listing_lags_behind() {
+    let tiny = Tiny::start();
+    let proxy = FaultProxy::start(0, tiny.address).unwrap();
+    let mut client = client(&proxy);
+    let mut list = |signed: &str, answer: &str| {
+        answer.clone_into(&mut lock(&tiny.answer));
+        let line = format!("GET /b?list-type=2&prefix=a&X-Amz-Date={signed}");
+        exchange(&mut client, &line, "").unwrap()
+    };
+    assert!(list("1", "one").ends_with("\none"));
+    proxy.set(vec![Rule::always(Fault::StaleList)]);
+    assert!(list("2", "two").ends_with("\none"));
+    assert!(list("3", "three").ends_with("\none"));
+    proxy.clear();
+    assert!(list("4", "four").ends_with("\nfour"));
+}
+
+#[test]
+fn a_partition_resets_and_refuses_and_ends() {
+    let tiny = Tiny::start();
+    let proxy = FaultProxy::start(0, tiny.address).unwrap();
+    let mut idle = client(&proxy);
+    exchange(&mut idle, "GET /b/k", "").unwrap();
+    for _ in 0..3 {
+        proxy.partition(true).unwrap();
+        let refused = StdStream::connect(proxy.address()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        proxy.partition(false).unwrap();
+        assert!(get(&proxy).is_ok());
+    }
+    assert_eq!(
+        idle.read(&mut [0]).unwrap_err().kind(),
+        io::ErrorKind::ConnectionReset
+    );
+}
