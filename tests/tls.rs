@@ -62,6 +62,7 @@ fn a_server_behind_tls_has_to_be_trusted() {
             dir: scratch.dir("server"),
             port: 0,
             rtt: Duration::ZERO,
+            keys: None,
             launcher: Vec::new(),
         }))
         .unwrap();

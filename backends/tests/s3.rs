@@ -45,6 +45,7 @@ fn service() -> &'static Service {
             dir: dir.path().to_owned(),
             port: 0,
             rtt: Duration::ZERO,
+            keys: None,
             launcher: Vec::new(),
         };
         let server = runtime.block_on(servers::start(options)).unwrap();

@@ -35,10 +35,19 @@ impl Access {
     /// # Errors
     /// If the kernel has no random bytes.
     pub fn random(port: u16) -> io::Result<Self> {
+        Self::on(port, None)
+    }
+
+    /// Such keys, or fresh random ones, for a server on a loopback port.
+    pub(crate) fn on(port: u16, keys: Option<&(String, String)>) -> io::Result<Self> {
+        let (access_key, secret_key) = match keys {
+            Some(keys) => keys.clone(),
+            None => (random_hex(10)?, random_hex(20)?),
+        };
         Ok(Self {
             endpoint: format!("http://127.0.0.1:{port}"),
-            access_key: random_hex(10)?,
-            secret_key: random_hex(20)?,
+            access_key,
+            secret_key,
             region: REGION.to_owned(),
         })
     }

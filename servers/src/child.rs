@@ -108,6 +108,11 @@ impl Child {
                 return Ok(());
             }
         }
+        self.kill().await
+    }
+
+    /// Ends it by force.
+    pub(crate) async fn kill(mut self) -> io::Result<()> {
         self.signal(Signal::KILL);
         self.process.wait().await?;
         Ok(())

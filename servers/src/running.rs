@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// What shall be started, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Which server.
     pub server: Found,
@@ -34,9 +34,23 @@ pub struct Options {
     pub port: u16,
     /// The round-trip time that is added; zero for none, and no proxy.
     pub rtt: Duration,
+    /// Access key and secret, for a server that comes back on what it had; `None` for fresh random ones.
+    pub keys: Option<(String, String)>,
     /// What is put before the server's program and arguments, as a program that calls
     /// [`exec_bound_to_parent`](crate::exec_bound_to_parent); empty for nothing.
     pub launcher: Vec<OsString>,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The keys stay out of logs.
+        f.debug_struct("Options")
+            .field("server", &self.server)
+            .field("dir", &self.dir)
+            .field("port", &self.port)
+            .field("rtt", &self.rtt)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a server is not running.
@@ -158,7 +172,8 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
                 .local_addr()
                 .map_err(setup("say where it listens"))?
                 .port();
-            let access = Access::random(port).map_err(setup("make credentials"))?;
+            let access =
+                Access::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
             let data = options.dir.join("data");
             let embedded =
                 Embedded::serve(listener, &data, &access).map_err(setup("use its directory"))?;
@@ -171,7 +186,8 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
                     .map(|_| port)
                     .map_err(setup(&format!("listen on port {port}")))?,
             };
-            let access = Access::random(port).map_err(setup("make credentials"))?;
+            let access =
+                Access::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
             let launch = launch(kind, program, port, &options.dir, &access)
                 .map_err(setup("use its directory"))?;
             let log = options.dir.join(format!("{}.log", kind.name()));
@@ -295,6 +311,17 @@ impl Server {
                 let last_words = child.last_words();
                 format!("{server} ended by itself ({status}); it said:\n{last_words}")
             }
+        }
+    }
+
+    /// Ends it as `kill -9` does.
+    ///
+    /// # Errors
+    /// If the process cannot be waited for.
+    pub async fn kill(self) -> io::Result<()> {
+        match self.process {
+            Process::Embedded(_) => Ok(()),
+            Process::Child(child) => child.kill().await,
         }
     }
 

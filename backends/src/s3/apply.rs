@@ -2,6 +2,7 @@
 //! Nothing here talks to the server.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object, Stub};
 use super::forget::Forget;
@@ -418,6 +419,18 @@ impl Inner {
             return Ok(None);
         }
         cache::remove_object(db, object.parent, &object.name)?;
+        let is_late_deletion = self.doubts.may_have_deleted(&self.key(key))
+            && object.meta.writer == self.config.writer
+            && cache::stub(db, object.ino)?.is_none();
+        if is_late_deletion {
+            tracing::warn!(
+                key,
+                "a deletion whose answer was lost has come after the file was written anew: it goes up again"
+            );
+            cache::journal(db, object.parent, &object.name, object.ino)?;
+            self.changes.fetch_add(1, Ordering::AcqRel);
+            return Ok(None);
+        }
         let local = names::find(db, object.parent, &object.name)?;
         if local.is_none_or(|local| local.ino != object.ino) {
             return Ok(None);

@@ -198,6 +198,21 @@ pub(super) fn is_dirty_name(db: &Db, parent: Ino, name: &[u8]) -> Result<bool> {
     Ok(found.is_some())
 }
 
+/// Journals a file that has not changed, as if it had.
+pub(super) fn journal(db: &Db, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_dirty_name SELECT ?1, ?2, batch FROM s3_clock WHERE true
+         ON CONFLICT (parent, name) DO UPDATE SET batch = excluded.batch",
+        params![signed(parent), name],
+    )?;
+    db.execute(
+        "INSERT INTO s3_dirty_inode SELECT ?1, batch FROM s3_clock WHERE true
+         ON CONFLICT (ino) DO UPDATE SET batch = excluded.batch",
+        [signed(ino)],
+    )?;
+    Ok(())
+}
+
 /// What the batch has brought up is journalled no more, unless it has changed again.
 pub(super) fn clean_inode(db: &Db, ino: Ino, batch: u64) -> Result<()> {
     db.execute(

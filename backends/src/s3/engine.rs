@@ -7,8 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
-use super::{Inner, cache};
+use super::{GIVE_UP_EVERY, Inner, cache};
+use crate::fuse::interrupt::requester_gave_up;
 use crate::store::{Errno, StoreError};
 
 /// How long the thread waits at most after failures in a row.
@@ -17,11 +19,19 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// How long nothing must have been asked for before others are told of what was written.
 const IDLE: Duration = Duration::from_millis(200);
 
+/// How long what is under way may go on when the mount is to end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How an order ended: with what went wrong as whoever waits is told it.
+type Done = Result<(), (Errno, String)>;
+
+type Answer = SyncSender<Done>;
+
 enum Order {
     /// Bring up all that is journalled now, and say when it is.
-    Upload(Until, SyncSender<Result<(), String>>),
+    Upload(Until, Answer),
     /// Look for news now.
-    Pull(SyncSender<Result<(), String>>),
+    Pull(Answer),
     Stop,
 }
 
@@ -37,30 +47,37 @@ pub(super) enum Until {
 /// The engine of one mount.
 #[derive(Debug)]
 pub(super) struct Engine {
+    inner: Arc<Inner>,
     orders: Sender<Order>,
+    /// Told when what is under way is not to be waited for any more.
+    hurry: Arc<Notify>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Engine {
     pub(super) fn start(inner: Arc<Inner>, runtime: Handle) -> std::io::Result<Self> {
         let (orders, inbox) = channel();
+        let hurry = Arc::new(Notify::new());
+        let mut running = Running::new(Arc::clone(&inner), runtime, Arc::clone(&hurry));
         let thread = std::thread::Builder::new()
             .name("sync".to_owned())
-            .spawn(move || Running::new(inner, runtime).run(&inbox))?;
+            .spawn(move || running.run(&inbox))?;
         Ok(Self {
+            inner,
             orders,
+            hurry,
             thread: Mutex::new(Some(thread)),
         })
     }
 
-    fn order(
-        &self,
-        order: impl FnOnce(SyncSender<Result<(), String>>) -> Order,
-    ) -> Result<Ordered, StoreError> {
+    fn order(&self, order: impl FnOnce(Answer) -> Order) -> Result<Ordered, StoreError> {
         let (answer, answered) = sync_channel(1);
         let sent = self.orders.send(order(answer));
         sent.map_err(|_| StoreError::storage(Errno::IO, GONE))?;
-        Ok(Ordered(answered))
+        Ok(Ordered {
+            inner: Arc::clone(&self.inner),
+            answered,
+        })
     }
 
     /// Has everything that has been journalled brought up.
@@ -73,10 +90,11 @@ impl Engine {
         self.order(Order::Pull)
     }
 
-    /// Ends the thread, after what it is at.
+    /// Ends the thread. What it is at has a short while to end by itself: the rest is journalled.
     pub(super) fn stop(&self) {
         // An error means that it has ended.
         let _ = self.orders.send(Order::Stop);
+        self.hurry.notify_one();
         let thread = self
             .thread
             .lock()
@@ -91,15 +109,41 @@ impl Engine {
 }
 
 /// What the thread was told to do.
-pub(super) struct Ordered(Receiver<Result<(), String>>);
+pub(super) struct Ordered {
+    inner: Arc<Inner>,
+    answered: Receiver<Done>,
+}
 
 impl Ordered {
     /// Waits until it is done.
+    ///
+    /// # Errors
+    /// What went wrong; `ETIMEDOUT` when no request has been answered for as long as one may take, and `EINTR` when
+    /// whoever asked has given up. It goes on in the background then.
     pub(super) fn wait(self) -> Result<(), StoreError> {
-        match self.0.recv() {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(reason)) => Err(StoreError::storage(Errno::IO, reason)),
-            Err(_) => Err(StoreError::storage(Errno::IO, GONE)),
+        let timeout = self.inner.config.timeout;
+        let mut answered = self.inner.remote.answered();
+        let mut deadline = Instant::now() + timeout;
+        loop {
+            match self.answered.recv_timeout(GIVE_UP_EVERY) {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err((errno, reason))) => return Err(StoreError::storage(errno, reason)),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(StoreError::storage(Errno::IO, GONE));
+                }
+                Err(RecvTimeoutError::Timeout) if requester_gave_up() => {
+                    return Err(Errno::INTR.into());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let now_answered = self.inner.remote.answered();
+            if now_answered != answered {
+                answered = now_answered;
+                deadline = Instant::now() + timeout;
+            } else if Instant::now() >= deadline {
+                let reason = format!("S3: no answer within {} s", timeout.as_secs());
+                return Err(StoreError::storage(Errno::TIMEDOUT, reason));
+            }
         }
     }
 }
@@ -109,6 +153,7 @@ const GONE: &str = "the sync thread has ended";
 struct Running {
     inner: Arc<Inner>,
     runtime: Handle,
+    hurry: Arc<Notify>,
     next_pull: Instant,
     /// Nothing is tried by itself before then, after a failure.
     not_before: Instant,
@@ -117,12 +162,13 @@ struct Running {
 }
 
 impl Running {
-    fn new(inner: Arc<Inner>, runtime: Handle) -> Self {
+    fn new(inner: Arc<Inner>, runtime: Handle, hurry: Arc<Notify>) -> Self {
         let now = Instant::now();
         Self {
             next_pull: now + inner.config.poll,
             inner,
             runtime,
+            hurry,
             not_before: now,
             failures: 0,
             last_order: now - IDLE,
@@ -151,7 +197,10 @@ impl Running {
                     Order::Upload(until, answer) => uploads.push((until, answer)),
                     Order::Pull(answer) => pulls.push(answer),
                     Order::Stop => {
-                        self.tidy();
+                        // A server that does not answer has made everybody wait long enough.
+                        if self.failures == 0 {
+                            self.tidy();
+                        }
                         return;
                     }
                 }
@@ -169,26 +218,45 @@ impl Running {
                         waits
                     });
                 };
-                let done = self.runtime.block_on(self.inner.upload(&mut in_bucket));
+                let done = self.until_hurried(self.inner.upload(&mut in_bucket));
                 self.last_order = Instant::now();
                 self.note("bringing up changes", &done);
                 for (_, answer) in uploads {
                     // Nobody may be waiting any more.
-                    let _ = answer.send(done.as_ref().map_err(ToString::to_string).copied());
+                    let _ = answer.send(told(&done));
                 }
             }
             if !pulls.is_empty() || (may_try && now >= self.next_pull) {
-                let done = self.runtime.block_on(self.inner.pull());
+                let done = self.until_hurried(self.inner.pull());
                 self.next_pull = Instant::now() + self.inner.config.poll;
                 self.note("looking for changes of others", &done);
                 for answer in pulls {
-                    let _ = answer.send(done.as_ref().map_err(ToString::to_string).copied());
+                    let _ = answer.send(told(&done));
                 }
             }
             if self.last_order.elapsed() >= IDLE && may_try {
                 self.tidy();
             }
         }
+    }
+
+    /// Does `work`, but for no longer than [`LAST_WORDS`] once the mount is to end.
+    fn until_hurried(
+        &self,
+        work: impl Future<Output = Result<(), StoreError>>,
+    ) -> Result<(), StoreError> {
+        self.runtime.block_on(async {
+            let hurried = async {
+                self.hurry.notified().await;
+                // For the order to stop, which comes next.
+                self.hurry.notify_one();
+                tokio::time::sleep(self.inner.config.timeout.min(LAST_WORDS)).await;
+            };
+            tokio::select! {
+                done = work => done,
+                () = hurried => Err(StoreError::storage(Errno::IO, "S3: the mount ends")),
+            }
+        })
     }
 
     /// Says once that the server is not to be reached, and once that it is again.
@@ -221,7 +289,7 @@ impl Running {
         if !self.inner.has_news.load(Ordering::Acquire) {
             return;
         }
-        let tidied = self.runtime.block_on(async {
+        let tidied = self.until_hurried(async {
             self.inner.write_index().await?;
             self.inner.write_audit().await
         });
@@ -231,6 +299,12 @@ impl Running {
             Err(error) => tracing::debug!(%error, "index and audit log wait"),
         }
     }
+}
+
+fn told(done: &Result<(), StoreError>) -> Done {
+    done.as_ref()
+        .map(|()| ())
+        .map_err(|error| (error.errno, error.to_string()))
 }
 
 impl Inner {

@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::try_join_all;
+use tokio::sync::OnceCell;
 
 use super::Inner;
 use super::cache::{self, Stub};
-use super::object;
-use super::remote::RemoteError;
+use super::object::{self, Meta};
+use super::remote::{Fetched, RemoteError};
 use super::seal::{self, SEGMENT};
+use super::upload::Parts;
 use crate::sqlite::{content, nodes};
 use crate::store::{Caller, Errno, Ino, Store, StoreError, Timestamp};
 
@@ -29,6 +31,8 @@ const ATTEMPTS: u32 = 4;
 pub(super) struct Stubbed {
     pub(super) stub: Stub,
     parts: Mutex<BTreeSet<u64>>,
+    /// The checksums of the parts of a large file, where its writer has left them.
+    digests: OnceCell<Vec<String>>,
     /// Held while fetching: whoever needs the same waits, and finds it here.
     fetching: tokio::sync::Mutex<()>,
 }
@@ -38,6 +42,7 @@ impl Stubbed {
         Self {
             stub,
             parts: Mutex::new(parts.into_iter().collect()),
+            digests: OnceCell::new(),
             fetching: tokio::sync::Mutex::new(()),
         }
     }
@@ -69,13 +74,12 @@ impl Stubbed {
 impl Inner {
     /// Brings in all of a file.
     pub(super) async fn fetch_all(&self, ino: Ino) -> Result<(), RemoteError> {
-        let fetched = self.fetch(ino, 0..u64::MAX).await;
-        fetched.map_err(|error| RemoteError::Other(error.to_string()))
+        Ok(self.fetch(ino, 0..u64::MAX).await?)
     }
 
     /// Brings in what is not here of a range.
     pub(super) async fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<(), StoreError> {
-        for _ in 0..ATTEMPTS {
+        for attempt in 1..=ATTEMPTS {
             let Some(stubbed) = self.stub_of(ino) else {
                 return Ok(());
             };
@@ -86,6 +90,10 @@ impl Inner {
                 Err(RemoteError::Changed(_) | RemoteError::NotFound(_)) => {
                     // A new version since it was listed: take that.
                     self.refresh(ino, &stubbed.stub).await?;
+                }
+                Err(RemoteError::Damaged(reason)) if attempt < ATTEMPTS => {
+                    tracing::warn!(reason, "fetched again");
+                    self.tally.wrong_checksums.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -141,16 +149,9 @@ impl Inner {
             return Err(RemoteError::Changed(key));
         }
         let plain = object::open(&fetched.body, self.seal.as_ref())
-            .map_err(|error| RemoteError::Other(format!("{key}: {error}")))?;
+            .map_err(|error| RemoteError::Damaged(format!("{key}: {error}")))?;
         let content = plain.get(stub.meta.header as usize..).unwrap_or_default();
-        let is_right = stub.meta.sha256.is_empty() || object::checksum(content) == stub.meta.sha256;
-        if !is_right {
-            tracing::warn!(
-                key,
-                "its content is not what its checksum says: another tool may have changed it"
-            );
-            self.tally.wrong_checksums.fetch_add(1, Ordering::Relaxed);
-        }
+        self.check_content(&key, &stub.meta, content, &fetched)?;
         self.place_content(ino, stubbed, 0, content, None)?;
         self.settle(ino, stubbed)
     }
@@ -162,7 +163,15 @@ impl Inner {
         let start = stub.meta.header + part * PART;
         let end = (start + PART).min(stub.meta.header + stub.meta.size);
         let Some(opener) = &self.seal else {
-            let fetched = self.remote.get_range(&key, start..end, &stub.etag).await?;
+            let digests = stubbed.digests.get_or_try_init(|| self.digests(stub));
+            let (fetched, digests) =
+                tokio::try_join!(self.remote.get_range(&key, start..end, &stub.etag), digests)?;
+            let is_whole = fetched.body.len() as u64 == end - start;
+            let digest = digests.get(part as usize);
+            if !is_whole || digest.is_some_and(|digest| object::checksum(&fetched.body) != *digest)
+            {
+                return Err(damaged(&key));
+            }
             return Ok(fetched.body.to_vec());
         };
         let (range, first) = seal::segments(start, end);
@@ -174,10 +183,57 @@ impl Inner {
         )?;
         let plain = opener
             .open_segments(&prefix.body, first, &sealed.body, to_end)
-            .map_err(|error| RemoteError::Other(format!("{key}: {error}")))?;
+            .map_err(|error| RemoteError::Damaged(format!("{key}: {error}")))?;
         let skip = (start - first * SEGMENT) as usize;
         let wanted = plain.get(skip..skip + (end - start) as usize);
         Ok(wanted.unwrap_or_default().to_vec())
+    }
+
+    /// The checksums of the parts of a large file; none if its writer has left none of this version.
+    async fn digests(&self, stub: &Stub) -> Result<Vec<String>, RemoteError> {
+        let at = self.layout.parts(&self.key(&stub.key));
+        match self.remote.get(&at).await {
+            Ok(fetched) => {
+                let parts: Parts = self.parse_json(&fetched)?;
+                let is_of_this = parts.etag == stub.etag;
+                Ok(if is_of_this { parts.sha256 } else { Vec::new() })
+            }
+            Err(RemoteError::NotFound(_)) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether content is what its object says, or at least what the server has.
+    pub(super) fn check_content(
+        &self,
+        key: &str,
+        meta: &Meta,
+        content: &[u8],
+        fetched: &Fetched,
+    ) -> Result<(), RemoteError> {
+        if content.len() as u64 != meta.size {
+            return Err(damaged(key));
+        }
+        if meta.sha256.is_empty() || object::checksum(content) == meta.sha256 {
+            return Ok(());
+        }
+        // Where the entity tag is a digest of the bytes, it tells a wrong byte on the way from a tool that has written
+        // other bytes and kept what the metadata said.
+        if object::md5(&fetched.body) != fetched.etag {
+            return Err(damaged(key));
+        }
+        tracing::warn!(
+            key,
+            "its content is not what its checksum says, but what the server has: another tool has changed it"
+        );
+        self.tally.wrong_checksums.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Changes with every part of a file that comes.
+    pub(super) fn come(&self, ino: Ino) -> usize {
+        self.stub_of(ino)
+            .map_or(usize::MAX, |stubbed| stubbed.parts().len())
     }
 
     /// Writes what was fetched into the file as if it had always been there, if the stub is still the same.
@@ -249,8 +305,19 @@ impl Inner {
     }
 }
 
+fn damaged(key: &str) -> RemoteError {
+    RemoteError::Damaged(format!(
+        "{key} came with bytes that are not what its checksum says"
+    ))
+}
+
 impl From<StoreError> for RemoteError {
     fn from(error: StoreError) -> Self {
-        RemoteError::Other(error.to_string())
+        let message = error.to_string();
+        match error.errno {
+            Errno::TIMEDOUT => Self::Timeout(message),
+            Errno::ACCESS => Self::Refused(message),
+            _ => Self::Other(message),
+        }
     }
 }

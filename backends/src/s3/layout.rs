@@ -80,6 +80,11 @@ impl Layout {
         &self.files
     }
 
+    /// What every key begins with that is about files, and none of them.
+    pub(super) fn about(&self) -> &str {
+        &self.about
+    }
+
     pub(super) fn manifest(&self) -> String {
         format!("{}manifest.json", self.about)
     }

@@ -22,6 +22,7 @@ mod cache;
 mod check;
 mod config;
 mod conflict;
+mod doubt;
 mod engine;
 mod fetch;
 mod forget;
@@ -41,7 +42,7 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
@@ -57,6 +58,7 @@ pub use config::{
     AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
     find_access_key, seal_key,
 };
+use doubt::Doubts;
 use engine::{Engine, Until};
 use fetch::Stubbed;
 use forget::Forgetting;
@@ -107,6 +109,10 @@ struct Inner {
     synced: AtomicU64,
     /// Something went up that others have not been told of.
     has_news: AtomicBool,
+    /// Requests that were sent, and whose answer never came.
+    doubts: Doubts,
+    /// The bucket holds nothing where it held something, and nobody with a mount has done that.
+    is_emptied: AtomicBool,
     tally: Tally,
 }
 
@@ -203,14 +209,25 @@ impl S3Store {
             return Ok(());
         }
         let _waiting = self.inner.kernel.waiting.begin(ino);
+        let timeout = self.inner.config.timeout;
         self.runtime.block_on(async {
             let mut fetching = pin!(self.inner.fetch(ino, range));
+            let mut come = self.inner.come(ino);
+            let mut deadline = Instant::now() + timeout;
             loop {
                 match tokio::time::timeout(GIVE_UP_EVERY, &mut fetching).await {
                     Ok(fetched) => return fetched,
                     // What has come so far stays; the rest comes when somebody asks again.
                     Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
                     Err(_) => {}
+                }
+                let now_come = self.inner.come(ino);
+                if now_come != come {
+                    come = now_come;
+                    deadline = Instant::now() + timeout;
+                } else if Instant::now() >= deadline {
+                    let reason = format!("S3: nothing has come within {} s", timeout.as_secs());
+                    return Err(StoreError::storage(Errno::TIMEDOUT, reason));
                 }
             }
         })

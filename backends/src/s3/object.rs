@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use md5::Md5;
 use object_store::{Attribute, AttributeValue, Attributes};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -69,6 +70,11 @@ pub(super) fn hex(digest: &[u8]) -> String {
 /// The SHA-256 of some content.
 pub(super) fn checksum(content: &[u8]) -> String {
     hex(&Sha256::digest(content))
+}
+
+/// The MD5 of an object, which most servers give as the entity tag of what was put whole.
+pub(super) fn md5(object: &[u8]) -> String {
+    hex(&Md5::digest(object))
 }
 
 impl Meta {

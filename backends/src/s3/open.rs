@@ -10,6 +10,7 @@ use object_store::Attributes;
 use serde::{Deserialize, Serialize};
 
 use super::config::S3Config;
+use super::doubt::Doubts;
 use super::engine::Engine;
 use super::fetch::Stubbed;
 use super::forget::Forgetting;
@@ -112,6 +113,8 @@ impl S3Store {
             changes: AtomicU64::new(u64::from(pending > 0)),
             synced: AtomicU64::new(0),
             has_news: AtomicBool::new(false),
+            doubts: Doubts::default(),
+            is_emptied: AtomicBool::new(false),
             tally: Tally::default(),
         });
         let unreadable = |error: &dyn std::fmt::Display| {

@@ -146,11 +146,16 @@ impl S3Store {
         };
         let plain = object::open(&fetched.body, inner.seal.as_ref())
             .map_err(|error| StoreError::storage(Errno::IO, format!("{key}: {error}")))?;
-        let header = match Meta::from_attributes(&fetched.attributes, inner.seal.as_ref()) {
+        let meta = Meta::from_attributes(&fetched.attributes, inner.seal.as_ref());
+        let header = match &meta {
             Some(meta) => meta.header,
             None => object::front_matter_length(&plain),
         };
-        Ok(plain.get(header as usize..).unwrap_or_default().to_vec())
+        let content = plain.get(header as usize..).unwrap_or_default();
+        if let Some(meta) = &meta {
+            inner.check_content(&key, meta, content, &fetched)?;
+        }
+        Ok(content.to_vec())
     }
 }
 

@@ -94,12 +94,16 @@ impl Inner {
             indexes,
         } = look;
         let listed = listed?;
+        let known = self.cache.transaction(cache::etags)?;
+        if listed.is_empty() && !known.is_empty() {
+            self.must_not_be_emptied(known.len()).await?;
+        }
+        self.is_emptied.store(false, Ordering::Release);
         let manifest: Option<(Manifest, String)> = match manifest {
-            Ok(Some(fetched)) => Some((self.parse_json(&fetched.body)?, fetched.etag)),
+            Ok(Some(fetched)) => Some((self.parse_json(&fetched)?, fetched.etag)),
             Ok(None) | Err(RemoteError::NotFound(_)) => None,
             Err(error) => return Err(error.into()),
         };
-        let known = self.cache.transaction(cache::etags)?;
         let touched = manifest.as_ref().map(|(manifest, _)| &manifest.touched);
         let mut unknown = Vec::new();
         let mut seen = HashSet::new();
@@ -108,20 +112,20 @@ impl Inner {
                 continue;
             };
             let key = key.to_owned();
-            let version = touched.and_then(|touched| touched.get(&key)).copied();
-            let version = version.unwrap_or(0);
+            let told = touched.and_then(|touched| touched.get(&key)).copied();
+            let told = told.unwrap_or(0);
+            // A hint is as old as its index: it must not take back what is known since.
+            let version = told.max(known.get(&key).map_or(0, |known| known.1));
             let is_news = known
                 .get(&key)
-                .is_none_or(|known| known.0 != object.etag || known.1 < version);
+                .is_none_or(|known| known.0 != object.etag || known.1 < told);
             seen.insert(key.clone());
             if is_news {
                 unknown.push((key, object, version));
             }
         }
-        let gone: Vec<String> = known
-            .into_keys()
-            .filter(|key| !seen.contains(key))
-            .collect();
+        let missing = known.into_keys().filter(|key| !seen.contains(key));
+        let gone = self.gone(missing.collect()).await?;
         if unknown.is_empty() && gone.is_empty() && manifest.is_none() {
             return Ok(());
         }
@@ -158,6 +162,37 @@ impl Inner {
         Ok(())
     }
 
+    /// Which of the objects that a listing does not show are gone: a listing may lag behind.
+    async fn gone(&self, missing: Vec<String>) -> Result<Vec<String>, StoreError> {
+        let asked = stream::iter(missing).map(|key| async move {
+            match self.remote.head(&self.key(&key)).await {
+                Ok(_) => Ok(None),
+                Err(RemoteError::NotFound(_)) => Ok(Some(key)),
+                Err(error) => Err(StoreError::from(error)),
+            }
+        });
+        let asked: Vec<Option<String>> = asked.buffer_unordered(PARALLEL).try_collect().await?;
+        Ok(asked.into_iter().flatten().collect())
+    }
+
+    /// Refuses to take an empty bucket for what others have done with their mounts: those leave an index and an audit
+    /// log. What is here may be the only copy there is.
+    async fn must_not_be_emptied(&self, known: usize) -> Result<(), StoreError> {
+        let is_empty = self.remote.list(self.layout.about()).await?.is_empty();
+        if !is_empty {
+            return Ok(());
+        }
+        self.is_emptied.store(true, Ordering::Release);
+        let bucket = &self.config.bucket;
+        Err(StoreError::storage(
+            Errno::IO,
+            format!(
+                "S3: bucket {bucket} is empty where {known} objects were, and it was not emptied through a mount: nothing is taken away here, and nothing goes up
+  fix: copy what you want to keep out of the mount, unmount, delete the cache file, mount again and copy it in"
+            ),
+        ))
+    }
+
     /// The attributes of objects: from their writers' indexes where many are unknown, else from themselves.
     async fn ask(
         &self,
@@ -173,8 +208,10 @@ impl Inner {
         };
         let asked = stream::iter(unknown).map(|(key, listed, version)| {
             let hint = indexes.get(&(key.clone(), listed.etag.clone()));
-            // An index may be older than the attributes.
-            let hint = hint.filter(|meta| meta.version >= version).cloned();
+            // An index may be older than the attributes, or than the object's end.
+            let is_forgotten = self.doubts.is_forgotten(&key, &listed.etag);
+            let hint = hint.filter(|meta| meta.version >= version && !is_forgotten);
+            let hint = hint.cloned();
             async move {
                 if let Some(meta) = hint {
                     let target = self.target(&listed.key, &meta).await?;
@@ -234,7 +271,7 @@ impl Inner {
             return Ok(Vec::new());
         };
         let digests = match self.remote.get(&self.layout.parts(&self.key(key))).await {
-            Ok(fetched) => self.parse_json::<Parts>(&fetched.body),
+            Ok(fetched) => self.parse_json::<Parts>(&fetched),
             Err(error) => Err(error),
         };
         // Without it, all of the file is fetched anew.
@@ -264,8 +301,10 @@ impl Inner {
             return Ok(Vec::new());
         }
         let fetched = self.remote.get(key).await?;
-        let target = object::open(&fetched.body, self.seal.as_ref());
-        target.map_err(|error| StoreError::storage(Errno::IO, format!("{key}: {error}")))
+        let target = object::open(&fetched.body, self.seal.as_ref())
+            .map_err(|error| StoreError::storage(Errno::IO, format!("{key}: {error}")))?;
+        self.check_content(key, meta, &target, &fetched)?;
+        Ok(target)
     }
 
     /// What an object says of its file, in its metadata, or in front matter if another tool has dropped that.
@@ -281,6 +320,7 @@ impl Inner {
                 );
                 meta.size = head.size;
                 meta.header = 0;
+                meta.sha256.clear();
             }
             return Ok(meta);
         }
@@ -304,7 +344,7 @@ impl Inner {
     fn read_indexes(&self, fetched: Vec<Fetched>) -> HashMap<(String, String), Meta> {
         let mut all = HashMap::new();
         for index in fetched {
-            match self.parse_json::<Index>(&index.body) {
+            match self.parse_json::<Index>(&index) {
                 Ok(index) => {
                     let objects = index.objects.into_iter();
                     all.extend(objects.map(|(key, (etag, meta))| ((key, etag), meta)));

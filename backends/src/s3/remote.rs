@@ -48,6 +48,12 @@ pub(super) enum RemoteError {
     /// It took too long.
     #[error("{0}")]
     Timeout(String),
+    /// The server cannot be reached, or cannot do anything now: the next request would not fare better.
+    #[error("{0}")]
+    Unavailable(String),
+    /// What came is not what is there.
+    #[error("{0}")]
+    Damaged(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -58,15 +64,63 @@ impl From<RemoteError> for StoreError {
         let errno = match error {
             RemoteError::Timeout(_) => Errno::TIMEDOUT,
             RemoteError::Refused(_) => Errno::ACCESS,
-            RemoteError::NotFound(_) | RemoteError::Changed(_) | RemoteError::Other(_) => Errno::IO,
+            RemoteError::NotFound(_)
+            | RemoteError::Changed(_)
+            | RemoteError::Unavailable(_)
+            | RemoteError::Damaged(_)
+            | RemoteError::Other(_) => Errno::IO,
         };
         StoreError::storage(errno, format!("S3: {error}"))
     }
 }
 
+impl RemoteError {
+    /// Whether other requests would fail as well, now.
+    pub(super) fn is_of_all(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::Unavailable(_))
+    }
+
+    /// What an answer that is no success means.
+    fn of_status(status: u16, code: Option<String>, what: &str) -> Self {
+        let code = code.unwrap_or_else(|| format!("status {status}"));
+        if code == "NoSuchBucket" {
+            return Self::no_bucket();
+        }
+        let message = format!("{what}: {code}");
+        match status {
+            401 | 403 => Self::Refused(message),
+            404 => Self::NotFound(message),
+            429 | 500..=599 => Self::Unavailable(message),
+            _ => Self::Other(message),
+        }
+    }
+
+    /// What a request without an answer means.
+    fn of_http(error: &object_store::client::HttpError) -> Self {
+        let message = one_line(error);
+        match error.kind() {
+            HttpErrorKind::Timeout => Self::Timeout(message),
+            _ => Self::Unavailable(message),
+        }
+    }
+
+    fn no_bucket() -> Self {
+        Self::Unavailable("the bucket is not there (NoSuchBucket)".to_owned())
+    }
+}
+
+/// What an error of the HTTP client, or a status of the server's, is in what `object_store` makes of it.
+fn is_unavailable(line: &str) -> bool {
+    let status = line.split("status code: ").nth(1);
+    status.is_none_or(|status| status.starts_with('5') || status.starts_with("429"))
+}
+
 impl From<object_store::Error> for RemoteError {
     fn from(error: object_store::Error) -> Self {
         use object_store::Error;
+        if one_line(&error).contains("NoSuchBucket") {
+            return Self::no_bucket();
+        }
         match error {
             Error::NotFound { path, .. } => Self::NotFound(path),
             Error::AlreadyExists { path, .. }
@@ -80,6 +134,7 @@ impl From<object_store::Error> for RemoteError {
                 Self::Changed(one_line(&other))
             }
             other if one_line(&other).contains("timed out") => Self::Timeout(one_line(&other)),
+            other if is_unavailable(&one_line(&other)) => Self::Unavailable(one_line(&other)),
             other => Self::Other(one_line(&other)),
         }
     }
@@ -302,6 +357,11 @@ impl Remote {
         })
     }
 
+    /// Requests that were answered with success so far: whether anything goes on at all.
+    pub(super) fn answered(&self) -> u64 {
+        self.requests.answered()
+    }
+
     pub(super) fn requests(&self) -> BTreeMap<&'static str, u64> {
         self.requests.snapshot()
     }
@@ -325,6 +385,17 @@ impl Remote {
         let status = response.status().as_u16();
         let body = response.into_body().bytes().await?;
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// Whether the bucket is there: an answer to HEAD does not tell a missing object from a missing bucket.
+    pub(super) async fn has_bucket(&self) -> Result<(), RemoteError> {
+        let mut list = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
+        list.with_max_keys(1);
+        let url = list.sign(SIGNED_FOR);
+        match self.send_retrying("GET", &url, &[]).await? {
+            (200, _) => Ok(()),
+            (status, body) => Err(RemoteError::of_status(status, xml_code(&body), "listing")),
+        }
     }
 
     /// Asks for one key, and finds out what is wrong if that fails.
@@ -392,13 +463,14 @@ impl Remote {
                 .send_retrying("GET", &list.sign(SIGNED_FOR), &[])
                 .await?;
             if status != 200 {
-                let code = xml_code(&body).unwrap_or_else(|| format!("status {status}"));
-                let message = format!("listing {prefix}: {code}");
-                return Err(match status {
-                    401 | 403 => RemoteError::Refused(message),
-                    404 => RemoteError::NotFound(message),
-                    _ => RemoteError::Other(message),
-                });
+                let what = format!("listing {prefix}");
+                return Err(RemoteError::of_status(status, xml_code(&body), &what));
+            }
+            // What is cut short is no listing, though what came of it may look like one.
+            if !body.trim_end().ends_with("</ListBucketResult>") {
+                return Err(RemoteError::Damaged(format!(
+                    "listing {prefix}: the answer has no end"
+                )));
             }
             let page = ListObjectsV2::parse_response(&body)
                 .map_err(|error| RemoteError::Other(format!("listing {prefix}: {error}")))?;
@@ -435,11 +507,7 @@ impl Remote {
                 Ok((status, _)) if status >= 500 && attempt < 3 => {}
                 Ok(answer) => return Ok(answer),
                 Err(error) if attempt >= 3 || error.kind() == HttpErrorKind::Timeout => {
-                    let message = one_line(&error);
-                    return Err(match error.kind() {
-                        HttpErrorKind::Timeout => RemoteError::Timeout(message),
-                        _ => RemoteError::Other(message),
-                    });
+                    return Err(RemoteError::of_http(&error));
                 }
                 Err(_) => {}
             }
@@ -469,12 +537,13 @@ impl Remote {
         };
         let at = path(key)?;
         let put = self.store.put_opts(&at, PutPayload::from(body), options);
-        let result = put.await;
-        if let (Err(object_store::Error::NotFound { .. }), Expect::Etag(_)) = (&result, expect) {
+        match (put.await.map_err(RemoteError::from), expect) {
             // It was deleted meanwhile, which is a change.
-            return Err(RemoteError::Changed(key.to_owned()));
+            (Err(RemoteError::NotFound(_)), Expect::Etag(_)) => {
+                Err(RemoteError::Changed(key.to_owned()))
+            }
+            (put, _) => Ok(bare(put?.e_tag)),
         }
-        Ok(bare(result?.e_tag))
     }
 
     /// Starts an upload in parts.
@@ -530,7 +599,7 @@ impl Remote {
         let url = complete.sign(SIGNED_FOR);
         let body = complete.body();
         let sent = self.send("POST", &url, &headers, body).await;
-        let (status, answer) = sent.map_err(|error| RemoteError::Other(one_line(&error)))?;
+        let (status, answer) = sent.map_err(|error| RemoteError::of_http(&error))?;
         match status {
             200 if !answer.contains("<Error>") => {
                 let etag = answer
@@ -540,11 +609,11 @@ impl Remote {
                 let etag = etag.map(|etag| etag.replace("&quot;", "").replace("&#34;", ""));
                 Ok(bare(etag))
             }
-            404 | 409 | 412 => Err(RemoteError::Changed(key.to_owned())),
-            _ => Err(RemoteError::Other(format!(
-                "{key}: {}",
-                xml_code(&answer).unwrap_or_else(|| format!("status {status}"))
-            ))),
+            // The upload is gone as well when somebody else has completed one.
+            404 | 409 | 412 if xml_code(&answer).as_deref() != Some("NoSuchBucket") => {
+                Err(RemoteError::Changed(key.to_owned()))
+            }
+            _ => Err(RemoteError::of_status(status, xml_code(&answer), key)),
         }
     }
 
@@ -635,15 +704,10 @@ impl Remote {
         let (status, answer) = self.send_retrying("PUT", &url, &headers).await?;
         match status {
             200 if !answer.contains("<Error>") => Ok(()),
-            404 => Err(RemoteError::NotFound(from.to_owned())),
             412 => Err(RemoteError::Changed(from.to_owned())),
             _ => {
-                let code = xml_code(&answer).unwrap_or_else(|| format!("status {status}"));
-                let message = format!("copying {from}: {code}");
-                Err(match status {
-                    401 | 403 => RemoteError::Refused(message),
-                    _ => RemoteError::Other(message),
-                })
+                let what = format!("copying {from}");
+                Err(RemoteError::of_status(status, xml_code(&answer), &what))
             }
         }
     }
@@ -653,8 +717,11 @@ impl Remote {
         match keys {
             [] => Ok(()),
             [key] => match self.store.delete(&path(key)?).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-                Err(error) => Err(error.into()),
+                Ok(()) => Ok(()),
+                Err(error) => match error.into() {
+                    RemoteError::NotFound(_) => Ok(()),
+                    error => Err(error),
+                },
             },
             keys => {
                 let paths: Vec<_> = keys

@@ -22,9 +22,14 @@ pub(super) struct Requests {
     delete: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
+    answered: AtomicU64,
 }
 
 impl Requests {
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     pub(super) fn snapshot(&self) -> BTreeMap<&'static str, u64> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         BTreeMap::from([
@@ -86,6 +91,9 @@ impl HttpService for Counted {
         requests.sent.fetch_add(sent, Ordering::Relaxed);
         let is_head = request.method() == "HEAD";
         let response = self.client.execute(request).await?;
+        if response.status().is_success() {
+            requests.answered.fetch_add(1, Ordering::Relaxed);
+        }
         let length = response.headers().get("content-length");
         let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if !is_head && let Some(length) = length {

@@ -1,10 +1,12 @@
 //! Performing a batch: what the journal holds goes up, in parallel where the order leaves it open.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use object_store::{Attribute, Attributes};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -30,6 +32,9 @@ pub(super) const PART: u64 = 8 << 20;
 /// Parts under way at once.
 const PARALLEL_PARTS: usize = 4;
 
+/// What an object of ours that is no file says of its bytes; those of earlier versions say nothing.
+const BODY_SHA256: Attribute = Attribute::Metadata(Cow::Borrowed("ctx-body-sha256"));
+
 /// How often the manifest is tried again when others write it, too.
 const MANIFEST_ATTEMPTS: u32 = 8;
 
@@ -50,6 +55,27 @@ enum Done {
     Conflict(Box<Fetched>),
     /// The file changed while it was read: it is journalled again.
     Later,
+    /// The server had gone away before its turn came.
+    NotTried,
+}
+
+/// What is where an object is to be deleted.
+enum Found {
+    /// The object, of this whole key.
+    Known(String),
+    /// What somebody else has put there.
+    Another,
+    /// Nothing.
+    Nothing,
+}
+
+impl Found {
+    fn key(self) -> Option<String> {
+        match self {
+            Self::Known(key) => Some(key),
+            Self::Another | Self::Nothing => None,
+        }
+    }
 }
 
 /// What of a batch needs no more work: it is in the bucket, and the journal says so.
@@ -91,6 +117,10 @@ impl Inner {
     /// Brings everything up that was journalled when it begins. `in_bucket` is called as soon as the bucket has all
     /// of it, where that is before the journal says so.
     pub(super) async fn upload(&self, in_bucket: &mut dyn FnMut()) -> Result<(), StoreError> {
+        if self.is_emptied.load(Ordering::Acquire) {
+            // Says why, or finds the bucket as it was.
+            self.pull().await?;
+        }
         let changes = self.changes.load(Ordering::Acquire);
         let plan = self
             .cache
@@ -150,15 +180,25 @@ impl Inner {
         let mut noted = Noted::default();
         let mut failed = None;
         let mut under_way = puts.len();
+        // A server that does not answer is not asked for everything else as well.
+        let is_away = AtomicBool::new(false);
+        let is_away = &is_away;
         let mut stream = stream::iter(puts)
             .map(|put| async move {
+                if is_away.load(Ordering::Relaxed) {
+                    return (put, Ok(Done::NotTried));
+                }
                 let done = self.put(&put).await;
+                if done.as_ref().is_err_and(RemoteError::is_of_all) {
+                    is_away.store(true, Ordering::Relaxed);
+                }
                 (put, done)
             })
             .buffer_unordered(PARALLEL)
             .ready_chunks(PARALLEL);
         while let Some(chunk) = stream.next().await {
             let mut written = Vec::new();
+            let mut contested = Vec::new();
             for (put, done) in chunk {
                 under_way -= 1;
                 match done {
@@ -171,9 +211,11 @@ impl Inner {
                     }
                     Ok(Done::Conflict(theirs)) => {
                         noted.is_contested = true;
-                        self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
-                        self.resolve_conflict(&put, &theirs).await?;
+                        // What else has got there is noted first.
+                        contested.push((put, theirs));
                     }
+                    // The one that was tried has failed.
+                    Ok(Done::NotTried) => {}
                     Err(error) => failed = Some(StoreError::from(error)),
                 }
             }
@@ -185,6 +227,14 @@ impl Inner {
                 all_there();
             }
             self.note_written(written, batch, &mut noted)?;
+            for (put, theirs) in contested {
+                match self.resolve_conflict(&put, &theirs).await {
+                    Ok(()) => {
+                        self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
         }
         match failed {
             Some(error) => Err(error),
@@ -299,8 +349,12 @@ impl Inner {
 
     async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
         let mut expect = self.expectation(put);
+        let mut known = put.known.clone();
         for _ in 0..3 {
-            let written = self.put_expecting(put, &expect).await;
+            let written = self.put_expecting(put, known.as_ref(), &expect).await;
+            if matches!(written, Ok(Done::Written { .. })) {
+                self.doubts.is_written(&put.key);
+            }
             let Err(RemoteError::Changed(_)) = written else {
                 return written;
             };
@@ -308,17 +362,41 @@ impl Inner {
                 Ok(theirs) => {
                     if let Some(meta) = self.is_ours(put, &theirs).await? {
                         // It got there, but we did not hear of it: before a crash, or a lost answer.
+                        self.doubts.is_written(&put.key);
                         let etag = theirs.etag.clone();
                         return Ok(Done::Written { etag, meta });
                     }
-                    return Ok(Done::Conflict(Box::new(theirs)));
+                    let Some(meta) = self.was_ours(put, &theirs) else {
+                        return Ok(Done::Conflict(Box::new(theirs)));
+                    };
+                    // So did an earlier version of ours, which this one replaces.
+                    expect = Expect::Etag(theirs.etag.clone());
+                    known = Some(Object {
+                        parent: put.parent,
+                        name: put.name.clone(),
+                        key: put.key.clone(),
+                        ino: put.attr.ino,
+                        etag: theirs.etag,
+                        meta,
+                    });
                 }
                 // Deleted by somebody else, and changed by us: the change stays.
-                Err(RemoteError::NotFound(_)) => expect = Expect::Absent,
+                Err(RemoteError::NotFound(_)) => {
+                    // HEAD does not say what is not there.
+                    self.remote.has_bucket().await?;
+                    expect = Expect::Absent;
+                }
                 Err(error) => return Err(error),
             }
         }
         Err(RemoteError::Changed(put.key.clone()))
+    }
+
+    /// What an object says of itself, if it is of an upload of this mount whose answer was lost.
+    fn was_ours(&self, put: &Put, theirs: &Fetched) -> Option<Meta> {
+        let meta = Meta::from_attributes(&theirs.attributes, self.seal.as_ref())?;
+        let is_sent = self.doubts.may_have_sent(&put.key, &meta.sha256);
+        (is_sent && meta.writer == self.config.writer).then_some(meta)
     }
 
     /// Whether an object holds what we were about to write.
@@ -348,13 +426,18 @@ impl Inner {
         )
     }
 
-    async fn put_expecting(&self, put: &Put, expect: &Expect) -> Result<Done, RemoteError> {
+    async fn put_expecting(
+        &self,
+        put: &Put,
+        known: Option<&Object>,
+        expect: &Expect,
+    ) -> Result<Done, RemoteError> {
         let key = self.key(&put.key);
         self.look_first(&key, expect).await?;
-        if let Some(known) = &put.known {
+        if let Some(known) = known {
             self.keep_version(known).await?;
         }
-        let version = put.known.as_ref().map_or(0, |known| known.meta.version) + 1;
+        let version = known.map_or(0, |known| known.meta.version) + 1;
         match &put.body {
             Body::Bytes(bytes) => self.put_bytes(put, &key, bytes, version, expect).await,
             Body::File => self.put_file(put, &key, version, expect).await,
@@ -420,6 +503,7 @@ impl Inner {
             body = seal.seal(&body).map_err(other)?;
         }
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
+        self.doubts.send(&put.key, &meta.sha256);
         let etag = self
             .remote
             .put(key, Bytes::from(body), attributes, expect)
@@ -471,6 +555,7 @@ impl Inner {
         };
         let (header, meta) = self.describe(put, version, sha256);
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
+        self.doubts.send(&put.key, &meta.sha256);
         let length = header.len() as u64 + put.attr.size;
         if length <= PART {
             let Some(content) = self.piece(put, 0, put.attr.size as usize) else {
@@ -485,6 +570,9 @@ impl Inner {
                 .remote
                 .put(key, Bytes::from(body), attributes, expect)
                 .await?;
+            if put.attr.size > fetch::PART {
+                self.tell_parts(key, &etag, digests).await;
+            }
             return Ok(Done::Written { etag, meta });
         }
         let upload = self.remote.start_parts(key, attributes).await?;
@@ -503,21 +591,26 @@ impl Inner {
         };
         match etag {
             Ok(etag) => {
-                let parts = Parts {
-                    etag: etag.clone(),
-                    sha256: digests,
-                };
-                let at = self.layout.parts(key);
-                // Without it, others fetch all of the file anew.
-                if let Err(error) = self.put_json(&at, &parts, &Expect::Anything).await {
-                    tracing::debug!(key, %error, "the digests of its parts");
-                }
+                self.tell_parts(key, &etag, digests).await;
                 Ok(Done::Written { etag, meta })
             }
             Err(error) => {
                 self.abort(key, &upload).await;
                 Err(error)
             }
+        }
+    }
+
+    /// Tells others the digests of a large file's parts. Without them they fetch all of it anew, and cannot tell a wrong
+    /// byte on the way.
+    async fn tell_parts(&self, key: &str, etag: &str, sha256: Vec<String>) {
+        let parts = Parts {
+            etag: etag.to_owned(),
+            sha256,
+        };
+        let at = self.layout.parts(key);
+        if let Err(error) = self.put_json(&at, &parts, &Expect::Anything).await {
+            tracing::debug!(key, %error, "the digests of its parts");
         }
     }
 
@@ -578,13 +671,22 @@ impl Inner {
                 .map(|object| self.keep_version(object))
                 .buffer_unordered(PARALLEL);
             kept.try_collect::<()>().await?;
-            let keys: Vec<Option<String>> = stream::iter(chunk)
+            let found: Vec<Found> = stream::iter(chunk)
                 .map(|object| self.key_to_delete(object))
                 .buffer_unordered(PARALLEL)
                 .try_collect()
                 .await?;
-            let keys: Vec<String> = keys.into_iter().flatten().collect();
+            if found.iter().any(|found| matches!(found, Found::Nothing)) {
+                // HEAD does not say what is not there.
+                self.remote.has_bucket().await?;
+            }
+            let keys: Vec<String> = found.into_iter().filter_map(Found::key).collect();
+            self.doubts.delete(&keys);
             self.remote.delete(&keys).await?;
+            self.doubts.is_deleted(&keys);
+            for object in chunk {
+                self.doubts.forget(&object.key, &object.etag);
+            }
             self.has_news.store(true, Ordering::Release);
             self.cache.transaction(|db| {
                 for object in chunk {
@@ -600,19 +702,19 @@ impl Inner {
 
     /// The key of an object, if it is still what was deleted here. Deletions carry no condition that servers
     /// honour, so that somebody may come between this look and the deletion.
-    async fn key_to_delete(&self, object: &Object) -> Result<Option<String>, RemoteError> {
+    async fn key_to_delete(&self, object: &Object) -> Result<Found, RemoteError> {
         let key = self.key(&object.key);
         if self.config.conflicts == ConflictPolicy::LastWriteWins {
-            return Ok(Some(key));
+            return Ok(Found::Known(key));
         }
         match self.remote.head(&key).await {
-            Ok(found) if found.etag == object.etag => Ok(Some(key)),
+            Ok(found) if found.etag == object.etag => Ok(Found::Known(key)),
             Ok(_) => {
                 tracing::warn!(key, "deleted here, but changed by somebody else: it stays");
                 self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
-                Ok(None)
+                Ok(Found::Another)
             }
-            Err(RemoteError::NotFound(_)) => Ok(None),
+            Err(RemoteError::NotFound(_)) => Ok(Found::Nothing),
             Err(error) => Err(error),
         }
     }
@@ -668,7 +770,7 @@ impl Inner {
 
     pub(super) async fn read_manifest(&self) -> Result<(Manifest, Option<String>), RemoteError> {
         match self.remote.get(&self.layout.manifest()).await {
-            Ok(fetched) => Ok((self.parse_json(&fetched.body)?, Some(fetched.etag))),
+            Ok(fetched) => Ok((self.parse_json(&fetched)?, Some(fetched.etag))),
             Err(RemoteError::NotFound(_)) => Ok((Manifest::default(), None)),
             Err(error) => Err(error),
         }
@@ -685,7 +787,8 @@ impl Inner {
         if let Some(seal) = &self.seal {
             body = seal.seal(&body).map_err(other)?;
         }
-        let attributes = object_store::Attributes::new();
+        let mut attributes = Attributes::new();
+        attributes.insert(BODY_SHA256, object::checksum(&body).into());
         self.remote
             .put(key, Bytes::from(body), attributes, expect)
             .await
@@ -693,9 +796,14 @@ impl Inner {
 
     pub(super) fn parse_json<T: for<'a> Deserialize<'a>>(
         &self,
-        body: &[u8],
+        fetched: &Fetched,
     ) -> Result<T, RemoteError> {
-        let plain = object::open(body, self.seal.as_ref()).map_err(other)?;
+        let said = fetched.attributes.get(&BODY_SHA256);
+        if said.is_some_and(|said| said.as_ref() != object::checksum(&fetched.body)) {
+            let message = "an object of ours came with bytes that are not what its checksum says";
+            return Err(RemoteError::Damaged(message.to_owned()));
+        }
+        let plain = object::open(&fetched.body, self.seal.as_ref()).map_err(other)?;
         serde_json::from_slice(&plain).map_err(other)
     }
 }

@@ -125,6 +125,7 @@ impl ServeS3 {
             dir,
             port: self.port,
             rtt: Duration::from_secs_f64(self.rtt / 1e3),
+            keys: None,
             launcher: launcher()?,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()

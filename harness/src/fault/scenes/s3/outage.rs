@@ -1,0 +1,278 @@
+//! Nothing gets through for a while, and the agent goes on.
+
+use std::time::{Duration, Instant};
+
+use backends::promise::Acknowledgement;
+use reports::faults::{Fact, MACHINE_LOSS};
+use rustix::process::Signal;
+use servers::{Fault, Operation, Rule};
+use workloads::fault::OutageCause;
+
+use super::super::super::agent::{RemoteTask, Series, Task};
+use super::super::super::stage::{Played, Spoiled, Stage};
+use super::world::{World, memory, recover, sync, whole};
+use super::{refuse, series};
+
+/// How long the outage is that a backend has to survive without loss, in seconds.
+const WHOLE: f64 = 600.0;
+
+/// Bytes in each of the files that the agent writes meanwhile.
+const BYTES: usize = 4096;
+
+/// By how much the daemon may grow meanwhile, in KiB: what it holds must not depend on how long it lasts.
+const GROWTH: u64 = 64 * 1024;
+
+/// How long a read that waits is left alone before it is interrupted.
+const BEFORE_INTERRUPT: Duration = Duration::from_millis(1500);
+
+/// How long it then may take to end.
+const INTERRUPT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// One that begins after records were synced and ends by itself.
+pub fn outage(stage: &mut Stage, cause: OutageCause, seconds: f64, files: u64) -> Played {
+    let mut world = World::start(stage)?;
+    stage.open()?;
+    stage.fill()?;
+    let old = series(stage, "old", 4, 100);
+    whole(stage, RemoteTask::Write(old.clone()))?;
+    sync(stage, stage.root())?;
+    let there = series(stage, "there", 6, 2000);
+    world.others_write(stage, &there)?;
+    let before = memory(stage);
+    world.begin();
+    let began = Instant::now();
+    begin(&mut world, cause)?;
+    describe(stage, cause, seconds);
+
+    // What is only there.
+    let one = |number| Series {
+        first: number,
+        files: 1,
+        ..there.clone()
+    };
+    if cause == OutageCause::ServerStopped {
+        interrupt(stage, one(1))?;
+    }
+    let read = stage.perform(&Task::Remote(RemoteTask::Read(one(0))))?;
+    if read.is_some_and(|answer| answer.failures.is_empty()) {
+        let message = "what only the bucket has could be read: nothing was broken";
+        return Err(Spoiled::Infra(message.into()));
+    }
+    // What is here.
+    let audit = stage.audit_promise(Some(Acknowledgement::Write))?;
+    stage.outcome.audits.insert("during".to_owned(), audit);
+    let mine = series(stage, "mine", files, BYTES);
+    stage.perform(&Task::Remote(RemoteTask::Write(mine.clone())))?;
+    stage.perform(&Task::Remote(RemoteTask::Remove(old)))?;
+    stage.write(10)?;
+    let root = stage.root();
+    let synced = stage.perform(&Task::Sync { root })?;
+    if synced.is_some_and(|answer| answer.failures.is_empty()) {
+        stage.breach("ctxbench sync returned success while nothing got through");
+    }
+    if !matches!(cause, OutageCause::ServerKilled | OutageCause::Partition) {
+        world.fired(stage)?;
+    }
+    while began.elapsed().as_secs_f64() < seconds {
+        if stage.interrupt.is_set() {
+            return Err(Spoiled::Interrupted);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    weigh(stage, before);
+
+    end(&mut world, cause)?;
+    if recover(stage)? {
+        whole(stage, RemoteTask::Read(there))?;
+        whole(stage, RemoteTask::Read(mine.clone()))?;
+        no_conflict(stage)?;
+        world.once_and_in_order(stage, &mine);
+        after(stage, &mut world, &mine)?;
+    }
+    Ok(())
+}
+
+fn begin(world: &mut World, cause: OutageCause) -> Played {
+    match cause {
+        OutageCause::ServerKilled => return world.kill_server(),
+        OutageCause::Partition => return world.partition(true),
+        OutageCause::ServerStopped => world.set(vec![Rule::always(Fault::Hang)]),
+        OutageCause::AccessDenied => world.set(vec![refuse(403, "AccessDenied")]),
+        OutageCause::CredentialsRevoked => world.set(vec![refuse(403, "InvalidAccessKeyId")]),
+        OutageCause::ClockSkew => world.set(vec![refuse(403, "RequestTimeTooSkewed")]),
+        OutageCause::BucketDeleted => world.set(vec![refuse(404, "NoSuchBucket")]),
+        OutageCause::SlowDown => world.set(vec![refuse(503, "SlowDown")]),
+    }
+    Ok(())
+}
+
+fn end(world: &mut World, cause: OutageCause) -> Played {
+    match cause {
+        OutageCause::ServerKilled => world.start_server(false),
+        OutageCause::Partition => world.partition(false),
+        _ => {
+            world.proxy.clear();
+            Ok(())
+        }
+    }
+}
+
+fn describe(stage: &mut Stage, cause: OutageCause, seconds: f64) {
+    let (what, simulated) = match cause {
+        OutageCause::ServerKilled => ("the server's process was killed; started again on what it had", None),
+        OutageCause::ServerStopped => (
+            "connections were taken and requests read, and nothing was answered",
+            Some("by a proxy"),
+        ),
+        OutageCause::Partition => (
+            "connections were refused, and those there were reset",
+            Some("by a proxy: no packet was dropped"),
+        ),
+        OutageCause::AccessDenied => ("every request was answered 403 AccessDenied", Some("by a proxy")),
+        OutageCause::CredentialsRevoked => (
+            "every request was answered 403 InvalidAccessKeyId",
+            Some("by a proxy; the server would have taken the keys"),
+        ),
+        OutageCause::ClockSkew => (
+            "every request was answered 403 RequestTimeTooSkewed",
+            Some("by a proxy; no clock was off"),
+        ),
+        OutageCause::BucketDeleted => (
+            "every request was answered 404 NoSuchBucket",
+            Some("by a proxy; the bucket was there"),
+        ),
+        OutageCause::SlowDown => ("every request was answered 503 SlowDown", Some("by a proxy")),
+    };
+    stage.injected(format!("{what}, for {seconds} s"));
+    let timeout = World::timeout(stage);
+    let mut label = vec![format!("a request may take {timeout} s")];
+    if let Some(simulated) = simulated {
+        label.push(format!("simulated {simulated}"));
+    }
+    if seconds < WHOLE {
+        label.push(format!("{seconds} s in place of {WHOLE} s"));
+    }
+    stage.outcome.label = Some(label.join("; "));
+    stage.fact("outage_s", Fact::Number(seconds));
+}
+
+/// Whether a read that waits for the server ends by a signal.
+fn interrupt(stage: &mut Stage, series: Series) -> Played {
+    stage.begin(&Task::Remote(RemoteTask::Read(series)))?;
+    std::thread::sleep(BEFORE_INTERRUPT);
+    let signalled = Instant::now();
+    if let Some(agent) = stage.agent() {
+        agent.signal(Signal::INT);
+    }
+    let hung = stage.outcome.hang.is_some();
+    stage.end_within(INTERRUPT_PATIENCE)?;
+    if stage.outcome.hang.is_some() == hung {
+        let ms = signalled.elapsed().as_millis() as u64;
+        stage.fact("interrupted_after_ms", Fact::Count(ms));
+    }
+    Ok(())
+}
+
+/// How the daemon has grown.
+fn weigh(stage: &mut Stage, before: Option<u64>) {
+    let (Some(before), Some(after)) = (before, memory(stage)) else {
+        return;
+    };
+    stage.fact("rss_before_kib", Fact::Count(before));
+    stage.fact("rss_after_kib", Fact::Count(after));
+    if after > before + GROWTH {
+        stage.breach(format!("the daemon grew from {before} to {after} KiB"));
+    }
+}
+
+/// Nobody else has changed anything: a conflict is one of the mount with itself.
+fn no_conflict(stage: &mut Stage) -> Played {
+    let listed = whole(stage, RemoteTask::List { dir: stage.root() })?;
+    let names = listed.facts.get("names").map(ToString::to_string).unwrap_or_default();
+    let conflicts: Vec<&str> = names.lines().filter(|name| name.contains(".conflict-")).collect();
+    if !conflicts.is_empty() {
+        stage.breach(format!("a conflict of the mount with itself: {}", conflicts.join(", ")));
+    }
+    Ok(())
+}
+
+/// What this mount and a new machine have of it.
+pub fn after(stage: &mut Stage, world: &mut World, mine: &Series) -> Played {
+    let audit = stage.audit_promise(Some(Acknowledgement::Write))?;
+    stage.outcome.audits.insert("in-use".to_owned(), audit);
+    world.lose_machine(stage)?;
+    // All of it was acknowledged once more, by the `ctxbench sync` that succeeded after the fault.
+    let audit = stage.audit_promise(Some(Acknowledgement::Close))?;
+    stage.outcome.audits.insert(MACHINE_LOSS.to_owned(), audit);
+    let read = whole(stage, RemoteTask::Read(Series { dir: stage.root(), ..mine.clone() }));
+    if let Err(Spoiled::Infra(reason)) = read {
+        stage.breach(format!("on a new machine: {reason}"));
+    }
+    Ok(())
+}
+
+/// The way is cut while a sync is under way, for a few seconds.
+pub fn partition_in_sync(stage: &mut Stage) -> Played {
+    let mut world = World::start(stage)?;
+    stage.open()?;
+    stage.fill()?;
+    let old = series(stage, "old", 4, 100);
+    whole(stage, RemoteTask::Write(old.clone()))?;
+    sync(stage, stage.root())?;
+    world.begin();
+    // Slowly, so that the cut is in the middle.
+    world.set(vec![Rule::always(Fault::Delay { ms: 100.0 }).of(&[Operation::Put])]);
+    let mine = series(stage, "mine", 200, BYTES);
+    let root = stage.root();
+    whole(stage, RemoteTask::Write(mine.clone()))?;
+    whole(stage, RemoteTask::Remove(old))?;
+    stage.begin(&Task::Sync { root })?;
+    std::thread::sleep(Duration::from_millis(300));
+    world.partition(true)?;
+    stage.injected("connections were reset and refused 300 ms into ctxbench sync, for 5 s");
+    stage.outcome.label = Some("simulated by a proxy: no packet was dropped".to_owned());
+    let synced = stage.end()?;
+    if synced.is_some_and(|answer| answer.failures.is_empty()) {
+        return Err(Spoiled::Infra("the sync was over before the way was cut".into()));
+    }
+    std::thread::sleep(Duration::from_secs(5));
+    world.proxy.clear();
+    world.partition(false)?;
+    if recover(stage)? {
+        no_conflict(stage)?;
+        let seen = world.proxy.seen();
+        stage.fact("requests", Fact::Count(seen.len() as u64));
+        world.once_and_in_order(stage, &mine);
+        after(stage, &mut world, &mine)?;
+    }
+    Ok(())
+}
+
+/// The server comes back with an empty bucket: what the cache has may be all there is.
+pub fn emptied(stage: &mut Stage) -> Played {
+    let mut world = World::start(stage)?;
+    stage.open()?;
+    stage.fill()?;
+    let mine = series(stage, "mine", 20, BYTES);
+    whole(stage, RemoteTask::Write(mine.clone()))?;
+    sync(stage, stage.root())?;
+    world.kill_server()?;
+    world.start_server(true)?;
+    stage.injected("the server was killed, and came back with an empty bucket");
+    // Some looks at the bucket.
+    std::thread::sleep(Duration::from_secs(6));
+    let read = stage.perform(&Task::Remote(RemoteTask::Read(mine)))?;
+    if read.is_none_or(|answer| !answer.failures.is_empty()) {
+        stage.breach("what was here is gone because it was gone there");
+    }
+    let audit = stage.audit_promise(Some(Acknowledgement::Write))?;
+    stage.outcome.audits.insert("in-use".to_owned(), audit);
+    let root = stage.root();
+    let synced = stage.perform(&Task::Sync { root })?;
+    if synced.is_some_and(|answer| answer.failures.is_empty()) {
+        stage.breach("ctxbench sync says that everything is in the bucket, which is empty");
+    }
+    let step = "copy the files out, unmount, delete the cache, mount again, copy them in: the log says so";
+    stage.recovered(reports::faults::Return::AfterStep, 0, Some(step.to_owned()));
+    Ok(())
+}

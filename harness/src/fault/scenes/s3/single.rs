@@ -1,0 +1,252 @@
+//! Single requests fail, take long, or give what is not there.
+
+use std::time::{Duration, Instant};
+
+use backends::promise::Acknowledgement;
+use reports::faults::{Fact, SeenKind};
+use servers::{Fault, Operation, Rule, When};
+use workloads::fault::{BadAnswer, Flaky};
+
+use super::super::super::agent::{RemoteTask, Series, Task};
+use super::super::super::stage::{Played, Spoiled, Stage};
+use super::outage::after;
+use super::series;
+use super::world::{World, recover, sync, whole};
+
+/// Bytes of a file that is fetched in parts.
+const LARGE: usize = 9 << 20;
+
+/// Requests that are about objects or listings: what a mount does all day.
+const ALL: [Operation; 7] = [
+    Operation::Get,
+    Operation::Head,
+    Operation::Put,
+    Operation::Copy,
+    Operation::List,
+    Operation::Delete,
+    Operation::Parts,
+];
+
+/// Some fail while the agent works; it should not notice, and nothing may be done twice.
+pub fn flaky(stage: &mut Stage, how: Flaky) -> Played {
+    let refuse = |status: u16, code: &str| Fault::Refuse {
+        status,
+        code: code.to_owned(),
+        retry_after: None,
+    };
+    let each = |nth: u64| When::Bursts {
+        length: 1,
+        every: nth,
+    };
+    let (rule, what) = match how {
+        Flaky::SlowDownBursts { length, every } => (
+            Rule::always(refuse(503, "SlowDown"))
+                .of(&ALL)
+                .when(When::Bursts { length, every }),
+            format!("{length} of every {every} requests in a row were answered 503 SlowDown"),
+        ),
+        Flaky::InternalErrors { nth } => (
+            Rule::always(refuse(500, "InternalError")).of(&ALL).when(each(nth)),
+            format!("every {nth}th request was answered 500 InternalError"),
+        ),
+        Flaky::LostAnswers { nth } => (
+            Rule::always(Fault::LoseAnswer)
+                .of(&[Operation::Put, Operation::Delete])
+                .when(each(nth)),
+            format!("every {nth}th upload or deletion was done, and its answer lost"),
+        ),
+        Flaky::Resets { nth } => (
+            Rule::always(Fault::Reset).of(&ALL).when(each(nth)),
+            format!("every {nth}th connection was reset before the server saw the request"),
+        ),
+    };
+    let mut world = World::start(stage)?;
+    stage.open()?;
+    stage.fill()?;
+    let there = series(stage, "there", 40, 2000);
+    world.others_write(stage, &there)?;
+    world.begin();
+    world.set(vec![rule]);
+    stage.injected(format!("{what}, while 60 files were written and synced and 40 were fetched"));
+    stage.outcome.label = Some("simulated by a proxy".to_owned());
+    let mine = series(stage, "mine", 60, 2000);
+    stage.perform(&Task::Remote(RemoteTask::Write(mine.clone())))?;
+    stage.perform(&Task::Remote(RemoteTask::Read(there)))?;
+    stage.write(20)?;
+    let root = stage.root();
+    stage.perform(&Task::Sync { root })?;
+    world.fired(stage)?;
+    world.proxy.clear();
+    if recover(stage)? {
+        world.once_and_in_order(stage, &mine);
+        after(stage, &mut world, &mine)?;
+    }
+    Ok(())
+}
+
+/// Every exchange takes longer: nothing may fail.
+pub fn slow(stage: &mut Stage, rtt_ms: f64) -> Played {
+    let mut world = World::start(stage)?;
+    stage.open()?;
+    stage.fill()?;
+    let there = series(stage, "there", 10, 2000);
+    world.others_write(stage, &there)?;
+    world.set(vec![Rule::always(Fault::Delay { ms: rtt_ms })]);
+    stage.injected(format!("every exchange with the server took {rtt_ms} ms longer"));
+    stage.outcome.label = Some("simulated by a proxy, by exchange and not by packet".to_owned());
+    let mut milliseconds = |stage: &mut Stage, name: &str, task: Task| -> Played {
+        let started = Instant::now();
+        stage.perform(&task)?;
+        stage.fact(name, Fact::Number(started.elapsed().as_secs_f64() * 1e3));
+        Ok(())
+    };
+    milliseconds(stage, "first_read_of_10_ms", Task::Remote(RemoteTask::Read(there.clone())))?;
+    milliseconds(stage, "second_read_of_10_ms", Task::Remote(RemoteTask::Read(there)))?;
+    let mine = series(stage, "mine", 100, 1000);
+    milliseconds(stage, "write_of_100_ms", Task::Remote(RemoteTask::Write(mine.clone())))?;
+    let root = stage.root();
+    milliseconds(stage, "sync_of_100_ms", Task::Sync { root })?;
+    world.fired(stage)?;
+    if recover(stage)? {
+        after(stage, &mut world, &mine)?;
+    }
+    Ok(())
+}
+
+/// What is fetched comes wrong, once and then each time. The agent may see an error, and must not see wrong bytes.
+pub fn bad_answer(stage: &mut Stage, how: BadAnswer) -> Played {
+    let (fault, what) = match how {
+        BadAnswer::Reset => (Fault::ResetInBody, "the connection was reset in the middle of the body"),
+        BadAnswer::Cut => (Fault::CutBody, "the body ended in its middle, whatever Content-Length said"),
+        BadAnswer::Short => (Fault::ShortenBody, "half of the body came, and Content-Length said so"),
+        BadAnswer::WrongBytes => (Fault::DamageBody, "some bytes of the body were wrong, its length right"),
+    };
+    let mut world = World::start(stage)?;
+    stage.open()?;
+    stage.fill()?;
+    let small = series(stage, "there", 4, 2000);
+    let large = series(stage, "large", 2, LARGE);
+    world.others_write(stage, &small)?;
+    world.others_write(stage, &large)?;
+    let one = |series: &Series, number: u64| {
+        Task::Remote(RemoteTask::Read(Series {
+            first: number,
+            files: 1,
+            ..series.clone()
+        }))
+    };
+    stage.injected(format!("{what}: of the first answer to GET, and then of all"));
+    stage.outcome.label = Some("simulated by a proxy".to_owned());
+    let bad = |when: When| vec![Rule::always(fault.clone()).of(&[Operation::Get]).when(when)];
+    let mut errors = 0;
+    let mut hits = 0;
+    for (when, number) in [(When::First(1), 0), (When::Always, 1)] {
+        for series in [&small, &large] {
+            world.set(bad(when));
+            let answer = stage.perform(&one(series, number))?;
+            let failed = answer.is_none_or(|answer| !answer.failures.is_empty());
+            errors += u64::from(failed);
+            hits += world.proxy.fired().iter().map(|fired| fired.done).sum::<u64>();
+            if failed && matches!(when, When::First(_)) {
+                stage.fact("one_bad_answer_is_an_error", Fact::Count(1));
+            }
+        }
+    }
+    world.proxy.clear();
+    stage.fact("requests_hit", Fact::Count(hits));
+    stage.fact("reads_that_failed_of_4", Fact::Count(errors));
+    if hits < 4 {
+        return Err(Spoiled::Infra(format!("only {hits} answers were bad")));
+    }
+    // As soon as answers are right, so is what is read; and nothing wrong was kept.
+    let began = Instant::now();
+    for series in [&small, &large] {
+        let read = stage.perform(&Task::Remote(RemoteTask::Read(series.clone())))?;
+        if read.is_none_or(|answer| !answer.failures.is_empty()) {
+            stage.breach("what had come wrong stays wrong");
+        }
+    }
+    stage.recovered(reports::faults::Return::ByItself, began.elapsed().as_millis() as u64, None);
+    if stage.outcome.seen.iter().any(|seen| seen.what == SeenKind::WrongBytes) {
+        stage.breach("bytes that nobody wrote were read without an error");
+    }
+    Ok(())
+}
+
+/// What is put arrives with wrong bytes: the server has to refuse it, and it has to arrive in the end.
+pub fn damaged_upload(stage: &mut Stage) -> Played {
+    let mut world = World::start(stage)?;
+    stage.open()?;
+    stage.fill()?;
+    sync(stage, stage.root())?;
+    world.begin();
+    world.set(vec![Rule::always(Fault::DamageRequest).of(&[Operation::Put, Operation::Parts])]);
+    stage.injected("some bytes of every upload were wrong when the server got it");
+    stage.outcome.label = Some("simulated by a proxy".to_owned());
+    let mine = series(stage, "mine", 20, 2000);
+    whole(stage, RemoteTask::Write(mine.clone()))?;
+    stage.write(10)?;
+    let root = stage.root();
+    let synced = stage.perform(&Task::Sync { root })?;
+    if synced.is_some_and(|answer| answer.failures.is_empty()) {
+        stage.breach("ctxbench sync returned success, and wrong bytes are in the bucket");
+    }
+    world.fired(stage)?;
+    world.proxy.clear();
+    if recover(stage)? {
+        world.once_and_in_order(stage, &mine);
+        after(stage, &mut world, &mine)?;
+    }
+    Ok(())
+}
+
+/// Listings show what was there before: nothing new may vanish here, and nothing deleted come back.
+pub fn stale_list(stage: &mut Stage) -> Played {
+    let mut world = World::start(stage)?;
+    stage.open()?;
+    stage.fill()?;
+    let old = series(stage, "old", 10, 500);
+    whole(stage, RemoteTask::Write(old.clone()))?;
+    sync(stage, stage.root())?;
+    // At least one look at the bucket has seen all of it.
+    std::thread::sleep(Duration::from_secs(2));
+    world.begin();
+    world.set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);
+    stage.injected("for 5 s listings showed what was there before 20 files were written, 5 overwritten and 5 deleted");
+    stage.outcome.label = Some("simulated by a proxy, which answers with an earlier listing".to_owned());
+    let mine = series(stage, "mine", 20, 500);
+    whole(stage, RemoteTask::Write(mine.clone()))?;
+    let changed = Series { files: 5, version: 2, ..old.clone() };
+    whole(stage, RemoteTask::Write(changed.clone()))?;
+    let deleted = Series { first: 5, files: 5, ..old };
+    whole(stage, RemoteTask::Remove(deleted))?;
+    stage.write(10)?;
+    sync(stage, stage.root())?;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(5) {
+        let listed = whole(stage, RemoteTask::List { dir: stage.root() })?;
+        let names = listed.facts.get("names").map(ToString::to_string).unwrap_or_default();
+        let count = |start: &str| names.lines().filter(|name| name.starts_with(start)).count();
+        let (new, old) = (count("mine-"), count("old-"));
+        if new != 20 {
+            stage.breach(format!("{} of 20 new files have vanished", 20 - new.min(20)));
+            break;
+        }
+        if old != 5 {
+            stage.breach(format!("{old} files of which 5 were deleted and 5 are left"));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    for series in [&mine, &changed] {
+        stage.perform(&Task::Remote(RemoteTask::Read(series.clone())))?;
+    }
+    world.fired(stage)?;
+    let audit = stage.audit_promise(Some(Acknowledgement::Write))?;
+    stage.outcome.audits.insert("during".to_owned(), audit);
+    world.proxy.clear();
+    if recover(stage)? {
+        after(stage, &mut world, &mine)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,376 @@
+//! A server of its own, a proxy through which the way to it breaks, and a second host whose way is whole.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use backends::backend::{Launch, Site, Workspace};
+use reports::faults::Fact;
+use servers::{Answered, BUCKET, FaultProxy, Operation, Options, Rule, Seen, Server, ServerKind};
+use tokio::runtime::Runtime;
+
+use super::super::super::agent::{Answer, RemoteTask, Series, Task};
+use super::super::super::stage::{Played, Spoiled, Stage};
+
+/// Whose memory it is.
+const AGENT: &str = "agent";
+
+/// What comes before every key.
+const PREFIX: &str = "faults/";
+
+/// What a call may take beyond the time limit of a request, in seconds: part of the scenario's limit for hanging.
+const SLACK: f64 = 2.0;
+
+/// A server that is this scenario's alone.
+pub struct World {
+    // The proxy first: nobody shall wait for a server that is gone.
+    pub proxy: FaultProxy,
+    server: Option<Server>,
+    options: Options,
+    keys: (String, String),
+    endpoint: String,
+    region: String,
+    /// The other host's mount.
+    other: Option<Box<dyn Workspace>>,
+    other_site: Site,
+    runtime: Runtime,
+    /// Requests that had come when the fault began.
+    before: usize,
+}
+
+fn spoiled(what: &str) -> impl FnOnce(std::io::Error) -> Spoiled {
+    let what = what.to_owned();
+    move |error| Spoiled::Infra(format!("{what}: {error}"))
+}
+
+/// The server that a backend's name stands for.
+fn kind(backend: &str) -> Played<ServerKind> {
+    let kinds = ServerKind::ALL.into_iter();
+    let mut found = kinds.filter(|kind| backend.split(['-', '@']).any(|part| part == kind.name()));
+    found.next().ok_or_else(|| {
+        Spoiled::Skipped(format!("the server of {backend} is not ours: it is not broken on purpose"))
+    })
+}
+
+impl World {
+    /// Starts the server and the proxy, and has the stage's mounts go through the proxy.
+    pub fn start(stage: &mut Stage) -> Played<Self> {
+        let name = stage.backend.describe().name;
+        let kind = kind(&name)?;
+        let found = kind.find().map_err(|missing| Spoiled::Skipped(missing.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let dir = stage.site.dir.join("server");
+        std::fs::create_dir_all(&dir)?;
+        let us = stage.site.program.clone();
+        let parent = std::process::id().to_string();
+        let mut options = Options {
+            server: found,
+            dir,
+            port: 0,
+            rtt: Duration::ZERO,
+            keys: None,
+            launcher: vec![us.into(), "with-parent".into(), parent.into()],
+        };
+        let server = runtime
+            .block_on(servers::start(options.clone()))
+            .map_err(|error| Spoiled::Infra(format!("starting {kind}: {error}")))?;
+        let access = server.access().clone();
+        let upstream: SocketAddr = access
+            .endpoint
+            .trim_start_matches("http://")
+            .parse()
+            .map_err(|error| Spoiled::Infra(format!("{}: {error}", access.endpoint)))?;
+        options.port = upstream.port();
+        options.keys = Some((access.access_key.clone(), access.secret_key.clone()));
+        let proxy = FaultProxy::start(0, upstream).map_err(spoiled("starting the proxy"))?;
+        let mut other_site = stage.site.clone();
+        other_site.dir = stage.site.dir.join("other");
+        std::fs::create_dir_all(&other_site.dir)?;
+        let world = Self {
+            proxy,
+            server: Some(server),
+            options,
+            keys: (access.access_key, access.secret_key),
+            endpoint: access.endpoint,
+            region: access.region,
+            other: None,
+            other_site,
+            runtime,
+            before: 0,
+        };
+        let launch = world.launch(stage, &world.proxy.endpoint(), "main", cache(&stage.site));
+        world.go_by(stage, launch)?;
+        Ok(world)
+    }
+
+    /// How many seconds a request of the stage's mounts may take.
+    pub fn timeout(stage: &Stage) -> u64 {
+        (stage.scenario.limits.hang - SLACK).max(1.0) as u64
+    }
+
+    fn launch(&self, stage: &Stage, endpoint: &str, writer: &str, cache: PathBuf) -> Launch {
+        let words: [(&str, String); 7] = [
+            ("--endpoint", endpoint.to_owned()),
+            ("--region", self.region.clone()),
+            ("--bucket", BUCKET.to_owned()),
+            ("--prefix", PREFIX.to_owned()),
+            ("--agent-id", AGENT.to_owned()),
+            ("--writer", writer.to_owned()),
+            ("--timeout", Self::timeout(stage).to_string()),
+        ];
+        let words = words.into_iter();
+        let mut arguments: Vec<std::ffi::OsString> = words
+            .flat_map(|(name, value)| [name.into(), value.into()])
+            .collect();
+        arguments.extend(["--cache".into(), cache.into()]);
+        if stage.backend.describe().name.starts_with("s3-fsync") {
+            arguments.extend(["--sync".into(), "fsync".into()]);
+        }
+        let (id, secret) = self.keys.clone();
+        Launch {
+            arguments,
+            environment: vec![
+                ("AWS_ACCESS_KEY_ID", id),
+                ("AWS_SECRET_ACCESS_KEY", secret),
+                ("AWS_SESSION_TOKEN", String::new()),
+                ("CTXBENCH_S3_KEY", String::new()),
+            ],
+        }
+    }
+
+    fn go_by(&self, stage: &mut Stage, launch: Launch) -> Played {
+        let backend = stage.backend.launched_by(launch);
+        let backend =
+            backend.ok_or_else(|| Spoiled::Skipped("its daemon is not one of ours".into()))?;
+        stage.backend = backend.into();
+        Ok(())
+    }
+
+    // ── The fault ──────────────────────────────────────────────────────────────────────────────
+
+    /// Notes what the proxy has seen so far: what comes from now on is of the fault and its end.
+    pub fn begin(&mut self) {
+        self.before = self.proxy.seen().len();
+    }
+
+    /// Kills the server; its port refuses connections, as the proxy's does then.
+    pub fn kill_server(&mut self) -> Played {
+        self.proxy.partition(true).map_err(spoiled("refusing connections"))?;
+        if let Some(server) = self.server.take() {
+            let killed = self.runtime.block_on(server.kill());
+            killed.map_err(spoiled("killing the server"))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the server again: on what it had, or on nothing.
+    pub fn start_server(&mut self, empty: bool) -> Played {
+        if empty {
+            std::fs::remove_dir_all(&self.options.dir)?;
+            std::fs::create_dir_all(&self.options.dir)?;
+        }
+        let server = self
+            .runtime
+            .block_on(servers::start(self.options.clone()))
+            .map_err(|error| Spoiled::Infra(format!("starting the server again: {error}")))?;
+        self.server = Some(server);
+        self.proxy.partition(false).map_err(spoiled("taking connections"))
+    }
+
+    /// Refuses connections, or takes them again.
+    pub fn partition(&self, is_cut: bool) -> Played {
+        let done = self.proxy.partition(is_cut);
+        done.map_err(spoiled("the partition"))
+    }
+
+    pub fn set(&self, rules: Vec<Rule>) {
+        self.proxy.set(rules);
+    }
+
+    /// How often the rules in force have done something: a fault that never was proves nothing.
+    pub fn fired(&self, stage: &mut Stage) -> Played {
+        let done: u64 = self.proxy.fired().iter().map(|fired| fired.done).sum();
+        stage.fact("requests_hit", Fact::Count(done));
+        if done == 0 {
+            return Err(Spoiled::Infra("no request was hit by the fault".into()));
+        }
+        Ok(())
+    }
+
+    // ── What became of it ──────────────────────────────────────────────────────────────────────
+
+    /// What came through since [`World::begin`] and was done.
+    fn done(&self) -> Vec<Seen> {
+        let seen = self.proxy.seen();
+        let since = seen.into_iter().skip(self.before);
+        since
+            .filter(|seen| matches!(seen.answered, Answered::Status(200..=299)))
+            .collect()
+    }
+
+    /// Whether each file of a series was put once, and before anything was deleted.
+    pub fn once_and_in_order(&self, stage: &mut Stage, series: &Series) {
+        let done = self.done();
+        let place = |number: u64| {
+            let key = format!("/{BUCKET}/{PREFIX}agents/{AGENT}/{}-{number}", series.name);
+            let places = done.iter().enumerate();
+            let mut places = places.filter(|(_, seen)| {
+                matches!(seen.operation, Operation::Put | Operation::Parts) && seen.path == key
+            });
+            (places.clone().count(), places.next_back().map(|(at, _)| at))
+        };
+        let numbers = series.first..series.first + series.files;
+        let places: Vec<_> = numbers.map(place).collect();
+        let once = places.iter().filter(|(count, _)| *count == 1).count() as u64;
+        let never = places.iter().filter(|(count, _)| *count == 0).count();
+        stage.fact("uploaded_once", Fact::Count(once));
+        stage.fact("uploads_expected", Fact::Count(series.files));
+        if never > 0 {
+            stage.breach(format!("{never} of {} changes never got to the bucket", series.files));
+        }
+        let more = series.files - once - never as u64;
+        if more > 0 {
+            stage.breach(format!("{more} of {} changes got to the bucket more than once", series.files));
+        }
+        let last = places.iter().filter_map(|(_, at)| *at).max();
+        let deletion = done.iter().position(|seen| seen.operation == Operation::Delete);
+        match (last, deletion) {
+            (Some(last), Some(deletion)) if deletion < last => {
+                stage.breach("something was deleted before what was written earlier was there");
+            }
+            (Some(_), Some(_)) => stage.fact("order", Fact::Words("kept".to_owned())),
+            _ => stage.fact("order", Fact::Words("not seen: nothing was deleted".to_owned())),
+        }
+    }
+
+    // ── The other host ─────────────────────────────────────────────────────────────────────────
+
+    /// The other host's directory; its mount is made when first needed.
+    pub fn elsewhere(&mut self, stage: &Stage) -> Played<PathBuf> {
+        if self.other.is_none() {
+            let launch = self.launch(stage, &self.endpoint, "other", cache(&self.other_site));
+            let backend = stage.backend.launched_by(launch);
+            let backend =
+                backend.ok_or_else(|| Spoiled::Skipped("its daemon is not one of ours".into()))?;
+            let opened = backend.open(&self.other_site);
+            self.other = Some(opened.map_err(spoiled("the other host's mount"))?);
+        }
+        let root = self.other.as_ref().map(|other| other.root().to_owned());
+        Ok(root.unwrap_or_default())
+    }
+
+    /// Takes the other host's mount down.
+    pub fn leave_elsewhere(&mut self) {
+        self.other = None;
+    }
+
+    /// Has the other host write a series, and waits until the stage's mount shows it.
+    pub fn others_write(&mut self, stage: &mut Stage, series: &Series) -> Played {
+        let there = Series {
+            dir: self.elsewhere(stage)?,
+            ..series.clone()
+        };
+        whole(stage, RemoteTask::Write(there.clone()))?;
+        sync(stage, there.dir)?;
+        let awaited = whole(stage, RemoteTask::Await(series.clone()))?;
+        match awaited.facts.get("awaited") {
+            Some(Fact::Count(count)) if *count == series.files => Ok(()),
+            other => Err(Spoiled::Infra(format!(
+                "{other:?} of {} files of another host were seen",
+                series.files
+            ))),
+        }
+    }
+
+    /// A new machine: the cache is gone, and the way to the bucket is whole.
+    pub fn lose_machine(&mut self, stage: &mut Stage) -> Played {
+        stage.close()?.map_err(|error| Spoiled::Infra(format!("the end of the mount: {error}")))?;
+        let cache = cache(&stage.site);
+        for suffix in ["", "-wal", "-shm", "-log"] {
+            let mut file = cache.clone().into_os_string();
+            file.push(suffix);
+            // Not all of them are always there.
+            let _ = std::fs::remove_file(file);
+        }
+        let launch = self.launch(stage, &self.endpoint, "new-machine", cache);
+        self.go_by(stage, launch)?;
+        stage.open()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.other = None;
+        if let Some(server) = self.server.take() {
+            // It is killed when dropped if this fails.
+            let _ = self.runtime.block_on(server.stop());
+        }
+    }
+}
+
+/// The cache of a mount at `site`.
+fn cache(site: &Site) -> PathBuf {
+    site.dir.join("cache.s3.db")
+}
+
+/// Does something in a whole world: what fails is not the fault's doing.
+pub fn whole(stage: &mut Stage, task: RemoteTask) -> Played<Answer> {
+    match stage.perform(&Task::Remote(task))? {
+        Some(answer) if answer.failures.is_empty() => Ok(answer),
+        Some(answer) => {
+            let failure = &answer.failures[0];
+            let (call, text) = (&failure.call, &failure.text);
+            Err(Spoiled::Infra(format!("where nothing was broken, {call} failed: {text}")))
+        }
+        None => Err(Spoiled::Infra("where nothing was broken, the agent hung or ended".into())),
+    }
+}
+
+/// `ctxbench sync` in a whole world.
+pub fn sync(stage: &mut Stage, root: PathBuf) -> Played {
+    match stage.perform(&Task::Sync { root })? {
+        Some(answer) if answer.failures.is_empty() => Ok(()),
+        Some(answer) => Err(Spoiled::Infra(format!("sync: {}", answer.failures[0].text))),
+        None => Err(Spoiled::Infra("sync hung".into())),
+    }
+}
+
+/// Tries `ctxbench sync` until it succeeds, and says how long that took; failures on the way are not noted as seen.
+pub fn recover(stage: &mut Stage) -> Played<bool> {
+    let limit = Duration::from_secs_f64(stage.scenario.limits.recovery);
+    let started = Instant::now();
+    loop {
+        let seen = stage.outcome.seen.clone();
+        let root = stage.root();
+        let answer = stage.perform(&Task::Sync { root })?;
+        let ms = started.elapsed().as_millis() as u64;
+        let reason = match answer {
+            Some(answer) => match answer.failures.first() {
+                None => {
+                    stage.recovered(reports::faults::Return::ByItself, ms, None);
+                    return Ok(true);
+                }
+                Some(failure) => failure.text.clone(),
+            },
+            None => "sync hung".to_owned(),
+        };
+        stage.outcome.seen = seen;
+        if started.elapsed() > limit {
+            stage.recovered(reports::faults::Return::Never, ms, Some(reason.clone()));
+            stage.breach(format!("what was done meanwhile did not get to the bucket: {reason}"));
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// What the daemon holds in memory, in KiB.
+pub fn memory(stage: &Stage) -> Option<u64> {
+    let daemon = stage.workspace.as_ref()?.daemon()?;
+    let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
