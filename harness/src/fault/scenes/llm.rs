@@ -156,7 +156,7 @@ impl World {
 }
 
 /// The tree of `llm-generate`, so that no model is asked for it.
-const TREE: &str = r#"{"entries": [{"path": "ledger.txt", "kind": "file", "about": "the ledger"}]}"#;
+const TREE: &str = r#"{"entries": [{"path": "ledger.txt", "kind": "file", "about": "the ledger"}, {"path": "second.txt", "kind": "file", "about": "another"}]}"#;
 
 /// Plays one of them.
 pub fn play(stage: &mut Stage, fault: LlmFault) -> Played {
@@ -191,13 +191,8 @@ pub fn play(stage: &mut Stage, fault: LlmFault) -> Played {
 
     let target = match (fault, world.mode) {
         // The first file was paid for, and is kept.
-        (LlmFault::BudgetExhausted, Mode::Generate) => None,
-        _ => Some(file.clone()),
-    };
-    let Some(target) = target else {
-        return Err(Spoiled::Skipped(
-            "its one file is generated when the budget is spent".into(),
-        ));
+        (LlmFault::BudgetExhausted, Mode::Generate) => file.with_file_name("second.txt"),
+        _ => file.clone(),
     };
     let started = Instant::now();
     let read = stage.perform(&Task::Remote(RemoteTask::ReadAny { file: target }))?;
