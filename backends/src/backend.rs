@@ -15,6 +15,7 @@ use crate::external::{self, External};
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::model_service::Answers;
+pub use crate::mounted::Launch;
 use crate::mounted::{LlmMode, LlmMount, Mounted, S3Mount};
 use crate::promise::Promises;
 use crate::s3_service::Server;
@@ -131,6 +132,13 @@ pub trait Backend: Send + Sync {
     /// What it promises to keep. Of others' file systems, what the operating system's interface asks of any.
     fn promises(&self) -> Promises {
         Promises::POSIX
+    }
+
+    /// The same backend, its daemons started by these options in place of its own, so that they ask somebody else: a
+    /// scenario's server. `None` where no daemon of ours is started.
+    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        let _ = launch;
+        None
     }
 
     /// The SQLite file in which a workspace at `site` holds its data, where there is one.

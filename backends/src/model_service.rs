@@ -38,6 +38,8 @@ pub enum Answers {
     Given,
     /// The recording that comes with ctxbench.
     Recorded,
+    /// What a scenario of `ctxbench fault` has a provider of its own say.
+    Scripted,
 }
 
 impl Answers {
@@ -47,6 +49,7 @@ impl Answers {
             "" | "-live" => Some(Self::Local),
             "-given" => Some(Self::Given),
             "-recorded" => Some(Self::Recorded),
+            "-scripted" => Some(Self::Scripted),
             _ => None,
         }
     }
@@ -57,6 +60,7 @@ impl Answers {
             Self::Local => "-live",
             Self::Given => "-given",
             Self::Recorded => "-recorded",
+            Self::Scripted => "-scripted",
         }
     }
 
@@ -68,6 +72,7 @@ impl Answers {
                 "answers by the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated"
             }
             Self::Recorded => "answers recorded, replayed as slowly as they came",
+            Self::Scripted => "answers simulated, by the provider that a fault scenario starts",
         }
     }
 
@@ -77,6 +82,7 @@ impl Answers {
             Self::Local => "a GGUF file and a llama-server, to say what files hold",
             Self::Given => "behind $CTXBENCH_MODEL_URL, to say what files hold",
             Self::Recorded => "when it was recorded; none now",
+            Self::Scripted => "none: a fault scenario scripts what it says",
         }
     }
 
@@ -100,6 +106,10 @@ impl Answers {
                     ("model server".to_owned(), url),
                 ]))
             }
+            Self::Scripted => Ok(Receipt::from([(
+                "answers".to_owned(),
+                "simulated".to_owned(),
+            )])),
             Self::Recorded => {
                 let cassette = recording()?;
                 let digest = Sha256::digest(RECORDING);
@@ -147,6 +157,10 @@ impl Answers {
                     format!("--base-url={url}").into(),
                     format!("--model={model}").into(),
                 ]
+            }
+            Self::Scripted => {
+                let message = "only a scenario of `ctxbench fault` has a scripted provider";
+                return Err(io::Error::other(message));
             }
             Self::Recorded => {
                 let cassette = dir.join("recording.jsonl");

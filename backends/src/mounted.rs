@@ -156,11 +156,13 @@ impl LlmMount {
     }
 }
 
-/// How a daemon is started.
-#[derive(Default)]
-struct Launch {
-    arguments: Vec<OsString>,
-    environment: Vec<(&'static str, String)>,
+/// How a daemon of ours is started, beside what every one is told.
+#[derive(Clone, Default)]
+pub struct Launch {
+    /// Options of `ctxbench mount`.
+    pub arguments: Vec<OsString>,
+    /// Variables; keys are given by them alone.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Mounted {
@@ -471,26 +473,15 @@ impl Backend for Mounted {
         Ok(receipt)
     }
 
+    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        Some(Box::new(Relaunched {
+            mounted: *self,
+            launch,
+        }))
+    }
+
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let mount = site.dir.join("mnt");
-        // A dead mount is there, but cannot be looked at; the daemon knows what to do about it.
-        if mount_at(&mount)?.is_none() {
-            std::fs::create_dir_all(&mount)?;
-        }
-        let mut workspace = MountedWorkspace {
-            backend: *self,
-            site: site.clone(),
-            root: self.work(&mount),
-            mount,
-            daemon: None,
-            connection: None,
-            time_to_ready: Duration::ZERO,
-        };
-        workspace.start()?;
-        if workspace.root != workspace.mount {
-            std::fs::create_dir_all(&workspace.root)?;
-        }
-        Ok(Box::new(workspace))
+        self.open_by(site, None)
     }
 
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
@@ -507,8 +498,67 @@ impl Backend for Mounted {
     }
 }
 
+impl Mounted {
+    fn open_by(self, site: &Site, launch: Option<Launch>) -> io::Result<Box<dyn Workspace>> {
+        let mount = site.dir.join("mnt");
+        // A dead mount is there, but cannot be looked at; the daemon knows what to do about it.
+        if mount_at(&mount)?.is_none() {
+            std::fs::create_dir_all(&mount)?;
+        }
+        let mut workspace = MountedWorkspace {
+            backend: self,
+            launch,
+            site: site.clone(),
+            root: self.work(&mount),
+            mount,
+            daemon: None,
+            connection: None,
+            time_to_ready: Duration::ZERO,
+        };
+        workspace.start()?;
+        if workspace.root != workspace.mount {
+            std::fs::create_dir_all(&workspace.root)?;
+        }
+        Ok(Box::new(workspace))
+    }
+}
+
+/// A mount that is started by other options than its own.
+struct Relaunched {
+    mounted: Mounted,
+    launch: Launch,
+}
+
+impl Backend for Relaunched {
+    fn describe(&self) -> Description {
+        self.mounted.describe()
+    }
+
+    fn promises(&self) -> Promises {
+        self.mounted.promises()
+    }
+
+    fn database(&self, site: &Site) -> Option<PathBuf> {
+        self.mounted.database(site)
+    }
+
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
+        self.mounted.receipt()
+    }
+
+    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        self.mounted.launched_by(launch)
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        self.mounted.open_by(site, Some(self.launch.clone()))
+    }
+}
+
 struct MountedWorkspace {
     backend: Mounted,
+    /// In place of the backend's own.
+    launch: Option<Launch>,
     site: Site,
     mount: PathBuf,
     /// Where the agent works: the mount, or a directory in it.

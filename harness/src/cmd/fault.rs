@@ -77,6 +77,9 @@ pub struct Fault {
 /// How often a line says how far the crash points are.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// What a scenario of group `llm` is played on.
+const SCRIPTED: [&str; 2] = ["llm-history-scripted", "llm-generate-scripted"];
+
 fn group(name: &str) -> Result<Group, String> {
     let names = Group::ALL.map(Group::name);
     let found = Group::ALL.into_iter().find(|group| group.name() == name);
@@ -89,7 +92,7 @@ impl Fault {
             return conclude(dir);
         }
         let scenarios = self.scenarios()?;
-        let backends = self.backends()?;
+        let backends = self.backends(&scenarios)?;
         if self.list {
             print!("{}", list(&scenarios, &backends));
             return Ok(ExitCode::SUCCESS);
@@ -176,8 +179,9 @@ impl Fault {
         Ok(all)
     }
 
-    /// The backends asked for, or all of ours that an agent's files can be in, but those that need a model.
-    fn backends(&self) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
+    /// The backends asked for, or all of ours that an agent's files can be in; those that ask a model with one that
+    /// scenarios script.
+    fn backends(&self, scenarios: &[Scenario]) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
         if !self.backend.is_empty() {
             let named = self
                 .backend
@@ -192,7 +196,13 @@ impl Fault {
                 && !described.needs_model()
                 && !backend.is_tools_only()
         });
-        Ok(fit.map(Arc::from).collect())
+        let mut fit: Vec<Arc<dyn Backend>> = fit.map(Arc::from).collect();
+        if scenarios.iter().any(|scenario| scenario.group == Group::Llm) {
+            for name in SCRIPTED {
+                fit.push(backend::find(name)?.into());
+            }
+        }
+        Ok(fit)
     }
 }
 

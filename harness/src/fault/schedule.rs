@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use backends::backend::{Backend, Site};
 use reports::faults::{FaultOutcome, FaultWriter, Status};
 use reports::run::RunError;
-use workloads::fault::{Need, Scenario};
+use workloads::fault::{Group, Need, Scenario};
 
 use super::crash_run;
 use super::scenes;
@@ -50,6 +50,9 @@ pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
         return Some("it has no paths: programs cannot reach its files".to_owned());
     }
     let described = backend.describe();
+    if described.name.ends_with("-scripted") && scenario.group != Group::Llm {
+        return Some("its model is scripted, by scenarios of group llm".to_owned());
+    }
     let promises = backend.promises();
     let is_ours = described.lines_of_code > 0;
     let has = |need: &Need| match need {

@@ -2,6 +2,9 @@
 
 use serde::Deserialize;
 
+use super::llm::LlmFault;
+use super::s3::S3Fault;
+
 /// What is broken, with its parameters: `injection = "kill-daemon"`, or a table such as `[injection.stop-daemon]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -60,6 +63,12 @@ pub enum Injection {
     NewerDatabase,
     /// The write-ahead log is removed after a crash.
     RemoveLog,
+
+    // The bucket and the model.
+    /// The S3 server, or the way to it.
+    S3(S3Fault),
+    /// The language model's provider.
+    Llm(LlmFault),
 
     // Several agents.
     /// So many processes change one file, each so often.
@@ -129,6 +138,8 @@ impl Injection {
     pub fn name(&self) -> &'static str {
         match self {
             Injection::Nothing => "nothing",
+            Injection::S3(fault) => fault.name(),
+            Injection::Llm(fault) => fault.name(),
             Injection::KillDaemon => "kill-daemon",
             Injection::StopDaemon { .. } => "stop-daemon",
             Injection::PanicDaemon => "panic-daemon",
@@ -176,6 +187,8 @@ impl Injection {
             ))
         };
         match self {
+            Injection::S3(fault) => fault.check(),
+            Injection::Llm(fault) => fault.check(),
             Injection::StopDaemon {
                 seconds,
                 long_seconds,

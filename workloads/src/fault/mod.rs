@@ -4,6 +4,8 @@
 //! harness's.
 
 mod injection;
+mod llm;
+mod s3;
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,8 @@ use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 
 use crate::compile::sha256;
+pub use llm::LlmFault;
+pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
 pub use injection::{Injection, WriteMode};
 
 static FAULTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/faults");

@@ -12,6 +12,8 @@ pub enum S3Fault {
         cause: OutageCause,
         /// How long, in seconds.
         seconds: f64,
+        /// How long in a long run, in which a request also gets the time that a mount gives it unless told otherwise.
+        long_seconds: f64,
         /// Files that the agent writes meanwhile.
         files: u64,
     },
@@ -134,8 +136,14 @@ impl S3Fault {
             ))
         };
         match *self {
-            S3Fault::Outage { seconds, files, .. } => {
+            S3Fault::Outage {
+                seconds,
+                long_seconds,
+                files,
+                ..
+            } => {
                 within("seconds", seconds, 1.0, 3600.0)?;
+                within("long_seconds", long_seconds, seconds, 3600.0)?;
                 within("files", files as f64, 1.0, 10_000.0)
             }
             S3Fault::Slow { rtt_ms } => within("rtt_ms", rtt_ms, 0.1, 10_000.0),

@@ -5,6 +5,7 @@
 
 mod client;
 mod records;
+mod remote;
 mod sharing;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use client::ClientTask;
 pub use records::{Held, LastCall, WriteTask};
+pub use remote::{RemoteTask, Series};
 pub use sharing::{How, ShareTask};
 
 use super::record::State;
@@ -52,6 +54,8 @@ pub enum Task {
     Share(ShareTask),
     /// Something that only an agent can do wrong.
     Client(ClientTask),
+    /// Files that several hosts or a model have to do with.
+    Remote(RemoteTask),
 }
 
 /// What came of a task.
@@ -174,6 +178,7 @@ fn perform(task: Task, kept: &mut Kept) -> anyhow::Result<Answer> {
         }
         Task::Share(task) => task.perform(&mut caller, &mut kept.share)?,
         Task::Client(task) => task.perform(&mut caller),
+        Task::Remote(task) => task.perform(&mut caller),
     }
     Ok(caller.answer)
 }

@@ -4,7 +4,9 @@ mod client;
 mod crash_loop;
 mod daemon;
 mod database;
+mod llm;
 mod mounting;
+mod s3;
 mod sharing;
 mod stopped;
 mod storage;
@@ -93,6 +95,8 @@ pub fn play(stage: &mut Stage) -> Played {
             let what = format!("{depth} directories within one another");
             client::ask(stage, what, ClientTask::DeepPath { dir, depth }).map(drop)
         }
+        Injection::S3(fault) => s3::play(stage, fault),
+        Injection::Llm(fault) => llm::play(stage, fault),
         Injection::RemoveTree => client::removed(stage),
     }
 }

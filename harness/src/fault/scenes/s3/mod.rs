@@ -17,8 +17,15 @@ pub fn play(stage: &mut Stage, fault: S3Fault) -> Played {
         S3Fault::Outage {
             cause,
             seconds,
+            long_seconds,
             files,
-        } => outage::outage(stage, cause, seconds, files),
+        } => {
+            let seconds = match stage.is_long {
+                true => long_seconds,
+                false => seconds,
+            };
+            outage::outage(stage, cause, seconds, files)
+        }
         S3Fault::PartitionInSync => outage::partition_in_sync(stage),
         S3Fault::Emptied => outage::emptied(stage),
         S3Fault::Flaky { how } => single::flaky(stage, how),

@@ -16,6 +16,9 @@ use super::{refuse, series};
 /// How long the outage is that a backend has to survive without loss, in seconds.
 const WHOLE: f64 = 600.0;
 
+/// The limit for hanging in a long run, in seconds: the 30 that a mount gives a request, and some slack.
+const LONG_HANG: f64 = 32.0;
+
 /// Bytes in each of the files that the agent writes meanwhile.
 const BYTES: usize = 4096;
 
@@ -30,6 +33,11 @@ const INTERRUPT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One that begins after records were synced and ends by itself.
 pub fn outage(stage: &mut Stage, cause: OutageCause, seconds: f64, files: u64) -> Played {
+    if stage.is_long {
+        let limits = &mut stage.scenario.limits;
+        limits.hang = limits.hang.max(LONG_HANG);
+        limits.recovery = limits.recovery.max(4.0 * LONG_HANG);
+    }
     let mut world = World::start(stage)?;
     stage.open()?;
     stage.fill()?;
