@@ -553,6 +553,10 @@ impl Backend for Relaunched {
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
         self.mounted.open_by(site, Some(self.launch.clone()))
     }
+
+    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
+        self.mounted.offline_read(site, name)
+    }
 }
 
 struct MountedWorkspace {

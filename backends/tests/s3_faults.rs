@@ -598,6 +598,11 @@ fn a_bucket_that_was_emptied_behind_our_back_empties_nothing_here() {
         synced.is_err(),
         "it is not durable, and must not be called so"
     );
+    // The next mount shows what is here, too.
+    drop(a);
+    let a = broken.mount("alice");
+    assert_eq!(text(&a, "n3"), "the only copy");
+    assert!(a.upload().is_err());
 }
 
 #[test]

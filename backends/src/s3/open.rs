@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use bytes::Bytes;
@@ -120,9 +120,11 @@ impl S3Store {
         let unreadable = |error: &dyn std::fmt::Display| {
             S3OpenError::Cache(format!("reading the bucket: {error}"))
         };
-        runtime
-            .block_on(inner.take_in(look))
-            .map_err(|error| unreadable(&error))?;
+        match runtime.block_on(inner.take_in(look)) {
+            // What is here can be read, and copied elsewhere; nothing goes up.
+            Err(error) if inner.is_emptied.load(Ordering::Acquire) => tracing::error!("{error}"),
+            taken => taken.map_err(|error| unreadable(&error))?,
+        }
         let engine = Engine::start(Arc::clone(&inner), runtime.handle().clone())
             .map_err(|error| unreadable(&error))?;
         Ok(Self {

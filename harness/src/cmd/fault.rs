@@ -197,7 +197,10 @@ impl Fault {
                 && !backend.is_tools_only()
         });
         let mut fit: Vec<Arc<dyn Backend>> = fit.map(Arc::from).collect();
-        if scenarios.iter().any(|scenario| scenario.group == Group::Llm) {
+        if scenarios
+            .iter()
+            .any(|scenario| scenario.group == Group::Llm)
+        {
             for name in SCRIPTED {
                 fit.push(backend::find(name)?.into());
             }

@@ -14,9 +14,9 @@ use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 
 use crate::compile::sha256;
+pub use injection::{Injection, WriteMode};
 pub use llm::LlmFault;
 pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
-pub use injection::{Injection, WriteMode};
 
 static FAULTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/faults");
 

@@ -153,9 +153,9 @@ impl S3Fault {
                     within("how.every", every as f64, 2.0, 1000.0)?;
                     within("how.length", length as f64, 1.0, every as f64 - 1.0)
                 }
-                Flaky::InternalErrors { nth } | Flaky::LostAnswers { nth } | Flaky::Resets { nth } => {
-                    within("how.nth", nth as f64, 2.0, 1000.0)
-                }
+                Flaky::InternalErrors { nth }
+                | Flaky::LostAnswers { nth }
+                | Flaky::Resets { nth } => within("how.nth", nth as f64, 2.0, 1000.0),
             },
             S3Fault::BadAnswer { .. }
             | S3Fault::DamagedUpload

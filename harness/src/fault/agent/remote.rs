@@ -72,7 +72,12 @@ impl Series {
 
     /// What a file holds: lines that say whose they are, so that a wrong byte anywhere shows.
     pub fn content(&self, number: u64) -> Vec<u8> {
-        let line = |at: usize| format!("{} {number} version {} line {at}\n", self.name, self.version);
+        let line = |at: usize| {
+            format!(
+                "{} {number} version {} line {at}\n",
+                self.name, self.version
+            )
+        };
         let mut content = Vec::with_capacity(self.bytes);
         let mut at = 0;
         while content.len() < self.bytes {
@@ -203,16 +208,26 @@ mod tests {
         let awaited = done(RemoteTask::Await(series.clone()));
         assert_eq!(awaited.facts["awaited"], Fact::Count(4));
         let read = done(RemoteTask::Read(series.clone()));
-        assert_eq!((read.failures.len(), &read.facts["right"]), (0, &Fact::Count(4)));
+        assert_eq!(
+            (read.failures.len(), &read.facts["right"]),
+            (0, &Fact::Count(4))
+        );
         let mut wrong = series.content(4);
         wrong[50] ^= 1;
         fs::write(series.path(4), wrong).unwrap();
         fs::write(series.path(5), "").unwrap();
         let read = done(RemoteTask::Read(series.clone()));
         assert_eq!(read.facts["right"], Fact::Count(2));
-        assert!(read.failures[0].text.contains("byte 50 of 100"), "{:?}", read.failures);
+        assert!(
+            read.failures[0].text.contains("byte 50 of 100"),
+            "{:?}",
+            read.failures
+        );
         assert!(read.failures[1].text.contains("0 bytes instead of 100"));
-        let later = Series { version: 2, ..series.clone() };
+        let later = Series {
+            version: 2,
+            ..series.clone()
+        };
         assert_eq!(done(RemoteTask::Read(later)).facts["right"], Fact::Count(0));
         assert_eq!(done(RemoteTask::Remove(series)).failures, []);
     }
@@ -222,7 +237,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
         fs::write(&file, "").unwrap();
-        assert_eq!(done(RemoteTask::ReadAny { file: file.clone() }).failures.len(), 1);
+        assert_eq!(
+            done(RemoteTask::ReadAny { file: file.clone() })
+                .failures
+                .len(),
+            1
+        );
         fs::write(&file, "x").unwrap();
         assert_eq!(done(RemoteTask::ReadAny { file }).failures, []);
     }

@@ -36,17 +36,14 @@ enum Mode {
 /// The form in which a model has to answer.
 fn answer(mode: Mode, content: &str) -> String {
     match mode {
-        Mode::History => {
-            serde_json::json!({"exists": true, "content": content}).to_string()
-        }
+        Mode::History => serde_json::json!({"exists": true, "content": content}).to_string(),
         Mode::Generate => content.to_owned(),
     }
 }
 
 fn script(fault: LlmFault, mode: Mode) -> Vec<Behaviour> {
-    let status = |status: u16, message: &str| {
-        vec![Behaviour::Status(status, message.to_owned(), None)]
-    };
+    let status =
+        |status: u16, message: &str| vec![Behaviour::Status(status, message.to_owned(), None)];
     match fault {
         LlmFault::RateLimited { retry_after } => vec![Behaviour::Status(
             429,
@@ -83,7 +80,9 @@ fn words(fault: LlmFault) -> String {
         LlmFault::InvalidJson => "the provider answered with what is no JSON".to_owned(),
         LlmFault::Empty => "the model answered with nothing".to_owned(),
         LlmFault::Refusal => format!("the model answered {REFUSAL:?}"),
-        LlmFault::ContextOverflow => "the provider answered 400: the question is too long".to_owned(),
+        LlmFault::ContextOverflow => {
+            "the provider answered 400: the question is too long".to_owned()
+        }
         LlmFault::KeyRevoked => "the provider answered 401".to_owned(),
         LlmFault::BudgetExhausted => "the mount's budget of tokens was spent".to_owned(),
         LlmFault::WrongContent => {
@@ -162,7 +161,7 @@ const TREE: &str = r#"{"entries": [{"path": "ledger.txt", "kind": "file", "about
 pub fn play(stage: &mut Stage, fault: LlmFault) -> Played {
     let budget = (fault == LlmFault::BudgetExhausted).then_some(1);
     let healed = |mode| vec![Behaviour::Say(answer(mode, CONTENT))];
-    let mut world = World::start(stage, Vec::new(), budget)?;
+    let world = World::start(stage, Vec::new(), budget)?;
     stage.open()?;
     let file = world.file(stage);
     if world.mode == Mode::History {
@@ -200,7 +199,9 @@ pub fn play(stage: &mut Stage, fault: LlmFault) -> Played {
     let calls = (world.server.calls() - calls) as u64;
     stage.fact("model_calls", Fact::Count(calls));
     if calls == 0 && fault != LlmFault::BudgetExhausted {
-        return Err(Spoiled::Infra("the model was not asked: nothing was broken".into()));
+        return Err(Spoiled::Infra(
+            "the model was not asked: nothing was broken".into(),
+        ));
     }
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let said = said.get(said_before..).unwrap_or_default();

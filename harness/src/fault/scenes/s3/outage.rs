@@ -127,7 +127,10 @@ fn end(world: &mut World, cause: OutageCause) -> Played {
 
 fn describe(stage: &mut Stage, cause: OutageCause, seconds: f64) {
     let (what, simulated) = match cause {
-        OutageCause::ServerKilled => ("the server's process was killed; started again on what it had", None),
+        OutageCause::ServerKilled => (
+            "the server's process was killed; started again on what it had",
+            None,
+        ),
         OutageCause::ServerStopped => (
             "connections were taken and requests read, and nothing was answered",
             Some("by a proxy"),
@@ -136,7 +139,10 @@ fn describe(stage: &mut Stage, cause: OutageCause, seconds: f64) {
             "connections were refused, and those there were reset",
             Some("by a proxy: no packet was dropped"),
         ),
-        OutageCause::AccessDenied => ("every request was answered 403 AccessDenied", Some("by a proxy")),
+        OutageCause::AccessDenied => (
+            "every request was answered 403 AccessDenied",
+            Some("by a proxy"),
+        ),
         OutageCause::CredentialsRevoked => (
             "every request was answered 403 InvalidAccessKeyId",
             Some("by a proxy; the server would have taken the keys"),
@@ -149,7 +155,10 @@ fn describe(stage: &mut Stage, cause: OutageCause, seconds: f64) {
             "every request was answered 404 NoSuchBucket",
             Some("by a proxy; the bucket was there"),
         ),
-        OutageCause::SlowDown => ("every request was answered 503 SlowDown", Some("by a proxy")),
+        OutageCause::SlowDown => (
+            "every request was answered 503 SlowDown",
+            Some("by a proxy"),
+        ),
     };
     stage.injected(format!("{what}, for {seconds} s"));
     let timeout = World::timeout(stage);
@@ -196,10 +205,20 @@ fn weigh(stage: &mut Stage, before: Option<u64>) {
 /// Nobody else has changed anything: a conflict is one of the mount with itself.
 fn no_conflict(stage: &mut Stage) -> Played {
     let listed = whole(stage, RemoteTask::List { dir: stage.root() })?;
-    let names = listed.facts.get("names").map(ToString::to_string).unwrap_or_default();
-    let conflicts: Vec<&str> = names.lines().filter(|name| name.contains(".conflict-")).collect();
+    let names = listed
+        .facts
+        .get("names")
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let conflicts: Vec<&str> = names
+        .lines()
+        .filter(|name| name.contains(".conflict-"))
+        .collect();
     if !conflicts.is_empty() {
-        stage.breach(format!("a conflict of the mount with itself: {}", conflicts.join(", ")));
+        stage.breach(format!(
+            "a conflict of the mount with itself: {}",
+            conflicts.join(", ")
+        ));
     }
     Ok(())
 }
@@ -212,7 +231,13 @@ pub fn after(stage: &mut Stage, world: &mut World, mine: &Series) -> Played {
     // All of it was acknowledged once more, by the `ctxbench sync` that succeeded after the fault.
     let audit = stage.audit_promise(Some(Acknowledgement::Close))?;
     stage.outcome.audits.insert(MACHINE_LOSS.to_owned(), audit);
-    let read = whole(stage, RemoteTask::Read(Series { dir: stage.root(), ..mine.clone() }));
+    let read = whole(
+        stage,
+        RemoteTask::Read(Series {
+            dir: stage.root(),
+            ..mine.clone()
+        }),
+    );
     if let Err(Spoiled::Infra(reason)) = read {
         stage.breach(format!("on a new machine: {reason}"));
     }
@@ -229,7 +254,9 @@ pub fn partition_in_sync(stage: &mut Stage) -> Played {
     sync(stage, stage.root())?;
     world.begin();
     // Slowly, so that the cut is in the middle.
-    world.set(vec![Rule::always(Fault::Delay { ms: 100.0 }).of(&[Operation::Put])]);
+    world.set(vec![
+        Rule::always(Fault::Delay { ms: 100.0 }).of(&[Operation::Put]),
+    ]);
     let mine = series(stage, "mine", 200, BYTES);
     let root = stage.root();
     whole(stage, RemoteTask::Write(mine.clone()))?;
@@ -241,7 +268,9 @@ pub fn partition_in_sync(stage: &mut Stage) -> Played {
     stage.outcome.label = Some("simulated by a proxy: no packet was dropped".to_owned());
     let synced = stage.end()?;
     if synced.is_some_and(|answer| answer.failures.is_empty()) {
-        return Err(Spoiled::Infra("the sync was over before the way was cut".into()));
+        return Err(Spoiled::Infra(
+            "the sync was over before the way was cut".into(),
+        ));
     }
     std::thread::sleep(Duration::from_secs(5));
     world.proxy.clear();
@@ -280,7 +309,8 @@ pub fn emptied(stage: &mut Stage) -> Played {
     if synced.is_some_and(|answer| answer.failures.is_empty()) {
         stage.breach("ctxbench sync says that everything is in the bucket, which is empty");
     }
-    let step = "copy the files out, unmount, delete the cache, mount again, copy them in: the log says so";
+    let step =
+        "copy the files out, unmount, delete the cache, mount again, copy them in: the log says so";
     stage.recovered(reports::faults::Return::AfterStep, 0, Some(step.to_owned()));
     Ok(())
 }

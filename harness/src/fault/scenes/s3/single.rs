@@ -46,7 +46,9 @@ pub fn flaky(stage: &mut Stage, how: Flaky) -> Played {
             format!("{length} of every {every} requests in a row were answered 503 SlowDown"),
         ),
         Flaky::InternalErrors { nth } => (
-            Rule::always(refuse(500, "InternalError")).of(&ALL).when(each(nth)),
+            Rule::always(refuse(500, "InternalError"))
+                .of(&ALL)
+                .when(each(nth)),
             format!("every {nth}th request was answered 500 InternalError"),
         ),
         Flaky::LostAnswers { nth } => (
@@ -67,7 +69,9 @@ pub fn flaky(stage: &mut Stage, how: Flaky) -> Played {
     world.others_write(stage, &there)?;
     world.begin();
     world.set(vec![rule]);
-    stage.injected(format!("{what}, while 60 files were written and synced and 40 were fetched"));
+    stage.injected(format!(
+        "{what}, while 60 files were written and synced and 40 were fetched"
+    ));
     stage.outcome.label = Some("simulated by a proxy".to_owned());
     let mine = series(stage, "mine", 60, 2000);
     stage.perform(&Task::Remote(RemoteTask::Write(mine.clone())))?;
@@ -92,18 +96,32 @@ pub fn slow(stage: &mut Stage, rtt_ms: f64) -> Played {
     let there = series(stage, "there", 10, 2000);
     world.others_write(stage, &there)?;
     world.set(vec![Rule::always(Fault::Delay { ms: rtt_ms })]);
-    stage.injected(format!("every exchange with the server took {rtt_ms} ms longer"));
+    stage.injected(format!(
+        "every exchange with the server took {rtt_ms} ms longer"
+    ));
     stage.outcome.label = Some("simulated by a proxy, by exchange and not by packet".to_owned());
-    let mut milliseconds = |stage: &mut Stage, name: &str, task: Task| -> Played {
+    let milliseconds = |stage: &mut Stage, name: &str, task: Task| -> Played {
         let started = Instant::now();
         stage.perform(&task)?;
         stage.fact(name, Fact::Number(started.elapsed().as_secs_f64() * 1e3));
         Ok(())
     };
-    milliseconds(stage, "first_read_of_10_ms", Task::Remote(RemoteTask::Read(there.clone())))?;
-    milliseconds(stage, "second_read_of_10_ms", Task::Remote(RemoteTask::Read(there)))?;
+    milliseconds(
+        stage,
+        "first_read_of_10_ms",
+        Task::Remote(RemoteTask::Read(there.clone())),
+    )?;
+    milliseconds(
+        stage,
+        "second_read_of_10_ms",
+        Task::Remote(RemoteTask::Read(there)),
+    )?;
     let mine = series(stage, "mine", 100, 1000);
-    milliseconds(stage, "write_of_100_ms", Task::Remote(RemoteTask::Write(mine.clone())))?;
+    milliseconds(
+        stage,
+        "write_of_100_ms",
+        Task::Remote(RemoteTask::Write(mine.clone())),
+    )?;
     let root = stage.root();
     milliseconds(stage, "sync_of_100_ms", Task::Sync { root })?;
     world.fired(stage)?;
@@ -116,10 +134,22 @@ pub fn slow(stage: &mut Stage, rtt_ms: f64) -> Played {
 /// What is fetched comes wrong, once and then each time. The agent may see an error, and must not see wrong bytes.
 pub fn bad_answer(stage: &mut Stage, how: BadAnswer) -> Played {
     let (fault, what) = match how {
-        BadAnswer::Reset => (Fault::ResetInBody, "the connection was reset in the middle of the body"),
-        BadAnswer::Cut => (Fault::CutBody, "the body ended in its middle, whatever Content-Length said"),
-        BadAnswer::Short => (Fault::ShortenBody, "half of the body came, and Content-Length said so"),
-        BadAnswer::WrongBytes => (Fault::DamageBody, "some bytes of the body were wrong, its length right"),
+        BadAnswer::Reset => (
+            Fault::ResetInBody,
+            "the connection was reset in the middle of the body",
+        ),
+        BadAnswer::Cut => (
+            Fault::CutBody,
+            "the body ended in its middle, whatever Content-Length said",
+        ),
+        BadAnswer::Short => (
+            Fault::ShortenBody,
+            "half of the body came, and Content-Length said so",
+        ),
+        BadAnswer::WrongBytes => (
+            Fault::DamageBody,
+            "some bytes of the body were wrong, its length right",
+        ),
     };
     let mut world = World::start(stage)?;
     stage.open()?;
@@ -135,7 +165,9 @@ pub fn bad_answer(stage: &mut Stage, how: BadAnswer) -> Played {
             ..series.clone()
         }))
     };
-    stage.injected(format!("{what}: of the first answer to GET, and then of all"));
+    stage.injected(format!(
+        "{what}: of the first answer to GET, and then of all"
+    ));
     stage.outcome.label = Some("simulated by a proxy".to_owned());
     let bad = |when: When| vec![Rule::always(fault.clone()).of(&[Operation::Get]).when(when)];
     let mut errors = 0;
@@ -146,7 +178,12 @@ pub fn bad_answer(stage: &mut Stage, how: BadAnswer) -> Played {
             let answer = stage.perform(&one(series, number))?;
             let failed = answer.is_none_or(|answer| !answer.failures.is_empty());
             errors += u64::from(failed);
-            hits += world.proxy.fired().iter().map(|fired| fired.done).sum::<u64>();
+            hits += world
+                .proxy
+                .fired()
+                .iter()
+                .map(|fired| fired.done)
+                .sum::<u64>();
             if failed && matches!(when, When::First(_)) {
                 stage.fact("one_bad_answer_is_an_error", Fact::Count(1));
             }
@@ -166,8 +203,17 @@ pub fn bad_answer(stage: &mut Stage, how: BadAnswer) -> Played {
             stage.breach("what had come wrong stays wrong");
         }
     }
-    stage.recovered(reports::faults::Return::ByItself, began.elapsed().as_millis() as u64, None);
-    if stage.outcome.seen.iter().any(|seen| seen.what == SeenKind::WrongBytes) {
+    stage.recovered(
+        reports::faults::Return::ByItself,
+        began.elapsed().as_millis() as u64,
+        None,
+    );
+    if stage
+        .outcome
+        .seen
+        .iter()
+        .any(|seen| seen.what == SeenKind::WrongBytes)
+    {
         stage.breach("bytes that nobody wrote were read without an error");
     }
     Ok(())
@@ -180,7 +226,9 @@ pub fn damaged_upload(stage: &mut Stage) -> Played {
     stage.fill()?;
     sync(stage, stage.root())?;
     world.begin();
-    world.set(vec![Rule::always(Fault::DamageRequest).of(&[Operation::Put, Operation::Parts])]);
+    world.set(vec![
+        Rule::always(Fault::DamageRequest).of(&[Operation::Put, Operation::Parts]),
+    ]);
     stage.injected("some bytes of every upload were wrong when the server got it");
     stage.outcome.label = Some("simulated by a proxy".to_owned());
     let mine = series(stage, "mine", 20, 2000);
@@ -213,27 +261,45 @@ pub fn stale_list(stage: &mut Stage) -> Played {
     world.begin();
     world.set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);
     stage.injected("for 5 s listings showed what was there before 20 files were written, 5 overwritten and 5 deleted");
-    stage.outcome.label = Some("simulated by a proxy, which answers with an earlier listing".to_owned());
+    stage.outcome.label =
+        Some("simulated by a proxy, which answers with an earlier listing".to_owned());
     let mine = series(stage, "mine", 20, 500);
     whole(stage, RemoteTask::Write(mine.clone()))?;
-    let changed = Series { files: 5, version: 2, ..old.clone() };
+    let changed = Series {
+        files: 5,
+        version: 2,
+        ..old.clone()
+    };
     whole(stage, RemoteTask::Write(changed.clone()))?;
-    let deleted = Series { first: 5, files: 5, ..old };
+    let deleted = Series {
+        first: 5,
+        files: 5,
+        ..old
+    };
     whole(stage, RemoteTask::Remove(deleted))?;
     stage.write(10)?;
     sync(stage, stage.root())?;
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(5) {
         let listed = whole(stage, RemoteTask::List { dir: stage.root() })?;
-        let names = listed.facts.get("names").map(ToString::to_string).unwrap_or_default();
+        let names = listed
+            .facts
+            .get("names")
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let count = |start: &str| names.lines().filter(|name| name.starts_with(start)).count();
         let (new, old) = (count("mine-"), count("old-"));
         if new != 20 {
-            stage.breach(format!("{} of 20 new files have vanished", 20 - new.min(20)));
+            stage.breach(format!(
+                "{} of 20 new files have vanished",
+                20 - new.min(20)
+            ));
             break;
         }
         if old != 5 {
-            stage.breach(format!("{old} files of which 5 were deleted and 5 are left"));
+            stage.breach(format!(
+                "{old} files of which 5 were deleted and 5 are left"
+            ));
             break;
         }
         std::thread::sleep(Duration::from_millis(200));

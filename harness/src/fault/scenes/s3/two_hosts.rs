@@ -22,14 +22,26 @@ pub fn conflict(stage: &mut Stage, files: u64) -> Played {
     let elsewhere = world.elsewhere(stage)?;
     let awaited = whole(
         stage,
-        RemoteTask::Await(Series { dir: elsewhere.clone(), ..base.clone() }),
+        RemoteTask::Await(Series {
+            dir: elsewhere.clone(),
+            ..base.clone()
+        }),
     )?;
     if awaited.facts.get("awaited") != Some(&Fact::Count(files)) {
-        return Err(Spoiled::Infra("the other host did not see the files".into()));
+        return Err(Spoiled::Infra(
+            "the other host did not see the files".into(),
+        ));
     }
     world.partition(true)?;
-    let ours = Series { version: 2, ..base.clone() };
-    let theirs = Series { version: 3, dir: elsewhere.clone(), ..base };
+    let ours = Series {
+        version: 2,
+        ..base.clone()
+    };
+    let theirs = Series {
+        version: 3,
+        dir: elsewhere.clone(),
+        ..base
+    };
     whole(stage, RemoteTask::Write(ours.clone()))?;
     whole(stage, RemoteTask::Write(theirs.clone()))?;
     sync(stage, elsewhere.clone())?;
@@ -39,7 +51,9 @@ pub fn conflict(stage: &mut Stage, files: u64) -> Played {
         return Err(Spoiled::Infra("the host was not cut off".into()));
     }
     world.partition(false)?;
-    stage.injected(format!("{files} files were changed on two hosts while one of them was cut off"));
+    stage.injected(format!(
+        "{files} files were changed on two hosts while one of them was cut off"
+    ));
     stage.outcome.label = Some("simulated by a proxy: no packet was dropped".to_owned());
     if !recover(stage)? {
         return Ok(());
@@ -56,25 +70,44 @@ pub fn conflict(stage: &mut Stage, files: u64) -> Played {
                 files - kept
             ));
         }
-        let winner = Series { dir, ..theirs.clone() };
+        let winner = Series {
+            dir,
+            ..theirs.clone()
+        };
         let read = stage.perform(&Task::Remote(RemoteTask::Read(winner)))?;
         let right = read.and_then(|answer| answer.facts.get("right").cloned());
         if right != Some(Fact::Count(files)) {
-            stage.breach(format!("what the other host wrote is not under its name {host}"));
+            stage.breach(format!(
+                "what the other host wrote is not under its name {host}"
+            ));
         }
     }
-    let conflicts = stage.counters().and_then(|counters| counters.store.get("s3_conflicts").copied());
+    let conflicts = stage
+        .counters()
+        .and_then(|counters| counters.store.get("s3_conflicts").copied());
     stage.fact("conflicts_detected", Fact::Count(conflicts.unwrap_or(0)));
     if conflicts.unwrap_or(0) != files {
-        stage.breach(format!("{} conflicts were detected of {files}", conflicts.unwrap_or(0)));
+        stage.breach(format!(
+            "{} conflicts were detected of {files}",
+            conflicts.unwrap_or(0)
+        ));
     }
     Ok(())
 }
 
 /// How many files called `…conflict…` hold what was written here.
 fn kept(stage: &mut Stage, ours: &Series, dir: &std::path::Path) -> Played<u64> {
-    let listed = whole(stage, RemoteTask::List { dir: dir.to_owned() })?;
-    let names = listed.facts.get("names").map(ToString::to_string).unwrap_or_default();
+    let listed = whole(
+        stage,
+        RemoteTask::List {
+            dir: dir.to_owned(),
+        },
+    )?;
+    let names = listed
+        .facts
+        .get("names")
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let mut kept = 0;
     for number in 0..ours.files {
         let start = format!("{}-{number}.conflict-main-", ours.name);
@@ -82,8 +115,16 @@ fn kept(stage: &mut Stage, ours: &Series, dir: &std::path::Path) -> Played<u64> 
             continue;
         };
         let content = ours.content(number);
-        let read = whole(stage, RemoteTask::ReadAny { file: dir.join(name) })?;
-        let wanted: String = String::from_utf8_lossy(&content).chars().take(200).collect();
+        let read = whole(
+            stage,
+            RemoteTask::ReadAny {
+                file: dir.join(name),
+            },
+        )?;
+        let wanted: String = String::from_utf8_lossy(&content)
+            .chars()
+            .take(200)
+            .collect();
         let is_ours = read.facts.get("text") == Some(&Fact::Words(wanted))
             && read.facts.get("bytes") == Some(&Fact::Count(content.len() as u64));
         kept += u64::from(is_ours);

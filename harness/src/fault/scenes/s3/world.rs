@@ -48,7 +48,9 @@ fn kind(backend: &str) -> Played<ServerKind> {
     let kinds = ServerKind::ALL.into_iter();
     let mut found = kinds.filter(|kind| backend.split(['-', '@']).any(|part| part == kind.name()));
     found.next().ok_or_else(|| {
-        Spoiled::Skipped(format!("the server of {backend} is not ours: it is not broken on purpose"))
+        Spoiled::Skipped(format!(
+            "the server of {backend} is not ours: it is not broken on purpose"
+        ))
     })
 }
 
@@ -57,7 +59,9 @@ impl World {
     pub fn start(stage: &mut Stage) -> Played<Self> {
         let name = stage.backend.describe().name;
         let kind = kind(&name)?;
-        let found = kind.find().map_err(|missing| Spoiled::Skipped(missing.to_string()))?;
+        let found = kind
+            .find()
+            .map_err(|missing| Spoiled::Skipped(missing.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -158,7 +162,9 @@ impl World {
 
     /// Kills the server; its port refuses connections, as the proxy's does then.
     pub fn kill_server(&mut self) -> Played {
-        self.proxy.partition(true).map_err(spoiled("refusing connections"))?;
+        self.proxy
+            .partition(true)
+            .map_err(spoiled("refusing connections"))?;
         if let Some(server) = self.server.take() {
             let killed = self.runtime.block_on(server.kill());
             killed.map_err(spoiled("killing the server"))?;
@@ -177,7 +183,9 @@ impl World {
             .block_on(servers::start(self.options.clone()))
             .map_err(|error| Spoiled::Infra(format!("starting the server again: {error}")))?;
         self.server = Some(server);
-        self.proxy.partition(false).map_err(spoiled("taking connections"))
+        self.proxy
+            .partition(false)
+            .map_err(spoiled("taking connections"))
     }
 
     /// Refuses connections, or takes them again.
@@ -217,9 +225,8 @@ impl World {
         let place = |number: u64| {
             let key = format!("/{BUCKET}/{PREFIX}agents/{AGENT}/{}-{number}", series.name);
             let places = done.iter().enumerate();
-            let mut places = places.filter(|(_, seen)| {
-                matches!(seen.operation, Operation::Put | Operation::Parts) && seen.path == key
-            });
+            let mut places =
+                places.filter(|(_, seen)| seen.operation == Operation::Put && seen.path == key);
             (places.clone().count(), places.next_back().map(|(at, _)| at))
         };
         let numbers = series.first..series.first + series.files;
@@ -229,20 +236,31 @@ impl World {
         stage.fact("uploaded_once", Fact::Count(once));
         stage.fact("uploads_expected", Fact::Count(series.files));
         if never > 0 {
-            stage.breach(format!("{never} of {} changes never got to the bucket", series.files));
+            stage.breach(format!(
+                "{never} of {} changes never got to the bucket",
+                series.files
+            ));
         }
         let more = series.files - once - never as u64;
         if more > 0 {
-            stage.breach(format!("{more} of {} changes got to the bucket more than once", series.files));
+            stage.breach(format!(
+                "{more} of {} changes got to the bucket more than once",
+                series.files
+            ));
         }
         let last = places.iter().filter_map(|(_, at)| *at).max();
-        let deletion = done.iter().position(|seen| seen.operation == Operation::Delete);
+        let deletion = done
+            .iter()
+            .position(|seen| seen.operation == Operation::Delete);
         match (last, deletion) {
             (Some(last), Some(deletion)) if deletion < last => {
                 stage.breach("something was deleted before what was written earlier was there");
             }
             (Some(_), Some(_)) => stage.fact("order", Fact::Words("kept".to_owned())),
-            _ => stage.fact("order", Fact::Words("not seen: nothing was deleted".to_owned())),
+            _ => stage.fact(
+                "order",
+                Fact::Words("not seen: nothing was deleted".to_owned()),
+            ),
         }
     }
 
@@ -287,7 +305,9 @@ impl World {
 
     /// A new machine: the cache is gone, and the way to the bucket is whole.
     pub fn lose_machine(&mut self, stage: &mut Stage) -> Played {
-        stage.close()?.map_err(|error| Spoiled::Infra(format!("the end of the mount: {error}")))?;
+        stage
+            .close()?
+            .map_err(|error| Spoiled::Infra(format!("the end of the mount: {error}")))?;
         let cache = cache(&stage.site);
         for suffix in ["", "-wal", "-shm", "-log"] {
             let mut file = cache.clone().into_os_string();
@@ -323,9 +343,13 @@ pub fn whole(stage: &mut Stage, task: RemoteTask) -> Played<Answer> {
         Some(answer) => {
             let failure = &answer.failures[0];
             let (call, text) = (&failure.call, &failure.text);
-            Err(Spoiled::Infra(format!("where nothing was broken, {call} failed: {text}")))
+            Err(Spoiled::Infra(format!(
+                "where nothing was broken, {call} failed: {text}"
+            )))
         }
-        None => Err(Spoiled::Infra("where nothing was broken, the agent hung or ended".into())),
+        None => Err(Spoiled::Infra(
+            "where nothing was broken, the agent hung or ended".into(),
+        )),
     }
 }
 
@@ -360,7 +384,9 @@ pub fn recover(stage: &mut Stage) -> Played<bool> {
         stage.outcome.seen = seen;
         if started.elapsed() > limit {
             stage.recovered(reports::faults::Return::Never, ms, Some(reason.clone()));
-            stage.breach(format!("what was done meanwhile did not get to the bucket: {reason}"));
+            stage.breach(format!(
+                "what was done meanwhile did not get to the bucket: {reason}"
+            ));
             return Ok(false);
         }
         std::thread::sleep(Duration::from_millis(200));
@@ -371,6 +397,8 @@ pub fn recover(stage: &mut Stage) -> Played<bool> {
 pub fn memory(stage: &Stage) -> Option<u64> {
     let daemon = stage.workspace.as_ref()?.daemon()?;
     let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
