@@ -601,7 +601,10 @@ impl MountedWorkspace {
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
         // A server that all workspaces share may start first; that is no workspace's time.
-        let launch = self.backend.launch(&self.site, None)?;
+        let launch = match &self.launch {
+            Some(launch) => launch.clone(),
+            None => self.backend.launch(&self.site, None)?,
+        };
         let started = Instant::now();
         let mut process = self
             .backend

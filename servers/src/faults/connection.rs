@@ -93,7 +93,10 @@ impl Answer {
 
 impl Connection {
     /// Answers a request; an error ends the connection without an answer.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Body>> {
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> io::Result<Response<Body>> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         let target = parts.uri.to_string();
@@ -121,8 +124,12 @@ impl Connection {
                 Err(io::Error::other("a fault: no answer"))
             }
             Fault::Hold => {
-                self.shared.next_rules(generation).await;
-                Ok(self.ask(&asked).await?.whole())
+                // Also when the client does not wait any more: what it has sent is under way.
+                let held = tokio::spawn(async move {
+                    self.shared.next_rules(generation).await;
+                    self.ask(&asked).await
+                });
+                Ok(held.await.map_err(io::Error::other)??.whole())
             }
             Fault::Refuse {
                 status,

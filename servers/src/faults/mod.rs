@@ -307,10 +307,7 @@ async fn serve(stream: TcpStream, socket: Socket, shared: Arc<Shared>) {
         socket,
         server: tokio::sync::Mutex::default(),
     });
-    let service = service_fn(move |request| {
-        let connection = Arc::clone(&connection);
-        async move { connection.answer(request).await }
-    });
+    let service = service_fn(move |request| Arc::clone(&connection).answer(request));
     let serving = hyper::server::conn::http1::Builder::new()
         .keep_alive(true)
         .serve_connection(TokioIo::new(stream), service);

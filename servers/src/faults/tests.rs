@@ -195,6 +195,20 @@ fn what_is_held_comes_late() {
     proxy.clear();
     assert!(message(&mut client).unwrap().is_some());
     assert_eq!(tiny.bodies(), ["late"]);
+    // Also what nobody waits for any more.
+    proxy.set(vec![Rule::always(Fault::Hold)]);
+    send(&mut client, "PUT /b/k", "later").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    drop(client);
+    std::thread::sleep(Duration::from_millis(100));
+    proxy.clear();
+    for _ in 0..100 {
+        if tiny.bodies().len() == 2 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(tiny.bodies(), ["late", "later"]);
 }
 
 #[test]

@@ -280,11 +280,6 @@ impl World {
         Ok(root.unwrap_or_default())
     }
 
-    /// Takes the other host's mount down.
-    pub fn leave_elsewhere(&mut self) {
-        self.other = None;
-    }
-
     /// Has the other host write a series, and waits until the stage's mount shows it.
     pub fn others_write(&mut self, stage: &mut Stage, series: &Series) -> Played {
         let there = Series {
