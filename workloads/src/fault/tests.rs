@@ -87,12 +87,7 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn every_built_in_scenario_can_be_read_and_names_are_answered() {
     let all = scenarios().unwrap();
-    for group in [
-        Group::Daemon,
-        Group::Storage,
-        Group::ManyAgents,
-        Group::AgentSide,
-    ] {
+    for group in Group::ALL {
         assert!(
             all.iter().any(|scenario| scenario.group == group),
             "{group:?}"
