@@ -75,6 +75,14 @@ fn what_makes_no_sense_is_refused() {
             "[injection.crash-loop]\nkills = 0\n",
             "field `injection.crash-loop.kills`",
         ),
+        (
+            "[injection.s3.slow]\nrtt_ms = 0.0\n",
+            "field `injection.s3.slow.rtt_ms`",
+        ),
+        (
+            "[injection.s3.flaky]\nhow = { resets = { nth = 1 } }\n",
+            "field `injection.s3.flaky.how.nth`",
+        ),
     ] {
         let error = refused(rest);
         assert!(
