@@ -162,6 +162,10 @@ pub fn play(stage: &mut Stage, fault: LlmFault) -> Played {
     let budget = (fault == LlmFault::BudgetExhausted).then_some(1);
     let healed = |mode| vec![Behaviour::Say(answer(mode, CONTENT))];
     let world = World::start(stage, Vec::new(), budget)?;
+    if fault == LlmFault::WrongContent && world.mode == Mode::Generate {
+        let reason = "nobody has written what it makes up: none of it is wrong";
+        return Err(Spoiled::Skipped(reason.into()));
+    }
     stage.open()?;
     let file = world.file(stage);
     if world.mode == Mode::History {
