@@ -59,7 +59,10 @@ pub fn outage(stage: &mut Stage, cause: OutageCause, seconds: f64, files: u64) -
         ..there.clone()
     };
     if cause == OutageCause::ServerStopped {
-        interrupt(stage, one(1))?;
+        let read = Task::Remote(RemoteTask::Read(one(1)));
+        interrupt(stage, "read_interrupted_after_ms", &read)?;
+        let root = stage.root();
+        interrupt(stage, "sync_interrupted_after_ms", &Task::Sync { root })?;
     }
     let read = stage.perform(&Task::Remote(RemoteTask::Read(one(0))))?;
     if read.is_some_and(|answer| answer.failures.is_empty()) {
@@ -173,9 +176,9 @@ fn describe(stage: &mut Stage, cause: OutageCause, seconds: f64) {
     stage.fact("outage_s", Fact::Number(seconds));
 }
 
-/// Whether a read that waits for the server ends by a signal.
-fn interrupt(stage: &mut Stage, series: Series) -> Played {
-    stage.begin(&Task::Remote(RemoteTask::Read(series)))?;
+/// Whether a call that waits for the server ends by a signal, and after how long.
+fn interrupt(stage: &mut Stage, fact: &str, task: &Task) -> Played {
+    stage.begin(task)?;
     std::thread::sleep(BEFORE_INTERRUPT);
     let signalled = Instant::now();
     if let Some(agent) = stage.agent() {
@@ -185,7 +188,7 @@ fn interrupt(stage: &mut Stage, series: Series) -> Played {
     stage.end_within(INTERRUPT_PATIENCE)?;
     if stage.outcome.hang.is_some() == hung {
         let ms = signalled.elapsed().as_millis() as u64;
-        stage.fact("interrupted_after_ms", Fact::Count(ms));
+        stage.fact(fact, Fact::Count(ms));
     }
     Ok(())
 }
