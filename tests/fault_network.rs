@@ -23,7 +23,11 @@ fn play(out: &Path, backends: &[&str], scenarios: &[&str]) -> Vec<Value> {
     }
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let run = std::fs::read_dir(out).unwrap().next().expect(&said).unwrap();
+    let run = std::fs::read_dir(out)
+        .unwrap()
+        .next()
+        .expect(&said)
+        .unwrap();
     let lines = std::fs::read_to_string(run.path().join("fault-outcomes.jsonl")).unwrap();
     let outcomes: Vec<Value> = lines
         .lines()
@@ -49,18 +53,28 @@ fn a_broken_bucket_is_an_error_and_loses_nothing() {
     ];
     for outcome in play(&out, &["s3-embedded"], &scenarios) {
         assert_eq!(outcome["status"], "ran", "{outcome:#}");
-        assert_eq!(outcome["breaches"].as_array().unwrap().len(), 0, "{outcome:#}");
+        assert_eq!(
+            outcome["breaches"].as_array().unwrap().len(),
+            0,
+            "{outcome:#}"
+        );
         for (loss, audit) in outcome["audits"].as_object().unwrap() {
             assert_eq!(audit["verdict"], "valid", "{loss}: {outcome:#}");
         }
         let label = outcome["label"].as_str().unwrap();
         assert!(label.contains("simulated"), "{label}");
         let seen = outcome["seen"].as_array().unwrap();
-        assert!(seen.iter().all(|seen| seen["what"] == "errno"), "{outcome:#}");
+        assert!(
+            seen.iter().all(|seen| seen["what"] == "errno"),
+            "{outcome:#}"
+        );
         match outcome["scenario"].as_str().unwrap() {
             "s3-conflict" => assert_eq!(outcome["facts"]["conflicts_detected"], 5),
             // A fault that hit nobody would prove nothing.
-            _ => assert!(outcome["facts"]["requests_hit"].as_u64() > Some(0), "{outcome:#}"),
+            _ => assert!(
+                outcome["facts"]["requests_hit"].as_u64() > Some(0),
+                "{outcome:#}"
+            ),
         }
     }
 }
@@ -80,7 +94,10 @@ fn a_broken_model_is_an_error_and_never_an_empty_file() {
             continue;
         }
         assert_eq!(outcome["status"], "ran", "{outcome:#}");
-        assert!(outcome["facts"]["model_calls"].as_u64() > Some(0), "{outcome:#}");
+        assert!(
+            outcome["facts"]["model_calls"].as_u64() > Some(0),
+            "{outcome:#}"
+        );
         let seen = &outcome["seen"][0];
         if outcome["scenario"] == "llm-wrong-content" {
             // Nobody can tell: the report says that wrong bytes were read.
@@ -88,7 +105,11 @@ fn a_broken_model_is_an_error_and_never_an_empty_file() {
         } else {
             assert_eq!(seen["errno"], 5, "{outcome:#}");
             assert!(outcome["facts"]["log_line"].is_string(), "{outcome:#}");
-            assert_eq!(outcome["breaches"].as_array().unwrap().len(), 0, "{outcome:#}");
+            assert_eq!(
+                outcome["breaches"].as_array().unwrap().len(),
+                0,
+                "{outcome:#}"
+            );
             assert_eq!(outcome["recovery"]["how"], "by-itself", "{outcome:#}");
         }
     }
