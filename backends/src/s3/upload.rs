@@ -1,17 +1,15 @@
 //! Performing a batch: what the journal holds goes up, in parallel where the order leaves it open.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::{Attribute, Attributes};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Inner;
-use super::cache::{self, Entry, Manifest, Object};
+use super::cache::{self, Object};
 use super::config::ConflictPolicy;
 use super::fetch;
 use super::layout;
@@ -20,23 +18,16 @@ use super::plan::{self, Body, Plan, Put};
 use super::remote::{Expect, Fetched, RemoteError};
 use super::seal::{SEGMENT, Seal, sealed_length};
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes;
-use crate::store::{Errno, Ino, Kind, Store, StoreError};
+use crate::store::{Ino, Kind, Store, StoreError};
 
 /// Requests under way at once.
-const PARALLEL: usize = 32;
+pub(super) const PARALLEL: usize = 32;
 
 /// Objects from this size on go up in parts, of this size each.
 pub(super) const PART: u64 = 8 << 20;
 
 /// Parts under way at once.
 const PARALLEL_PARTS: usize = 4;
-
-/// What an object of ours that is no file says of its bytes; those of earlier versions say nothing.
-const BODY_SHA256: Attribute = Attribute::Metadata(Cow::Borrowed("ctx-body-sha256"));
-
-/// How often the manifest is tried again when others write it, too.
-const MANIFEST_ATTEMPTS: u32 = 8;
 
 /// What others can tell by which parts of a large file a change has left alone.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,25 +48,6 @@ enum Done {
     Later,
     /// The server had gone away before its turn came.
     NotTried,
-}
-
-/// What is where an object is to be deleted.
-enum Found {
-    /// The object, of this whole key.
-    Known(String),
-    /// What somebody else has put there.
-    Another,
-    /// Nothing.
-    Nothing,
-}
-
-impl Found {
-    fn key(self) -> Option<String> {
-        match self {
-            Self::Known(key) => Some(key),
-            Self::Another | Self::Nothing => None,
-        }
-    }
 }
 
 /// What of a batch needs no more work: it is in the bucket, and the journal says so.
@@ -289,7 +261,7 @@ impl Inner {
         Ok(())
     }
 
-    fn audit(
+    pub(super) fn audit(
         &self,
         db: &Db,
         what: &str,
@@ -334,7 +306,7 @@ impl Inner {
     }
 
     /// Keeps what an object is before it is overwritten or deleted.
-    async fn keep_version(&self, known: &Object) -> Result<(), RemoteError> {
+    pub(super) async fn keep_version(&self, known: &Object) -> Result<(), RemoteError> {
         if !self.config.keep_versions || known.meta.is_foreign() {
             return Ok(());
         }
@@ -664,153 +636,6 @@ impl Inner {
         let sent: Vec<Option<String>> = parts.buffered(PARALLEL_PARTS).try_collect().await?;
         Ok(sent.into_iter().collect())
     }
-
-    async fn delete_all(&self, gone: &[Object], batch: u64) -> Result<(), StoreError> {
-        for chunk in gone.chunks(1000) {
-            let kept = stream::iter(chunk)
-                .map(|object| self.keep_version(object))
-                .buffer_unordered(PARALLEL);
-            kept.try_collect::<()>().await?;
-            let found: Vec<Found> = stream::iter(chunk)
-                .map(|object| self.key_to_delete(object))
-                .buffer_unordered(PARALLEL)
-                .try_collect()
-                .await?;
-            if found.iter().any(|found| matches!(found, Found::Nothing)) {
-                // HEAD does not say what is not there.
-                self.remote.has_bucket().await?;
-            }
-            let keys: Vec<String> = found.into_iter().filter_map(Found::key).collect();
-            self.doubts.delete(&keys);
-            self.remote.delete(&keys).await?;
-            self.doubts.is_deleted(&keys);
-            for object in chunk {
-                self.doubts.forget(&object.key, &object.etag);
-            }
-            self.has_news.store(true, Ordering::Release);
-            self.cache.transaction(|db| {
-                for object in chunk {
-                    cache::remove_object(db, object.parent, &object.name)?;
-                    cache::clean_name(db, object.parent, &object.name, batch)?;
-                    self.audit(db, "delete", &object.key, object.meta.version, "")?;
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The key of an object, if it is still what was deleted here. Deletions carry no condition that servers
-    /// honour, so that somebody may come between this look and the deletion.
-    async fn key_to_delete(&self, object: &Object) -> Result<Found, RemoteError> {
-        let key = self.key(&object.key);
-        if self.config.conflicts == ConflictPolicy::LastWriteWins {
-            return Ok(Found::Known(key));
-        }
-        match self.remote.head(&key).await {
-            Ok(found) if found.etag == object.etag => Ok(Found::Known(key)),
-            Ok(_) => {
-                tracing::warn!(key, "deleted here, but changed by somebody else: it stays");
-                self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
-                Ok(Found::Another)
-            }
-            Err(RemoteError::NotFound(_)) => Ok(Found::Nothing),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes what the manifest has to say, into whatever others have written meanwhile.
-    async fn write_manifest(
-        &self,
-        changes: &BTreeMap<String, Option<Entry>>,
-        touched: &BTreeMap<String, u64>,
-    ) -> Result<(), StoreError> {
-        for _ in 0..MANIFEST_ATTEMPTS {
-            let (mut manifest, etag) = self.read_manifest().await?;
-            for (prefix, entry) in changes {
-                match entry {
-                    Some(entry) => manifest.directories.insert(prefix.clone(), entry.clone()),
-                    None => manifest.directories.remove(prefix),
-                };
-            }
-            for (key, version) in touched {
-                manifest.touched.insert(key.clone(), *version);
-            }
-            let expect = match (etag, self.config.conflicts) {
-                (_, ConflictPolicy::LastWriteWins) => Expect::Anything,
-                (Some(etag), _) => Expect::Etag(etag),
-                (None, _) => Expect::Absent,
-            };
-            match self
-                .put_json(&self.layout.manifest(), &manifest, &expect)
-                .await
-            {
-                Ok(_) => {
-                    return self.cache.transaction(|db| {
-                        for (prefix, entry) in changes {
-                            match cache::directory_of_prefix(db, prefix)? {
-                                Some(dir) if entry.is_some() || is_living(db, dir)? => {
-                                    cache::set_directory(db, dir, prefix, entry.as_ref())?;
-                                }
-                                _ => cache::remove_directory(db, prefix)?,
-                            }
-                        }
-                        cache::clear_touched(db, touched)
-                    });
-                }
-                Err(RemoteError::Changed(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(StoreError::storage(
-            Errno::AGAIN,
-            "others keep writing the manifest",
-        ))
-    }
-
-    pub(super) async fn read_manifest(&self) -> Result<(Manifest, Option<String>), RemoteError> {
-        match self.remote.get(&self.layout.manifest()).await {
-            Ok(fetched) => Ok((self.parse_json(&fetched)?, Some(fetched.etag))),
-            Err(RemoteError::NotFound(_)) => Ok((Manifest::default(), None)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Puts something of ours that is no file.
-    pub(super) async fn put_json<T: Serialize>(
-        &self,
-        key: &str,
-        value: &T,
-        expect: &Expect,
-    ) -> Result<String, RemoteError> {
-        let mut body = serde_json::to_vec(value).map_err(other)?;
-        if let Some(seal) = &self.seal {
-            body = seal.seal(&body).map_err(other)?;
-        }
-        let mut attributes = Attributes::new();
-        attributes.insert(BODY_SHA256, object::checksum(&body).into());
-        self.remote
-            .put(key, Bytes::from(body), attributes, expect)
-            .await
-    }
-
-    pub(super) fn parse_json<T: for<'a> Deserialize<'a>>(
-        &self,
-        fetched: &Fetched,
-    ) -> Result<T, RemoteError> {
-        let said = fetched.attributes.get(&BODY_SHA256);
-        if said.is_some_and(|said| said.as_ref() != object::checksum(&fetched.body)) {
-            let message = "an object of ours came with bytes that are not what its checksum says";
-            return Err(RemoteError::Damaged(message.to_owned()));
-        }
-        let plain = object::open(&fetched.body, self.seal.as_ref()).map_err(other)?;
-        serde_json::from_slice(&plain).map_err(other)
-    }
-}
-
-fn is_living(db: &Db, dir: Ino) -> Result<bool, StoreError> {
-    let attr = nodes::find(db, dir)?;
-    Ok(attr.is_some_and(|attr| attr.nlink > 0))
 }
 
 pub(super) fn other(error: impl std::fmt::Display) -> RemoteError {

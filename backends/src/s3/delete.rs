@@ -1,0 +1,88 @@
+//! Taking objects away that were deleted here, as far as they are still what was deleted.
+
+use std::sync::atomic::Ordering;
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::Inner;
+use super::cache::{self, Object};
+use super::config::ConflictPolicy;
+use super::remote::RemoteError;
+use super::upload::PARALLEL;
+use crate::store::StoreError;
+
+/// What is where an object is to be deleted.
+enum Found {
+    /// The object, of this whole key.
+    Known(String),
+    /// What somebody else has put there.
+    Another,
+    /// Nothing.
+    Nothing,
+}
+
+impl Found {
+    fn key(self) -> Option<String> {
+        match self {
+            Self::Known(key) => Some(key),
+            Self::Another | Self::Nothing => None,
+        }
+    }
+}
+
+impl Inner {
+    /// Deletes objects, a thousand at a time, and notes it.
+    pub(super) async fn delete_all(&self, gone: &[Object], batch: u64) -> Result<(), StoreError> {
+        for chunk in gone.chunks(1000) {
+            let kept = stream::iter(chunk)
+                .map(|object| self.keep_version(object))
+                .buffer_unordered(PARALLEL);
+            kept.try_collect::<()>().await?;
+            let found: Vec<Found> = stream::iter(chunk)
+                .map(|object| self.key_to_delete(object))
+                .buffer_unordered(PARALLEL)
+                .try_collect()
+                .await?;
+            if found.iter().any(|found| matches!(found, Found::Nothing)) {
+                // HEAD does not say what is not there.
+                self.remote.has_bucket().await?;
+            }
+            let keys: Vec<String> = found.into_iter().filter_map(Found::key).collect();
+            self.doubts.delete(&keys);
+            self.remote.delete(&keys).await?;
+            self.doubts.is_deleted(&keys);
+            for object in chunk {
+                self.doubts.forget(&object.key, &object.etag);
+            }
+            self.has_news.store(true, Ordering::Release);
+            self.cache.transaction(|db| {
+                for object in chunk {
+                    cache::remove_object(db, object.parent, &object.name)?;
+                    cache::clean_name(db, object.parent, &object.name, batch)?;
+                    self.audit(db, "delete", &object.key, object.meta.version, "")?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The key of an object, if it is still what was deleted here. Deletions carry no condition that servers
+    /// honour, so that somebody may come between this look and the deletion.
+    async fn key_to_delete(&self, object: &Object) -> Result<Found, RemoteError> {
+        let key = self.key(&object.key);
+        if self.config.conflicts == ConflictPolicy::LastWriteWins {
+            return Ok(Found::Known(key));
+        }
+        match self.remote.head(&key).await {
+            Ok(found) if found.etag == object.etag => Ok(Found::Known(key)),
+            Ok(_) => {
+                tracing::warn!(key, "deleted here, but changed by somebody else: it stays");
+                self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
+                Ok(Found::Another)
+            }
+            Err(RemoteError::NotFound(_)) => Ok(Found::Nothing),
+            Err(error) => Err(error),
+        }
+    }
+}
