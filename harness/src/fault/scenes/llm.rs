@@ -264,7 +264,9 @@ fn judge(
     }
     match (is_error, &text) {
         (true, _) => {
-            let line = said.lines().find(|line| !line.trim().is_empty());
+            // That the model has answered is no word of a failure.
+            let mut lines = said.lines();
+            let line = lines.rfind(|line| !line.trim().is_empty() && !line.contains(" answered, "));
             match line {
                 Some(line) => {
                     let line: String = line.chars().take(200).collect();
