@@ -302,9 +302,10 @@ impl Running {
 }
 
 fn told(done: &Result<(), StoreError>) -> Done {
-    done.as_ref()
-        .map(|()| ())
-        .map_err(|error| (error.errno, error.to_string()))
+    match done {
+        Ok(()) => Ok(()),
+        Err(error) => Err((error.errno, error.to_string())),
+    }
 }
 
 impl Inner {
