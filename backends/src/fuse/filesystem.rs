@@ -108,13 +108,21 @@ impl FrontEnd {
         name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
     }
 
-    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it.
-    fn answer(&self, is_slow: bool, answer: impl FnOnce(&Mounted) + Send + 'static) {
+    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it, and it ends
+    /// when whoever made it gives up.
+    fn answer(
+        &self,
+        request: &Request,
+        is_slow: bool,
+        answer: impl FnOnce(&Mounted) + Send + 'static,
+    ) {
         if !is_slow {
             return answer(&self.mounted);
         }
         let mounted = Arc::clone(&self.mounted);
-        if let Err(error) = self.slow.run(move || answer(&mounted)) {
+        let requester = request.pid();
+        let answer = move || interrupt::on_behalf_of(requester, || answer(&mounted));
+        if let Err(error) = self.slow.run(answer) {
             // The reply went with the closure, and has answered EIO.
             tracing::error!(%error, "no thread for a request that has to wait");
         }
@@ -318,13 +326,9 @@ impl Filesystem for FrontEnd {
         // end: `stat` and `fstat` come without one.
         if fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead) {
             let policy = self.policy;
-            let requester = req.pid();
-            self.answer(true, move |mounted| {
+            self.answer(req, true, move |mounted| {
                 let mut span = mounted.recorder.start(Opcode::Getattr);
-                let asked = interrupt::on_behalf_of(requester, || {
-                    span.store(|| mounted.store.size_for_read(ino.0))
-                });
-                match asked {
+                match span.store(|| mounted.store.size_for_read(ino.0)) {
                     Ok(attr) => {
                         span.handled();
                         let ttl = policy.attr_ttl(&*mounted.store, ino.0);
@@ -381,7 +385,7 @@ impl Filesystem for FrontEnd {
         let is_slow =
             size.is_some_and(|size| size > 0) && self.store().is_slow(ino.0, Slow::Change);
         let policy = self.policy;
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Setattr);
             match span.store(|| mounted.store.setattr(&caller, ino.0, &change)) {
                 Ok(attr) => {
@@ -548,18 +552,11 @@ impl Filesystem for FrontEnd {
         }
         let size = size as usize;
         let is_slow = self.store().is_slow(ino.0, Slow::Read { offset, size });
-        let requester = req.pid();
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Read);
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.clear();
-                let mut read = || span.store(|| mounted.store.read(ino.0, offset, size, buffer));
-                let done = if is_slow {
-                    interrupt::on_behalf_of(requester, read)
-                } else {
-                    read()
-                };
-                match done {
+                match span.store(|| mounted.store.read(ino.0, offset, size, buffer)) {
                     Ok(()) => {
                         span.handled();
                         reply.data(buffer);
@@ -606,7 +603,7 @@ impl Filesystem for FrontEnd {
         };
         if self.store().is_slow(ino.0, Slow::Change) {
             let data = data.to_vec();
-            self.answer(true, move |mounted| answer(mounted, &data));
+            self.answer(req, true, move |mounted| answer(mounted, &data));
         } else {
             answer(&self.mounted, data);
         }
@@ -614,7 +611,7 @@ impl Filesystem for FrontEnd {
 
     fn flush(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
@@ -628,7 +625,7 @@ impl Filesystem for FrontEnd {
             return;
         }
         let is_slow = self.store().is_slow(ino.0, Slow::Close);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Flush);
             let result = span.store(|| mounted.store.close(ino.0));
             reply_empty(&mut span, result, reply);
@@ -651,14 +648,14 @@ impl Filesystem for FrontEnd {
 
     fn fsync(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Fsync);
             let result = span.store(|| mounted.store.fsync(ino.0, datasync));
             reply_empty(&mut span, result, reply);
@@ -744,14 +741,14 @@ impl Filesystem for FrontEnd {
 
     fn fsyncdir(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Fsyncdir);
             let result = span.store(|| mounted.store.fsync(ino.0, datasync));
             reply_empty(&mut span, result, reply);
@@ -798,7 +795,7 @@ impl Filesystem for FrontEnd {
         };
         let (caller, name, value) = (caller(req), name.to_owned(), value.to_vec());
         let is_slow = self.is_slow_order(ino, &name);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Setxattr);
             let result = mode.and_then(|mode| {
                 check_xattr_name(&name)?;
@@ -812,10 +809,10 @@ impl Filesystem for FrontEnd {
         });
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.to_owned();
         let is_slow = self.is_slow_order(ino, &name);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Getxattr);
             let result = check_xattr_name(&name)
                 .and_then(|()| span.store(|| mounted.store.getxattr(ino.0, name.as_bytes())));
@@ -887,7 +884,7 @@ impl Filesystem for FrontEnd {
     ) {
         let caller = caller(req);
         let is_slow = self.store().is_slow(ino.0, Slow::Change);
-        self.answer(is_slow, move |mounted| {
+        self.answer(req, is_slow, move |mounted| {
             let mut span = mounted.recorder.start(Opcode::Fallocate);
             let result = allocate(mode).and_then(|how| {
                 span.store(|| mounted.store.fallocate(&caller, ino.0, how, offset, length))

@@ -63,6 +63,10 @@ pub fn outage(stage: &mut Stage, cause: OutageCause, seconds: f64, files: u64) -
         interrupt(stage, "read_interrupted_after_ms", &read)?;
         let root = stage.root();
         interrupt(stage, "sync_interrupted_after_ms", &Task::Sync { root })?;
+        if stage.outcome.hang.is_some() {
+            // Only an abort has ended it: there is no mount any more.
+            return Ok(());
+        }
     }
     let read = stage.perform(&Task::Remote(RemoteTask::Read(one(0))))?;
     if read.is_some_and(|answer| answer.failures.is_empty()) {
