@@ -60,6 +60,20 @@ pub(super) struct Connection {
     pub(super) server: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
+/// A request that the server may be at: noted if its connection is cut before the answer has come.
+struct UnderWay<'a> {
+    connection: &'a Connection,
+    asked: Option<&'a Asked>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(asked) = self.asked {
+            self.connection.note(asked, Answered::Unknown);
+        }
+    }
+}
+
 /// A request with all of its body.
 struct Asked {
     parts: http::request::Parts,
@@ -205,7 +219,12 @@ impl Connection {
 
     /// Asks the server, and notes what it says.
     async fn ask(&self, asked: &Asked) -> io::Result<Answer> {
+        let mut under_way = UnderWay {
+            connection: self,
+            asked: Some(asked),
+        };
         let answer = self.forward(asked).await;
+        under_way.asked = None;
         let answered = match &answer {
             Ok(answer) => Answered::Status(answer.parts.status.as_u16()),
             Err(_) => Answered::Not,

@@ -46,6 +46,8 @@ const REMEMBERED: usize = 100_000;
 pub enum Answered {
     /// The server has not seen it, or has not answered.
     Not,
+    /// The connection was cut while the server was at it.
+    Unknown,
     /// The server has answered with this status, whether or not the client was told.
     Status(u16),
 }

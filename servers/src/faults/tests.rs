@@ -15,6 +15,7 @@ struct Tiny {
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<String>>>,
     answer: Arc<Mutex<String>>,
+    pause: Arc<Mutex<Duration>>,
 }
 
 impl Tiny {
@@ -24,11 +25,14 @@ impl Tiny {
             address: listener.local_addr().unwrap(),
             bodies: Arc::default(),
             answer: Arc::new(Mutex::new(ANSWER.to_owned())),
+            pause: Arc::default(),
         };
         let (bodies, answer) = (Arc::clone(&tiny.bodies), Arc::clone(&tiny.answer));
+        let pause = Arc::clone(&tiny.pause);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (bodies, answer) = (Arc::clone(&bodies), Arc::clone(&answer));
+                let pause = Arc::clone(&pause);
                 std::thread::spawn(move || {
                     let stream = stream.unwrap();
                     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -39,6 +43,8 @@ impl Tiny {
                         );
                         lock(&bodies).push(body);
                         let answer = lock(&answer).clone();
+                        let pause = *lock(&pause);
+                        std::thread::sleep(pause);
                         let length = answer.len();
                         let said = format!(
                             "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: {length}\r\n\r\n{answer}"
@@ -328,5 +334,16 @@ fn a_partition_resets_and_refuses_and_ends() {
     assert_eq!(
         idle.read(&mut [0]).unwrap_err().kind(),
         io::ErrorKind::ConnectionReset
+    );
+    // What the server is at when the way is cut may or may not be done.
+    *lock(&tiny.pause) = Duration::from_millis(300);
+    let mut cut = client(&proxy);
+    send(&mut cut, "PUT /b/k", "who knows").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    proxy.partition(true).unwrap();
+    let last = proxy.seen().pop().unwrap();
+    assert_eq!(
+        (last.operation, last.answered),
+        (Operation::Put, Answered::Unknown)
     );
 }

@@ -210,24 +210,34 @@ impl World {
 
     // ── What became of it ──────────────────────────────────────────────────────────────────────
 
-    /// What came through since [`World::begin`] and was done.
+    /// What came through since [`World::begin`] and was done, or may have been.
     fn done(&self) -> Vec<Seen> {
         let seen = self.proxy.seen();
         let since = seen.into_iter().skip(self.before);
-        since
-            .filter(|seen| matches!(seen.answered, Answered::Status(200..=299)))
-            .collect()
+        let is_done =
+            |answered| matches!(answered, Answered::Status(200..=299) | Answered::Unknown);
+        since.filter(|seen| is_done(seen.answered)).collect()
     }
 
     /// Whether each file of a series was put once, and before anything was deleted.
     pub fn once_and_in_order(&self, stage: &mut Stage, series: &Series) {
         let done = self.done();
+        let in_doubt = std::cell::Cell::new(0);
         let place = |number: u64| {
             let key = format!("/{BUCKET}/{PREFIX}agents/{AGENT}/{}-{number}", series.name);
             let places = done.iter().enumerate();
             let mut places =
                 places.filter(|(_, seen)| seen.operation == Operation::Put && seen.path == key);
-            (places.clone().count(), places.next_back().map(|(at, _)| at))
+            let known = places.clone();
+            let known = known.filter(|(_, seen)| seen.answered != Answered::Unknown);
+            match (known.count(), places.next_back()) {
+                // Cut off while the server was at it, and no second time: it was done.
+                (0, Some((at, _))) => {
+                    in_doubt.set(in_doubt.get() + 1);
+                    (1, Some(at))
+                }
+                (count, last) => (count, last.map(|(at, _)| at)),
+            }
         };
         let numbers = series.first..series.first + series.files;
         let places: Vec<_> = numbers.map(place).collect();
@@ -235,6 +245,10 @@ impl World {
         let never = places.iter().filter(|(count, _)| *count == 0).count();
         stage.fact("uploaded_once", Fact::Count(once));
         stage.fact("uploads_expected", Fact::Count(series.files));
+        if in_doubt.get() > 0 {
+            // Whether they are there is seen on a new machine.
+            stage.fact("uploads_cut_off", Fact::Count(in_doubt.get()));
+        }
         if never > 0 {
             stage.breach(format!(
                 "{never} of {} changes never got to the bucket",
