@@ -589,9 +589,12 @@ fn a_bucket_that_was_emptied_behind_our_back_empties_nothing_here() {
     a.upload().unwrap();
     a.pull().unwrap();
     remove_everything(&broken);
+    // What goes up before the next look does not make it look whole again.
+    write(&a, "new", b"new");
+    a.upload().unwrap();
     let told = a.pull().unwrap_err().to_string();
-    assert!(told.contains("empty") && told.contains("fix:"), "{told}");
-    assert_eq!(names(&a, ROOT).len(), 5);
+    assert!(told.contains("emptied") && told.contains("fix:"), "{told}");
+    assert_eq!(names(&a, ROOT).len(), 6);
     assert_eq!(text(&a, "n3"), "the only copy");
     let synced = a.getxattr(ROOT, b"user.ctx.sync");
     assert!(

@@ -80,11 +80,6 @@ impl Layout {
         &self.files
     }
 
-    /// What every key begins with that is about files, and none of them.
-    pub(super) fn about(&self) -> &str {
-        &self.about
-    }
-
     pub(super) fn manifest(&self) -> String {
         format!("{}manifest.json", self.about)
     }
@@ -101,7 +96,8 @@ impl Layout {
         format!("{}seal-check", self.about)
     }
 
-    /// What the first mount found out about the server.
+    /// What the first mount found out about the server. It is never deleted by a mount: where it is gone, somebody else
+    /// has emptied the bucket.
     pub(super) fn server(&self) -> String {
         format!("{}server.json", self.about)
     }

@@ -114,7 +114,9 @@ struct Inner {
     has_news: AtomicBool,
     /// Requests that were sent, and whose answer never came.
     doubts: Doubts,
-    /// The bucket holds nothing where it held something, and nobody with a mount has done that.
+    /// What the first mount notes in the bucket was there when this one began.
+    is_marked: bool,
+    /// It is there no more: somebody has emptied the bucket, and not through a mount.
     is_emptied: AtomicBool,
     tally: Tally,
 }

@@ -62,16 +62,23 @@ impl S3Store {
         let wrong = |error: &dyn std::fmt::Display| S3OpenError::Cache(error.to_string());
         let cache = SqliteStore::open(file, owner).map_err(|error| wrong(&error))?;
         cache::prepare(&cache, file, &config)?;
-        let known = cache
-            .transaction(|db| cache::setting(db, "conditions"))
+        let (known, marked) = cache
+            .transaction(|db| {
+                Ok((
+                    cache::setting(db, "conditions")?,
+                    cache::setting(db, "marked")?,
+                ))
+            })
             .map_err(|error| wrong(&error))?;
+        let mut is_marked = marked.is_some();
         let conditions = match (known.as_deref(), probed) {
-            (Some(known), _) => Conditions {
+            (Some(known), _) if is_marked => Conditions {
                 are_honoured: known == "honoured",
             },
-            (None, probed) => {
-                let conditions = match probed {
-                    Some(conditions) => conditions,
+            (_, probed) => {
+                let conditions;
+                (conditions, is_marked) = match probed {
+                    Some(probed) => probed,
                     None => runtime.block_on(probe(&remote, &layout, &config))?,
                 };
                 let word = if conditions.are_honoured {
@@ -80,7 +87,12 @@ impl S3Store {
                     "ignored"
                 };
                 cache
-                    .transaction(|db| cache::set(db, "conditions", word))
+                    .transaction(|db| {
+                        if is_marked {
+                            cache::set(db, "marked", "yes")?;
+                        }
+                        cache::set(db, "conditions", word)
+                    })
                     .map_err(|error| wrong(&error))?;
                 conditions
             }
@@ -114,6 +126,7 @@ impl S3Store {
             synced: AtomicU64::new(0),
             has_news: AtomicBool::new(false),
             doubts: Doubts::default(),
+            is_marked,
             is_emptied: AtomicBool::new(false),
             tally: Tally::default(),
         });
@@ -188,19 +201,21 @@ struct Server {
     conditions_are_honoured: bool,
 }
 
-/// What the server makes of conditions: as somebody else has found out, or by trying.
+/// What the server makes of conditions: as somebody else has found out, or by trying. Also whether that is noted in the
+/// bucket.
 async fn probe(
     remote: &Remote,
     layout: &Layout,
     config: &S3Config,
-) -> Result<Conditions, S3OpenError> {
+) -> Result<(Conditions, bool), S3OpenError> {
     let key = layout.server();
     let known = remote.get(&key).await.ok();
     let known = known.and_then(|known| serde_json::from_slice::<Server>(&known.body).ok());
     if let Some(known) = known.filter(|known| known.endpoint == config.endpoint) {
-        return Ok(Conditions {
+        let conditions = Conditions {
             are_honoured: known.conditions_are_honoured,
-        });
+        };
+        return Ok((conditions, true));
     }
     let conditions = try_conditions(remote, layout, config).await?;
     let server = Server {
@@ -210,10 +225,11 @@ async fn probe(
     let body = serde_json::to_vec(&server)
         .map_err(|error| S3OpenError::Cache(format!("writing {key}: {error}")))?;
     let put = remote.put(&key, body.into(), Attributes::new(), &Expect::Anything);
-    if let Err(error) = put.await {
+    let put = put.await;
+    if let Err(error) = &put {
         tracing::debug!(key, %error, "the next mount has to find out by itself");
     }
-    Ok(conditions)
+    Ok((conditions, put.is_ok()))
 }
 
 /// Tries whether the server refuses writes whose condition does not hold.

@@ -95,10 +95,6 @@ impl Inner {
         } = look;
         let listed = listed?;
         let known = self.cache.transaction(cache::etags)?;
-        if listed.is_empty() && !known.is_empty() {
-            self.must_not_be_emptied(known.len()).await?;
-        }
-        self.is_emptied.store(false, Ordering::Release);
         let manifest: Option<(Manifest, String)> = match manifest {
             Ok(Some(fetched)) => Some((self.parse_json(&fetched)?, fetched.etag)),
             Ok(None) | Err(RemoteError::NotFound(_)) => None,
@@ -126,6 +122,10 @@ impl Inner {
         }
         let missing = known.into_keys().filter(|key| !seen.contains(key));
         let gone = self.gone(missing.collect()).await?;
+        if !gone.is_empty() {
+            self.must_not_be_emptied(gone.len()).await?;
+        }
+        self.is_emptied.store(false, Ordering::Release);
         if unknown.is_empty() && gone.is_empty() && manifest.is_none() {
             return Ok(());
         }
@@ -175,20 +175,24 @@ impl Inner {
         Ok(asked.into_iter().flatten().collect())
     }
 
-    /// Refuses to take an empty bucket for what others have done with their mounts: those leave an index and an audit
-    /// log. What is here may be the only copy there is.
-    async fn must_not_be_emptied(&self, known: usize) -> Result<(), StoreError> {
-        let is_empty = self.remote.list(self.layout.about()).await?.is_empty();
-        if !is_empty {
+    /// Refuses to take a bucket that was emptied for what others have done with their mounts: those leave alone what the
+    /// first mount has noted of the server. What is here may be the only copy there is.
+    async fn must_not_be_emptied(&self, gone: usize) -> Result<(), StoreError> {
+        let mark = self.layout.server();
+        if !self.is_marked {
             return Ok(());
+        }
+        match self.remote.head(&mark).await {
+            Ok(_) => return Ok(()),
+            Err(RemoteError::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
         }
         self.is_emptied.store(true, Ordering::Release);
         let bucket = &self.config.bucket;
         Err(StoreError::storage(
             Errno::IO,
             format!(
-                "S3: bucket {bucket} is empty where {known} objects were, and it was not emptied through a mount: nothing is taken away here, and nothing goes up
-  fix: copy what you want to keep out of the mount, unmount, delete the cache file, mount again and copy it in"
+                "S3: bucket {bucket} was emptied, and not through a mount ({mark} is gone, too): none of the {gone} files that are missing there is taken away here, and nothing goes up\n  fix: copy what you want to keep out of the mount, unmount, delete the cache file, mount again and copy it in"
             ),
         ))
     }
