@@ -431,6 +431,43 @@ fn an_upload_whose_answer_was_lost_is_no_conflict_with_oneself() {
 }
 
 #[test]
+fn one_connection_that_breaks_is_not_noticed() {
+    for fault in [Fault::LoseAnswer, Fault::Reset] {
+        let broken = Broken::new();
+        let a = broken.mount("alice");
+        for nth in 0..20 {
+            write(&a, &format!("n{nth}"), b"1");
+        }
+        a.upload().unwrap();
+        for nth in 0..20 {
+            write(&a, &format!("n{nth}"), b"2");
+            write(&a, &format!("m{nth}"), b"2");
+        }
+        let each_third = When::Bursts {
+            length: 1,
+            every: 3,
+        };
+        broken.set(fault.clone(), &[Operation::Put], each_third);
+        a.upload().unwrap();
+        assert!(broken.fired() > 5);
+        is_settled(&a);
+        for nth in 0..20 {
+            // A lost answer was one of success.
+            assert_eq!(
+                broken.taken(Operation::Put, &format!("m{nth}")),
+                1,
+                "{fault:?}"
+            );
+            assert_eq!(
+                broken.taken(Operation::Put, &format!("n{nth}")),
+                2,
+                "{fault:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn another_writer_is_a_conflict_though_an_answer_was_lost() {
     let broken = Broken::new();
     let a = broken.mount("alice");

@@ -22,6 +22,9 @@ pub(super) enum RemoteError {
     /// The server cannot be reached, or cannot do anything now: the next request would not fare better.
     #[error("{0}")]
     Unavailable(String),
+    /// The connection broke: the server may have done what it was asked, or not.
+    #[error("{0}")]
+    NoAnswer(String),
     /// What came is not what is there.
     #[error("{0}")]
     Damaged(String),
@@ -38,6 +41,7 @@ impl From<RemoteError> for StoreError {
             RemoteError::NotFound(_)
             | RemoteError::Changed(_)
             | RemoteError::Unavailable(_)
+            | RemoteError::NoAnswer(_)
             | RemoteError::Damaged(_)
             | RemoteError::Other(_) => Errno::IO,
         };
@@ -48,7 +52,10 @@ impl From<RemoteError> for StoreError {
 impl RemoteError {
     /// Whether other requests would fail as well, now.
     pub(super) fn is_of_all(&self) -> bool {
-        matches!(self, Self::Timeout(_) | Self::Unavailable(_))
+        matches!(
+            self,
+            Self::Timeout(_) | Self::Unavailable(_) | Self::NoAnswer(_)
+        )
     }
 
     /// What an answer that is no success means.
@@ -71,7 +78,7 @@ impl RemoteError {
         let message = one_line(error);
         match error.kind() {
             HttpErrorKind::Timeout => Self::Timeout(message),
-            _ => Self::Unavailable(message),
+            _ => Self::NoAnswer(message),
         }
     }
 
@@ -80,10 +87,10 @@ impl RemoteError {
     }
 }
 
-/// What an error of the HTTP client, or a status of the server's, is in what `object_store` makes of it.
-fn is_unavailable(line: &str) -> bool {
-    let status = line.split("status code: ").nth(1);
-    status.is_none_or(|status| status.starts_with('5') || status.starts_with("429"))
+/// The status of the server's in what `object_store` makes of it; `None` where there was no answer.
+fn status_in(line: &str) -> Option<u16> {
+    let after = line.split("status code: ").nth(1)?;
+    after.get(..3)?.parse().ok()
 }
 
 impl From<object_store::Error> for RemoteError {
@@ -105,8 +112,14 @@ impl From<object_store::Error> for RemoteError {
                 Self::Changed(one_line(&other))
             }
             other if one_line(&other).contains("timed out") => Self::Timeout(one_line(&other)),
-            other if is_unavailable(&one_line(&other)) => Self::Unavailable(one_line(&other)),
-            other => Self::Other(one_line(&other)),
+            other => {
+                let line = one_line(&other);
+                match status_in(&line) {
+                    None => Self::NoAnswer(line),
+                    Some(429 | 500..=599) => Self::Unavailable(line),
+                    Some(_) => Self::Other(line),
+                }
+            }
         }
     }
 }

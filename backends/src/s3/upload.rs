@@ -322,15 +322,20 @@ impl Inner {
     async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
         let mut expect = self.expectation(put);
         let mut known = put.known.clone();
-        for _ in 0..3 {
+        for attempt in 0..3 {
             let written = self.put_expecting(put, known.as_ref(), &expect).await;
             if matches!(written, Ok(Done::Written { .. })) {
                 self.doubts.is_written(&put.key);
             }
-            let Err(RemoteError::Changed(_)) = written else {
-                return written;
-            };
+            match written {
+                Err(RemoteError::Changed(_)) => {}
+                // The server may have done it all the same; if not, the next attempt may fare better.
+                Err(RemoteError::NoAnswer(_)) if attempt == 0 && expect != Expect::Anything => {}
+                written => return written,
+            }
             match self.remote.head(&self.key(&put.key)).await {
+                // Nobody has written it.
+                Ok(theirs) if expect == Expect::Etag(theirs.etag.clone()) => {}
                 Ok(theirs) => {
                     if let Some(meta) = self.is_ours(put, &theirs).await? {
                         // It got there, but we did not hear of it: before a crash, or a lost answer.
