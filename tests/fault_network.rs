@@ -1,6 +1,6 @@
 //! `ctxbench fault` on the groups `s3` and `llm`: a broken bucket and a broken model, over real mounts.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

@@ -408,7 +408,9 @@ fn an_upload_whose_answer_was_lost_is_no_conflict_with_oneself() {
             a.upload().unwrap();
         }
         write(&a, "n.txt", b"2");
-        broken.set(fault.clone(), &[Operation::Put], When::Always);
+        // Nor is what can be seen afterwards.
+        let lost = [Operation::Put, Operation::Head];
+        broken.set(fault.clone(), &lost, When::Always);
         assert!(a.upload().is_err());
         // Another try of what has changed again, and its answer is lost, too.
         write(&a, "n.txt", b"3");
