@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use tokio::sync::OnceCell;
@@ -26,6 +27,10 @@ const AHEAD: u64 = 2;
 /// How often a file that keeps changing is fetched again.
 const ATTEMPTS: u32 = 4;
 
+/// For how long a read that waited in vain is answered as the one before it: the kernel reads ahead, and when that
+/// fails it asks again at once for what was read, so that its caller would wait twice.
+const SAME_READ: Duration = Duration::from_millis(100);
+
 /// A file whose content is not all here yet.
 #[derive(Debug)]
 pub(super) struct Stubbed {
@@ -33,6 +38,8 @@ pub(super) struct Stubbed {
     parts: Mutex<BTreeSet<u64>>,
     /// The checksums of the parts of a large file, where its writer has left them.
     digests: OnceCell<Vec<String>>,
+    /// When a read last waited in vain.
+    timed_out: Mutex<Option<Instant>>,
     /// Held while fetching: whoever needs the same waits, and finds it here.
     fetching: tokio::sync::Mutex<()>,
 }
@@ -43,8 +50,25 @@ impl Stubbed {
             stub,
             parts: Mutex::new(parts.into_iter().collect()),
             digests: OnceCell::new(),
+            timed_out: Mutex::default(),
             fetching: tokio::sync::Mutex::new(()),
         }
+    }
+
+    fn timed_out(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.timed_out
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A read has waited in vain.
+    pub(super) fn time_out(&self) {
+        *self.timed_out() = Some(Instant::now());
+    }
+
+    /// Whether the same read, in the kernel's eyes, has waited in vain.
+    pub(super) fn has_just_timed_out(&self) -> bool {
+        self.timed_out().is_some_and(|at| at.elapsed() < SAME_READ)
     }
 
     fn parts(&self) -> std::sync::MutexGuard<'_, BTreeSet<u64>> {

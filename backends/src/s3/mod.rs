@@ -213,9 +213,16 @@ impl S3Store {
         if self.inner.is_here(ino, &range) {
             return Ok(());
         }
+        let stubbed = self.inner.stub_of(ino);
+        if stubbed
+            .as_ref()
+            .is_some_and(|stubbed| stubbed.has_just_timed_out())
+        {
+            return Err(Errno::TIMEDOUT.into());
+        }
         let _waiting = self.inner.kernel.waiting.begin(ino);
         let timeout = self.inner.config.timeout;
-        self.runtime.block_on(async {
+        let fetched = self.runtime.block_on(async {
             let mut fetching = pin!(self.inner.fetch(ino, range));
             let mut come = self.inner.come(ino);
             let mut deadline = Instant::now() + timeout;
@@ -235,7 +242,13 @@ impl S3Store {
                     return Err(StoreError::storage(Errno::TIMEDOUT, reason));
                 }
             }
-        })
+        });
+        if let (Err(error), Some(stubbed)) = (&fetched, stubbed)
+            && error.errno == Errno::TIMEDOUT
+        {
+            stubbed.time_out();
+        }
+        fetched
     }
 
     fn fetch_all(&self, ino: Ino) -> Result<()> {
