@@ -89,10 +89,7 @@ impl ServerKind {
                 });
             }
             Self::Minio => ("minio", "`make minio` builds it (three minutes, needs Go)"),
-            Self::Seaweedfs => (
-                "weed",
-                "`make peers` installs it",
-            ),
+            Self::Seaweedfs => ("weed", "`make peers` installs it"),
             Self::Rclone => ("rclone", "`make peers` installs it"),
         };
         let not_found = |reason: String| NotFound {
