@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use crate::secret::without_secrets;
 use crate::sse::{ANSWER_MAX, Answer};
-use crate::{ApiKey, Cancel, Finish, Model, ModelError, Origin, Reply, Request, Timing, Usage};
+use crate::{ApiKey, Cancel, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
 /// How often it is looked whether anybody still waits.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -486,7 +486,7 @@ fn reply(request: &Request, answer: Answer, timing: Timing) -> Reply {
         is_estimated: true,
     });
     Reply {
-        finish: answer.finish.unwrap_or(Finish::Other),
+        finish: answer.finish(),
         usage,
         timing,
         origin: if answer.is_simulated {

@@ -120,7 +120,7 @@ pub enum Finish {
     Stop,
     /// At `max_tokens`: the answer is cut off.
     Length,
-    /// The provider's content filter ended it: what there is of it is no answer.
+    /// The provider's content filter ended it, or the model declined in the field that is for that: no answer.
     Filtered,
     /// Something else, or the provider does not say.
     Other,

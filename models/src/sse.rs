@@ -12,6 +12,8 @@ pub(crate) const ANSWER_MAX: usize = 16 << 20;
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) finish: Option<Finish>,
+    /// The model has declined, and said so where the protocol has a place for it.
+    is_refused: bool,
     pub(crate) usage: Option<Usage>,
     /// The server says that there is no model behind it.
     pub(crate) is_simulated: bool,
@@ -51,6 +53,14 @@ impl Answer {
         self.event(&event)
     }
 
+    /// How it ended; a refusal is no answer, however it ended.
+    pub(crate) fn finish(&self) -> Finish {
+        if self.is_refused {
+            return Finish::Filtered;
+        }
+        self.finish.unwrap_or(Finish::Other)
+    }
+
     /// Takes one event, or a whole answer that was not streamed.
     pub(crate) fn event(&mut self, event: &Value) -> Result<(), String> {
         if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
@@ -66,6 +76,10 @@ impl Answer {
             let piece = message.and_then(|message| message.get("content"));
             self.text
                 .push_str(piece.and_then(Value::as_str).unwrap_or_default());
+            let refusal = message.and_then(|message| message.get("refusal"));
+            self.is_refused |= refusal
+                .and_then(Value::as_str)
+                .is_some_and(|refusal| !refusal.is_empty());
             if let Some(finish) = choice.get("finish_reason").and_then(Value::as_str) {
                 self.finish = Some(match finish {
                     "stop" => Finish::Stop,
@@ -114,6 +128,19 @@ mod tests {
             );
             assert!(answer.is_done && !answer.is_simulated);
         }
+    }
+
+    #[test]
+    fn a_refusal_is_no_answer_though_it_ends_in_order() {
+        let mut answer = Answer::default();
+        let stream = STREAM.replacen(
+            "\"content\":\"Grü\"",
+            "\"content\":null,\"refusal\":\"No.\"",
+            1,
+        );
+        answer.push(stream.as_bytes()).unwrap();
+        assert_eq!(answer.finish, Some(Finish::Stop));
+        assert_eq!(answer.finish(), Finish::Filtered);
     }
 
     #[test]

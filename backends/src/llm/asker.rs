@@ -218,7 +218,9 @@ impl Asker {
                 ));
                 self.count(purpose, &reply);
                 if reply.finish == Finish::Filtered {
-                    let reason = "the provider's content filter ended the answer".to_owned();
+                    let reason =
+                        "the model declined, or the provider's content filter ended the answer"
+                            .to_owned();
                     return Err(self.refuse(purpose, what, Errno::IO, reason));
                 }
                 Ok(reply)

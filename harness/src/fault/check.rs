@@ -104,9 +104,15 @@ pub fn check(
     };
     let known = history.records().keys();
     let numbers: std::collections::BTreeSet<&u64> = known.chain(found.keys()).collect();
+    // A log that cannot be read tells nothing about any of its lines.
+    let unread_log = found
+        .get(&LOG_LINES)
+        .filter(|state| matches!(state, State::Unreadable(_)));
     for number in numbers {
         let steps = history.records().get(number).map_or(&[][..], Vec::as_slice);
-        let state = found.get(number).unwrap_or(&State::Absent);
+        let is_line = (LOG_LINES..STRANGERS).contains(number);
+        let state = unread_log.filter(|_| is_line).or(found.get(number));
+        let state = state.unwrap_or(&State::Absent);
         let fate = fate(steps, state, promised);
         let count = match fate {
             Fate::Present => &mut audit.present,

@@ -124,6 +124,16 @@ fn invalid_beats_unknown_beats_valid() {
     assert_eq!(audit.acknowledged["fsync"], 3);
 }
 
+#[test]
+fn a_log_that_cannot_be_read_hides_no_lost_record_and_loses_no_line() {
+    let line = LOG_LINES + 1;
+    let log = format!("put 1 1\nfsync 1 1\nput {line} 1\nfsync {line} 1\n");
+    let found = BTreeMap::from([(LOG_LINES, State::Unreadable("EIO".to_owned()))]);
+    let audit = check(&history(&log), &found, Some(Fsync));
+    assert_eq!((audit.lost, audit.unreadable), (1, 2));
+    assert_eq!(audit.verdict, Verdict::Invalid);
+}
+
 /// Changes of one record, each a version higher, each acknowledged at least as well as all later ones: a crash cuts
 /// off the end of what was acknowledged, by class.
 fn steps() -> impl Strategy<Value = Vec<Step>> {

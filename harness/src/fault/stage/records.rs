@@ -119,14 +119,11 @@ impl Stage {
         let Some(answer) = self.perform(&task)? else {
             return Ok(Audit::unknown("reading the records hung"));
         };
-        let whole = |call: &str| call == "readdir" || call == "read";
-        let of_all = answer.failures.iter().find(|failure| whole(&failure.call));
-        if let Some(failure) = of_all
-            && answer.found.len() < self.history.records().len()
-        {
-            let (call, text) = (&failure.call, &failure.text);
+        let mut failures = answer.failures.iter();
+        // Without a listing nothing is known of any; a record that cannot be read is one.
+        if let Some(failure) = failures.find(|failure| failure.call == "readdir") {
             let known = check(&self.history, &answer.found, None);
-            let mut audit = Audit::unknown(format!("{call}: {text}"));
+            let mut audit = Audit::unknown(format!("readdir: {}", failure.text));
             audit.acknowledged = known.acknowledged;
             audit.unreadable = self.history.records().len() as u64;
             return Ok(audit);
