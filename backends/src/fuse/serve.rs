@@ -200,6 +200,12 @@ pub fn serve(
             loop {
                 match inbox.recv_timeout(UNMOUNT_PATIENCE) {
                     Ok(Event::Stop) => {}
+                    // The kernel may say of the connection that it is aborted: it is what was asked for.
+                    Ok(Event::Ended(Err(error)))
+                        if error.kind() == io::ErrorKind::ConnectionAborted =>
+                    {
+                        break Ok(());
+                    }
                     Ok(Event::Ended(result)) => break result,
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                         tracing::warn!("{} is still in use; its files end here", dir.display());
