@@ -3,12 +3,14 @@
 
 mod charts;
 mod contexts;
+mod endings;
 mod excerpt;
 mod fault_details;
 mod faults;
 mod files;
 mod heat;
 mod html;
+mod latencies;
 mod markdown;
 mod model_files;
 mod page;

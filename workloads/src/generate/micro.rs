@@ -64,6 +64,8 @@ enum Operation {
     Fsync,
     /// Make all files durable after all have been overwritten.
     Sync,
+    /// Overwrite all files and make them durable.
+    WriteSync,
 }
 
 impl Micro {
@@ -225,12 +227,16 @@ impl Micro {
                     script.call(CallKind::Rename, vec![FileOp::Rename { from, to }]);
                 }
                 Operation::Delete => script.call(CallKind::Delete, vec![FileOp::Remove(path())]),
-                Operation::Sync => {
+                Operation::Sync | Operation::WriteSync => {
                     let dirty = names.iter();
                     let dirty = dirty.map(|path| self.overwrite(path.clone(), false, &mut rng));
-                    script.meanwhile(dirty.collect());
+                    let mut dirty: Vec<_> = dirty.collect();
                     let sync = names.iter().cloned().map(FileOp::Sync);
-                    script.call(CallKind::Sync, sync.collect());
+                    if self.operation == Operation::Sync {
+                        script.meanwhile(std::mem::take(&mut dirty));
+                    }
+                    dirty.extend(sync);
+                    script.call(CallKind::Sync, dirty);
                 }
             }
         }

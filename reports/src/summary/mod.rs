@@ -1,10 +1,17 @@
-//! From samples to cells: typical latencies, comparisons with the baseline, the noise floor, and where
-//! the time goes.
+//! From samples to cells: typical latencies, comparisons with the baseline, the noise floor.
+
+mod cost;
+mod ending;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+
+pub use cost::Cost;
+use cost::costs;
+pub use ending::{Ending, Failing};
+use ending::{endings, failing};
 
 use crate::run::{Arm, Outcome, Plan, Run, Sample};
 use crate::stats::{Comparison, Interval, compare, earned, interval_of_mean, log_ratios};
@@ -109,92 +116,6 @@ pub struct TwinCell {
     pub floor: f64,
     /// The twins compared, with the median floor of the other cells in the same state.
     pub judged: Comparison,
-}
-
-/// Where the time of the timed calls went, in nanoseconds a call.
-#[derive(Clone, Debug, Serialize)]
-pub struct Cost {
-    /// The workload.
-    pub workload: String,
-    /// The cache state.
-    pub state: String,
-    /// The arm.
-    pub arm: String,
-    /// What the caller waited.
-    pub service_ns: f64,
-    /// In the store.
-    pub store_ns: f64,
-    /// In our front end, around the store.
-    pub front_end_ns: f64,
-    /// All the rest: the caller's own system calls, the kernel, the queue, waking up, fuser.
-    pub kernel_and_queue_ns: f64,
-    /// Requests that reached the daemon, for each call.
-    pub requests: f64,
-    /// Processor time of the caller, kernel included.
-    pub client_cpu_ns: f64,
-    /// Processor time of the daemon.
-    pub daemon_cpu_ns: f64,
-    /// The most memory that the daemon had resident, in bytes.
-    pub daemon_peak_bytes: u64,
-    /// From the start of the daemon to a usable mount, in nanoseconds, block by block. Where caches are
-    /// cold it is started on the files that are there, else on nothing.
-    pub ready_ns: Vec<u64>,
-    /// The store's own counts, for each call.
-    pub store_counts: BTreeMap<String, f64>,
-}
-
-/// How an arm's blocks and calls ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct Ending {
-    /// The arm.
-    pub arm: String,
-    /// Blocks by how they ended.
-    pub blocks: BTreeMap<Outcome, u64>,
-    /// Timed calls by how they ended.
-    pub calls: BTreeMap<Outcome, u64>,
-    /// What went wrong, each reason once, with how often.
-    pub reasons: BTreeMap<String, u64>,
-}
-
-/// Blocks of one arm in one workload in which a timed call did not end well. They are in no cell: a wrong answer has
-/// no latency. What the caller waited for it is told apart.
-#[derive(Clone, Debug, Serialize)]
-pub struct Failing {
-    /// The workload.
-    pub workload: String,
-    /// The cache state.
-    pub state: String,
-    /// The arm.
-    pub arm: String,
-    /// Such blocks.
-    pub blocks: u64,
-    /// All blocks of the arm here.
-    pub of_blocks: u64,
-    /// Timed calls of such blocks, by how they ended.
-    pub calls: BTreeMap<Outcome, u64>,
-    /// What the caller waited for all calls of a block, however they ended: the median, in nanoseconds.
-    pub waited_ns: f64,
-    /// The same for the baseline, of its blocks that ended well.
-    pub baseline_ns: Option<f64>,
-}
-
-impl Failing {
-    /// The share of calls that did not end well.
-    pub fn share(&self) -> f64 {
-        let all: u64 = self.calls.values().sum();
-        let ok = self.calls.get(&Outcome::Ok).copied().unwrap_or(0);
-        (all - ok) as f64 / all.max(1) as f64
-    }
-}
-
-impl Ending {
-    /// The most that the rate of failing calls can be, given that none of n failed: 3/n, the "rule of
-    /// three" for 95 %. `None` if calls did fail, or there were none.
-    pub fn failure_bound(&self) -> Option<f64> {
-        let all: u64 = self.calls.values().sum();
-        let ok = self.calls.get(&Outcome::Ok).copied().unwrap_or(0);
-        (all > 0 && all == ok).then(|| 3.0 / all as f64)
-    }
 }
 
 /// How many kinds of timed calls a workload makes.
@@ -449,151 +370,6 @@ fn noise(
             .count(),
         twins,
     }
-}
-
-fn costs(plan: &Plan, samples: &[Sample]) -> Vec<Cost> {
-    let mut costs = Vec::new();
-    for workload in &plan.workloads {
-        for state in &workload.states {
-            for arm in &plan.arms {
-                let blocks: Vec<&Sample> = samples
-                    .iter()
-                    .filter(|sample| {
-                        sample.workload == workload.name
-                            && sample.state == *state
-                            && sample.arm == arm.name
-                            && sample.outcome == Outcome::Ok
-                    })
-                    .collect();
-                if let Some(cost) = cost(&blocks) {
-                    costs.push(cost);
-                }
-            }
-        }
-    }
-    costs
-}
-
-fn cost(blocks: &[&Sample]) -> Option<Cost> {
-    let first = blocks.first()?;
-    let calls: u64 = blocks
-        .iter()
-        .flat_map(|block| block.outcomes.values())
-        .sum();
-    if calls == 0 {
-        return None;
-    }
-    let sum = |value: &dyn Fn(&Sample) -> u64| {
-        blocks.iter().map(|block| value(block)).sum::<u64>() as f64 / calls as f64
-    };
-    let daemon = |value: &dyn Fn(&crate::run::DaemonCounters) -> u64| {
-        sum(&|block| block.daemon.as_ref().map_or(0, value))
-    };
-    let service_ns = sum(&|block| block.makespan_ns);
-    let handling_ns = daemon(&|counters| counters.handling_ns());
-    let store_ns = daemon(&|counters| counters.store_ns());
-    let mut store_counts: BTreeMap<String, f64> = BTreeMap::new();
-    for counters in blocks.iter().filter_map(|block| block.daemon.as_ref()) {
-        for (name, count) in &counters.store {
-            *store_counts.entry(name.clone()).or_default() += *count as f64 / calls as f64;
-        }
-    }
-    Some(Cost {
-        workload: first.workload.clone(),
-        state: first.state.clone(),
-        arm: first.arm.clone(),
-        service_ns,
-        store_ns,
-        front_end_ns: handling_ns - store_ns,
-        kernel_and_queue_ns: service_ns - handling_ns,
-        requests: daemon(&|counters| counters.requests()),
-        client_cpu_ns: sum(&|block| block.cpu.client_ns),
-        daemon_cpu_ns: sum(&|block| block.cpu.daemon_ns),
-        daemon_peak_bytes: blocks
-            .iter()
-            .map(|block| block.memory.peak)
-            .max()
-            .unwrap_or(0),
-        ready_ns: blocks.iter().map(|block| block.ready_ns).collect(),
-        store_counts,
-    })
-}
-
-fn endings(plan: &Plan, samples: &[Sample]) -> Vec<Ending> {
-    let ending = |arm: &Arm| {
-        let mut ending = Ending {
-            arm: arm.name.clone(),
-            blocks: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            reasons: BTreeMap::new(),
-        };
-        for sample in samples.iter().filter(|sample| sample.arm == arm.name) {
-            *ending.blocks.entry(sample.outcome).or_default() += 1;
-            for (outcome, count) in &sample.outcomes {
-                *ending.calls.entry(*outcome).or_default() += count;
-            }
-            if let Some(reason) = &sample.reason {
-                let place = format!("{} {}: {reason}", sample.workload, sample.state);
-                *ending.reasons.entry(place).or_default() += 1;
-            }
-        }
-        for skipped in plan
-            .skipped
-            .iter()
-            .filter(|skipped| skipped.arm == arm.name)
-        {
-            *ending.blocks.entry(Outcome::Skipped).or_default() += u64::from(plan.rounds);
-            let place = format!("{} {}: {}", skipped.workload, skipped.state, skipped.reason);
-            ending.reasons.insert(place, u64::from(plan.rounds));
-        }
-        ending
-    };
-    plan.arms.iter().map(ending).collect()
-}
-
-fn failing(plan: &Plan, samples: &[Sample], baseline: &str) -> Vec<Failing> {
-    let mut found = Vec::new();
-    for workload in &plan.workloads {
-        for state in &workload.states {
-            let of_arm = |arm: &str| {
-                let all = samples.iter();
-                all.filter(|sample| {
-                    sample.arm == arm && sample.workload == workload.name && sample.state == *state
-                })
-                .collect::<Vec<_>>()
-            };
-            let waited = |blocks: &[&Sample]| {
-                median(blocks.iter().map(|block| block.waited_ns as f64).collect())
-            };
-            let mut sound = of_arm(baseline);
-            sound.retain(|block| block.outcome == Outcome::Ok && block.waited_ns > 0);
-            for arm in &plan.arms {
-                let all = of_arm(&arm.name);
-                let mut wrong = all.clone();
-                wrong.retain(|block| {
-                    block.waited_ns > 0 && block.outcomes.keys().any(|how| *how != Outcome::Ok)
-                });
-                let Some(waited_ns) = waited(&wrong) else {
-                    continue;
-                };
-                let mut calls = BTreeMap::new();
-                for (outcome, count) in wrong.iter().flat_map(|block| &block.outcomes) {
-                    *calls.entry(*outcome).or_default() += count;
-                }
-                found.push(Failing {
-                    workload: workload.name.clone(),
-                    state: state.clone(),
-                    arm: arm.name.clone(),
-                    blocks: wrong.len() as u64,
-                    of_blocks: all.len() as u64,
-                    calls,
-                    waited_ns,
-                    baseline_ns: waited(&sound),
-                });
-            }
-        }
-    }
-    found
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

@@ -1,0 +1,286 @@
+//! The life of a daemon that serves a mount: started, asked, stopped, killed, taken down by force.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::{Launch, Mounted, READY};
+use crate::backend::{Lifeline, Site, Workspace, drop_machine_caches};
+use crate::fuse::connection::{Connection, mount_at};
+use crate::fuse::{self, Counters, Opcode};
+
+/// How long notes may take to be embedded before they are asked about.
+const EMBEDDING_MAX: Duration = Duration::from_secs(100);
+
+pub(super) struct MountedWorkspace {
+    backend: Mounted,
+    /// In place of the backend's own.
+    launch: Option<Launch>,
+    site: Site,
+    mount: PathBuf,
+    /// Where the agent works: the mount, or a directory in it.
+    root: PathBuf,
+    daemon: Option<Daemon>,
+    connection: Option<Connection>,
+    time_to_ready: Duration,
+}
+
+struct Daemon {
+    process: Child,
+    /// Ends the daemon when closed.
+    stdin: Option<ChildStdin>,
+}
+
+impl MountedWorkspace {
+    /// Mounts what is in `site`, started by `launch` or else as the backend starts itself.
+    ///
+    /// # Errors
+    ///
+    /// When the daemon cannot be started, or does not mount in time: with the last lines of its log.
+    pub(super) fn open(backend: Mounted, site: &Site, launch: Option<Launch>) -> io::Result<Self> {
+        let mount = site.dir.join("mnt");
+        // A dead mount is there, but cannot be looked at; the daemon knows what to do about it.
+        if mount_at(&mount)?.is_none() {
+            std::fs::create_dir_all(&mount)?;
+        }
+        let mut workspace = Self {
+            backend,
+            launch,
+            site: site.clone(),
+            root: backend.work(&mount),
+            mount,
+            daemon: None,
+            connection: None,
+            time_to_ready: Duration::ZERO,
+        };
+        workspace.start()?;
+        if workspace.root != workspace.mount {
+            std::fs::create_dir_all(&workspace.root)?;
+        }
+        Ok(workspace)
+    }
+
+    fn control(&self) -> PathBuf {
+        self.site.dir.join("control")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.site.dir.join("daemon.log")
+    }
+
+    /// What went wrong, with what the daemon said about it.
+    fn failure(&self, what: &str) -> io::Error {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let last = log.trim().lines().rev().take(5).collect::<Vec<_>>();
+        let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+        let name = self.backend.name();
+        io::Error::other(format!("the {name} daemon {what}: {last}"))
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        // A socket that an earlier daemon left behind would keep the new one from listening.
+        let _ = std::fs::remove_file(self.control());
+        let log = File::options().create(true).append(true).open(self.log())?;
+        // A server that all workspaces share may start first; that is no workspace's time.
+        let launch = match &self.launch {
+            Some(launch) => launch.clone(),
+            None => self.backend.launch(&self.site, None)?,
+        };
+        let started = Instant::now();
+        let mut process = self
+            .backend
+            .command(&self.site, &self.mount, &self.control(), launch)
+            .args(self.site.cpu.map(|cpu| format!("--cpu={cpu}")))
+            .args(self.site.allow_other.then_some("--allow-other"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        let stdin = process.stdin.take();
+        let stdout = process.stdout.take();
+        self.daemon = Some(Daemon { process, stdin });
+        let (sender, ready) = mpsc::channel();
+        if let Some(stdout) = stdout {
+            std::thread::spawn(move || {
+                let mut line = String::new();
+                let read = BufReader::new(stdout).read_line(&mut line);
+                // Nobody listens any more if it took too long.
+                let _ = sender.send(read.is_ok() && line.trim() == READY);
+            });
+        }
+        match ready.recv_timeout(self.site.patience) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.take_down_by_force();
+                return Err(self.failure("did not mount"));
+            }
+            Err(_) => {
+                self.take_down_by_force();
+                return Err(self.failure("took too long to mount"));
+            }
+        }
+        self.time_to_ready = started.elapsed();
+        self.connection = mount_at(&self.mount)?.as_ref().and_then(Connection::of);
+        Ok(())
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
+        let Some(daemon) = &mut self.daemon else {
+            return Ok(());
+        };
+        drop(daemon.stdin.take());
+        match wait(&mut daemon.process, self.site.patience)? {
+            Some(status) => {
+                self.daemon = None;
+                if status.success() {
+                    return Ok(());
+                }
+                self.take_down_by_force();
+                Err(self.failure(&format!("ended with {status}")))
+            }
+            None => {
+                self.take_down_by_force();
+                Err(self.failure("did not stop"))
+            }
+        }
+    }
+
+    fn take_down_by_force(&mut self) {
+        self.lifeline().sever();
+        if let Some(mut daemon) = self.daemon.take() {
+            // A killed child ends at once; waiting for it leaves no zombie.
+            let _ = daemon.process.wait();
+        }
+        self.connection = None;
+    }
+
+    /// Waits until every note has a vector: what is measured is recall by meaning, and nothing beside it.
+    fn embed_all(&self) -> io::Result<()> {
+        if self.backend != Mounted::AgentMemoryMeaning {
+            return Ok(());
+        }
+        let started = Instant::now();
+        loop {
+            let counters = fuse::ask(&self.control(), fuse::Command::Counters)?;
+            match counters.store.get("waiting_to_be_embedded") {
+                Some(0) => return Ok(()),
+                Some(waiting) if started.elapsed() > EMBEDDING_MAX => {
+                    return Err(self.failure(&format!(
+                        "still has {waiting} notes to embed after {} s",
+                        EMBEDDING_MAX.as_secs()
+                    )));
+                }
+                Some(_) => std::thread::sleep(Duration::from_millis(20)),
+                None => return Err(self.failure("does not say how many notes are to be embedded")),
+            }
+        }
+    }
+
+    /// Waits until the kernel has told the daemon which inodes it let go: until then those messages
+    /// compete with what is to be measured.
+    fn settle(&mut self) -> io::Result<()> {
+        let mut last = u64::MAX;
+        for _ in 0..100 {
+            let forgets =
+                fuse::ask(&self.control(), fuse::Command::Counters)?.count(Opcode::Forget);
+            if forgets == last {
+                break;
+            }
+            last = forgets;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Workspace for MountedWorkspace {
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn lifeline(&self) -> Lifeline {
+        Lifeline {
+            daemon: self.daemon(),
+            mount: Some((self.mount.clone(), self.connection)),
+        }
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        self.daemon.as_ref().map(|daemon| daemon.process.id())
+    }
+
+    fn time_to_ready(&self) -> Duration {
+        self.time_to_ready
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        rustix::fs::syncfs(File::open(&self.mount)?)?;
+        fuse::ask(&self.control(), fuse::Command::Sync)?;
+        self.embed_all()
+    }
+
+    fn drop_caches(&mut self) -> io::Result<()> {
+        self.sync()?;
+        drop_machine_caches(&self.site.dir)?;
+        self.settle()
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.stop()?;
+        drop_machine_caches(&self.site.dir)?;
+        self.start()
+    }
+
+    fn counters(&mut self) -> io::Result<Option<Counters>> {
+        fuse::ask(&self.control(), fuse::Command::Counters).map(Some)
+    }
+
+    fn obituary(&mut self) -> Option<String> {
+        let daemon = self.daemon.as_mut()?;
+        match daemon.process.try_wait() {
+            Ok(Some(status)) => Some(format!(
+                "the {} daemon ended: {status}",
+                self.backend.name()
+            )),
+            _ => None,
+        }
+    }
+
+    fn kill(&mut self) -> io::Result<bool> {
+        let Some(mut daemon) = self.daemon.take() else {
+            return Ok(false);
+        };
+        daemon.process.kill()?;
+        daemon.process.wait()?;
+        Ok(true)
+    }
+
+    fn close(mut self: Box<Self>) -> io::Result<()> {
+        self.stop()
+    }
+}
+
+impl Drop for MountedWorkspace {
+    fn drop(&mut self) {
+        if self.daemon.is_some() {
+            self.take_down_by_force();
+        }
+    }
+}
+
+/// Waits for a child for at most `patience`.
+fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<std::process::ExitStatus>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > deadline {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

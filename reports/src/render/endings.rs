@@ -1,0 +1,143 @@
+//! What a report says of tools, and of blocks and calls that did not end well.
+
+use super::Report;
+use super::page::Part::{self, Folded, Heading, List, Table, Text};
+use super::text::{count, time};
+use crate::run::Outcome;
+
+pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let run = report.run;
+    if run.probes.is_empty() && run.faults.is_empty() {
+        return;
+    }
+    parts.push(Heading(2, "Tools, visibility, cron".to_owned()));
+    let rows = run.probes.iter().map(|probe| {
+        vec![
+            probe.aspect.clone(),
+            probe.name.clone(),
+            probe.arm.clone(),
+            probe.outcome.to_string(),
+            probe.detail.clone(),
+        ]
+    });
+    let head = ["aspect", "probe", "arm", "outcome", "seen"];
+    parts.push(Folded(
+        format!(
+            "{} probes, {} of them ok",
+            run.probes.len(),
+            run.probes
+                .iter()
+                .filter(|p| p.outcome == Outcome::Ok)
+                .count()
+        ),
+        vec![Table(head.map(str::to_owned).to_vec(), rows.collect())],
+    ));
+    let rows = run.faults.iter().map(|fault| {
+        vec![
+            fault.scenario.clone(),
+            fault.arm.clone(),
+            fault.outcome.to_string(),
+            fault.detail.clone(),
+            if fault.recovered { "by itself" } else { "NO" }.to_owned(),
+            format!("{} ms", fault.recovery_ms),
+            format!("{} of {}", fault.lost, fault.acknowledged),
+            fault.failed_calls.to_string(),
+        ]
+    });
+    let head = [
+        "scenario",
+        "arm",
+        "outcome",
+        "what happened",
+        "recovered",
+        "recovery",
+        "lost",
+        "failed calls",
+    ];
+    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+}
+
+pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
+    parts.push(Heading(2, "How calls ended".to_owned()));
+    let list = |counts: &std::collections::BTreeMap<Outcome, u64>| {
+        let parts: Vec<_> = counts
+            .iter()
+            .map(|(outcome, n)| format!("{outcome} {}", count(*n)))
+            .collect();
+        parts.join(", ")
+    };
+    let rows = report.summary.endings.iter().map(|ending| {
+        vec![
+            ending.arm.clone(),
+            list(&ending.blocks),
+            list(&ending.calls),
+            match ending.failure_bound() {
+                Some(bound) => format!("≤ {:.4} %", bound * 100.0),
+                None => "—".to_owned(),
+            },
+        ]
+    });
+    let head = [
+        "arm",
+        "blocks",
+        "timed calls",
+        "failure rate (95 %: 3/n where none of n failed)",
+    ];
+    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+    parts.push(Text("Every read, listing and size was compared with the reference model, outside the timed section. Skipped is not passed.".to_owned()));
+    failing(report, parts);
+    let mut reasons = Vec::new();
+    for ending in &report.summary.endings {
+        for (reason, times) in &ending.reasons {
+            reasons.push(format!("{} ({times} blocks): {reason}", ending.arm));
+        }
+    }
+    if !reasons.is_empty() {
+        parts.push(Folded(
+            format!("What was skipped or went wrong: {} reasons", reasons.len()),
+            vec![List(reasons)],
+        ));
+    }
+}
+
+/// What callers waited where something ended wrong.
+fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let failing = &report.summary.failing;
+    if failing.is_empty() {
+        return;
+    }
+    parts.push(Text(format!(
+        "A block in which a call ended otherwise than ok is in no latency, ratio or verdict above. What its caller waited all the same, for all calls of the block however they ended, beside the same calls on {}: medians of blocks, without intervals, and no makespan, because the work was not done.",
+        report.summary.baseline
+    )));
+    let rows = failing.iter().map(|found| {
+        let calls = found.calls.iter();
+        let calls: Vec<String> = calls
+            .map(|(outcome, n)| format!("{outcome} {}", count(*n)))
+            .collect();
+        let against = found.baseline_ns.filter(|base| *base > 0.0);
+        vec![
+            format!("{} {}", found.workload, found.state),
+            found.arm.clone(),
+            format!("{} of {}", found.blocks, found.of_blocks),
+            calls.join(", "),
+            format!("{:.1} %", found.share() * 100.0),
+            time(found.waited_ns),
+            against.map_or("–".to_owned(), time),
+            against.map_or("–".to_owned(), |base| {
+                format!("×{:.0}", found.waited_ns / base)
+            }),
+        ]
+    });
+    let head = [
+        "workload",
+        "arm",
+        "blocks",
+        "their timed calls",
+        "not ok",
+        "waited",
+        report.summary.baseline.as_str(),
+        "ratio of the medians",
+    ];
+    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+}
