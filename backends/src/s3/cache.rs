@@ -77,21 +77,46 @@ fn parse<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T> {
         .map_err(|error| StoreError::storage(Errno::IO, format!("the cache is damaged: {error}")))
 }
 
-/// Makes a database the cache of a bucket, or checks that it is.
-pub(super) fn prepare(
-    store: &SqliteStore,
-    file: &Path,
-    config: &S3Config,
-) -> std::result::Result<(), S3OpenError> {
-    let of = format!(
+/// Whose cache a file is: a mount of anything else refuses it.
+pub(super) fn of(config: &S3Config) -> String {
+    format!(
         "{} bucket {} {}agents/{}{}",
         config.endpoint,
         config.bucket,
         config.prefix,
         config.agent,
         if config.seal.is_some() { " sealed" } else { "" }
-    );
-    let wrong = |error: StoreError| S3OpenError::Cache(format!("{}: {error}", file.display()));
+    )
+}
+
+/// The version of the tables in `schema.sql` and `doubt.sql`. The first had no setting that says so, and no `doubt.sql`.
+const TABLES_VERSION: u32 = 2;
+
+/// Refuses tables that a later ctxbench has made.
+pub(super) fn must_be_known(
+    file: &Path,
+    version: Option<&str>,
+) -> std::result::Result<(), S3OpenError> {
+    match version.map(str::parse::<u32>) {
+        None | Some(Ok(0..=TABLES_VERSION)) => Ok(()),
+        Some(_) => Err(S3OpenError::Newer {
+            file: file.to_owned(),
+            reason: format!(
+                "its tables have version {}; this ctxbench knows version {TABLES_VERSION}",
+                version.unwrap_or_default()
+            ),
+        }),
+    }
+}
+
+/// Makes a database the cache of a bucket, or checks that it is.
+pub(super) fn prepare(
+    store: &SqliteStore,
+    file: &Path,
+    config: &S3Config,
+) -> std::result::Result<(), S3OpenError> {
+    let of = of(config);
+    let wrong = |error: StoreError| S3OpenError::of_cache(file, &error);
     let found = store
         .transaction(|db| {
             let has_tables = db.row(
@@ -105,14 +130,23 @@ pub(super) fn prepare(
                 }
                 db.connection.execute_batch(include_str!("schema.sql"))?;
                 set(db, "of", &of)?;
+                set(db, "tables", &TABLES_VERSION.to_string())?;
                 db.execute("INSERT INTO s3_directory (ino, prefix) VALUES (1, '')", ())?;
             }
-            Ok(Some(setting(db, "of")?.unwrap_or_default()))
+            let found = setting(db, "of")?.unwrap_or_default();
+            Ok(Some((found, setting(db, "tables")?)))
         })
         .map_err(wrong)?;
     match found {
-        Some(found) if found == of => Ok(()),
-        Some(found) => Err(S3OpenError::Cache(format!(
+        Some((found, version)) if found == of => {
+            must_be_known(file, version.as_deref())?;
+            let bring_up_to_date = |db: &Db| {
+                db.connection.execute_batch(include_str!("doubt.sql"))?;
+                set(db, "tables", &TABLES_VERSION.to_string())
+            };
+            store.transaction(bring_up_to_date).map_err(wrong)
+        }
+        Some((found, _)) => Err(S3OpenError::Cache(format!(
             "{} is the cache of {found}, not of {of}\n  fix: choose another file with --cache",
             file.display()
         ))),
@@ -198,13 +232,24 @@ pub(super) fn is_dirty_name(db: &Db, parent: Ino, name: &[u8]) -> Result<bool> {
     Ok(found.is_some())
 }
 
-/// Journals a file that has not changed, as if it had.
-pub(super) fn journal(db: &Db, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+/// Journals a name that has not changed, as if it had.
+pub(super) fn journal_name(db: &Db, parent: Ino, name: &[u8]) -> Result<()> {
     db.execute(
         "INSERT INTO s3_dirty_name SELECT ?1, ?2, batch FROM s3_clock WHERE true
          ON CONFLICT (parent, name) DO UPDATE SET batch = excluded.batch",
         params![signed(parent), name],
     )?;
+    Ok(())
+}
+
+/// Journals a file that has not changed, as if it had.
+pub(super) fn journal(db: &Db, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+    journal_name(db, parent, name)?;
+    journal_inode(db, ino)
+}
+
+/// Journals an inode that has not changed, as if it had.
+pub(super) fn journal_inode(db: &Db, ino: Ino) -> Result<()> {
     db.execute(
         "INSERT INTO s3_dirty_inode SELECT ?1, batch FROM s3_clock WHERE true
          ON CONFLICT (ino) DO UPDATE SET batch = excluded.batch",
@@ -535,6 +580,22 @@ pub(super) fn put_stub(db: &Db, ino: Ino, stub: &Stub) -> Result<()> {
     )?;
     db.execute("DELETE FROM s3_part WHERE ino = ?1", [signed(ino)])?;
     Ok(())
+}
+
+/// The object that a file's content is in goes: it is to be fetched from another that holds the same, if there is one.
+pub(super) fn follow_stub(db: &Db, gone: &Object) -> Result<Option<(Ino, Stub)>> {
+    let Some(mut stub) = stub(db, gone.ino)?.filter(|stub| stub.key == gone.key) else {
+        return Ok(None);
+    };
+    let Some(other) = objects_of(db, gone.ino)?.pop() else {
+        return Ok(None);
+    };
+    (stub.key, stub.etag) = (other.key, other.etag);
+    db.execute(
+        "UPDATE s3_stub SET key = ?2, etag = ?3 WHERE ino = ?1",
+        params![signed(gone.ino), stub.key, stub.etag],
+    )?;
+    Ok(Some((gone.ino, stub)))
 }
 
 pub(super) fn put_part(db: &Db, ino: Ino, part: u64) -> Result<()> {

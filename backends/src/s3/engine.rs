@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::error::is_damage;
 use super::{GIVE_UP_EVERY, Inner, cache};
 use crate::fuse::interrupt::requester_gave_up;
 use crate::store::{Errno, StoreError};
@@ -275,6 +276,11 @@ impl Running {
             Err(error) => {
                 if self.failures == 0 {
                     tracing::warn!("{what}: {error}; trying again");
+                    if is_damage(&error.to_string()) {
+                        tracing::error!(
+                            "the cache is damaged: unmount, and mount again with --rebuild-cache"
+                        );
+                    }
                 }
                 self.failures += 1;
                 self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);

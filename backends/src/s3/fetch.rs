@@ -108,6 +108,10 @@ impl Inner {
                 return Ok(());
             };
             let _fetching = stubbed.fetching.lock().await;
+            if !self.is_current(ino, &stubbed) {
+                // All of it came meanwhile, or it is another object now, of which nothing is here.
+                continue;
+            }
             let fetched = self.fetch_once(ino, &stubbed, &range).await;
             match fetched {
                 Ok(()) => return Ok(()),
@@ -134,7 +138,7 @@ impl Inner {
         stubbed: &Arc<Stubbed>,
         range: &Range<u64>,
     ) -> Result<(), RemoteError> {
-        if !self.is_current(ino, stubbed) || stubbed.has(range) {
+        if stubbed.has(range) {
             return Ok(());
         }
         self.tally.fetches.fetch_add(1, Ordering::Relaxed);
@@ -311,6 +315,19 @@ impl Inner {
             all.remove(&ino);
         }
         Ok(())
+    }
+
+    /// Where the content of files is to be fetched from now, whose object has gone: other objects that hold the same.
+    pub(super) fn follow(&self, stubs: Vec<(Ino, Stub)>) {
+        if stubs.is_empty() {
+            return;
+        }
+        let mut all = self.stubs_mut();
+        for (ino, stub) in stubs {
+            let Some(old) = all.get(&ino) else { continue };
+            let parts = old.parts().iter().copied().collect();
+            all.insert(ino, Arc::new(Stubbed::new(stub, parts)));
+        }
     }
 
     fn is_current(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> bool {

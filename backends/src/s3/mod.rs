@@ -23,11 +23,13 @@ mod check;
 mod config;
 mod conflict;
 mod delete;
+mod diagnose;
 mod doubt;
 mod engine;
 mod error;
 mod fetch;
 mod forget;
+mod known;
 mod layout;
 mod manifest;
 mod object;
@@ -35,8 +37,12 @@ mod open;
 mod orders;
 mod plan;
 mod pull;
+mod rebuild;
+mod refill;
 mod remote;
 mod requests;
+mod resolve;
+mod salvage;
 mod seal;
 mod upload;
 
@@ -61,11 +67,12 @@ pub use config::{
     AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
     find_access_key, seal_key,
 };
-use doubt::Doubts;
+use doubt::Forgotten;
 use engine::{Engine, Until};
 use fetch::Stubbed;
 use forget::Forgetting;
 use layout::Layout;
+pub use open::OpenOptions;
 use remote::Remote;
 pub use remote::S3OpenError;
 use seal::Seal;
@@ -112,12 +119,14 @@ struct Inner {
     synced: AtomicU64,
     /// Something went up that others have not been told of.
     has_news: AtomicBool,
-    /// Requests that were sent, and whose answer never came.
-    doubts: Doubts,
+    /// What was deleted, and may be listed still.
+    forgotten: Forgotten,
     /// What the first mount notes in the bucket was there when this one began.
     is_marked: bool,
     /// It is there no more: somebody has emptied the bucket, and not through a mount.
     is_emptied: AtomicBool,
+    /// The server has not been met since this mount began.
+    is_offline: AtomicBool,
     tally: Tally,
 }
 
@@ -161,11 +170,17 @@ impl Inner {
 pub struct S3Store {
     inner: Arc<Inner>,
     engine: Engine,
+    notes: Vec<String>,
     // Last: what runs on it is told to stop before.
     runtime: Runtime,
 }
 
 impl S3Store {
+    /// What whoever mounts has to be told, a line each: that the server is away, or what became of a damaged cache.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// What the server makes of conditions.
     pub fn conditions(&self) -> Conditions {
         self.inner.conditions

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::Inner;
 use super::cache::{self, Object};
 use super::config::ConflictPolicy;
+use super::doubt;
 use super::fetch;
 use super::layout;
 use super::object::{self, Meta};
@@ -89,8 +90,8 @@ impl Inner {
     /// Brings everything up that was journalled when it begins. `in_bucket` is called as soon as the bucket has all
     /// of it, where that is before the journal says so.
     pub(super) async fn upload(&self, in_bucket: &mut dyn FnMut()) -> Result<(), StoreError> {
-        if self.is_emptied.load(Ordering::Acquire) {
-            // Says why, or finds the bucket as it was.
+        if self.is_emptied.load(Ordering::Acquire) || self.is_offline.load(Ordering::Acquire) {
+            // Says why, or finds the bucket as it was; and nothing goes up before the first look.
             self.pull().await?;
         }
         let changes = self.changes.load(Ordering::Acquire);
@@ -109,7 +110,7 @@ impl Inner {
         let batch = plan.batch;
         let added = std::mem::take(&mut plan.added);
         let changed = std::mem::take(&mut plan.changed);
-        let nothing_follows = !plan.must_tell && plan.gone.is_empty();
+        let nothing_follows = !plan.must_tell && plan.gone.is_empty() && plan.doubtful.is_empty();
         let added_are_all = nothing_follows && changed.is_empty();
         let mut put = self
             .put_all(added, batch, added_are_all.then_some(&mut *in_bucket))
@@ -121,7 +122,16 @@ impl Inner {
             let touched = self.cache.transaction(cache::touched)?;
             self.write_manifest(&plan.directories, &touched).await?;
         }
+        if !plan.doubtful.is_empty() {
+            let found = self.find_doubtful(&plan.doubtful).await?;
+            plan.gone.extend(found);
+        }
         self.delete_all(&plan.gone, batch).await?;
+        if !plan.doubtful.is_empty() {
+            let over = plan.doubtful.iter();
+            self.cache
+                .transaction(|db| over.clone().try_for_each(|it| doubt::is_over(db, &it.key)))?;
+        }
         // Mostly nothing is left: each transaction is time that somebody waits for the bucket.
         plan.names
             .retain(|name| !put.names.contains(name) && !put.later.contains(name));
@@ -240,6 +250,7 @@ impl Inner {
                         meta: meta.clone(),
                     },
                 )?;
+                doubt::is_written(db, &put.key, &meta.sha256)?;
                 if put.is_touched(etag) {
                     cache::set_touched(db, &put.key, meta.version)?;
                 }
@@ -323,11 +334,7 @@ impl Inner {
         let mut expect = self.expectation(put);
         let mut known = put.known.clone();
         for attempt in 0..3 {
-            let written = self.put_expecting(put, known.as_ref(), &expect).await;
-            if matches!(written, Ok(Done::Written { .. })) {
-                self.doubts.is_written(&put.key);
-            }
-            match written {
+            match self.put_expecting(put, known.as_ref(), &expect).await {
                 Err(RemoteError::Changed(_)) => {}
                 // The server may have done it all the same; if not, the next attempt may fare better.
                 Err(RemoteError::NoAnswer(_)) if attempt == 0 && expect != Expect::Anything => {}
@@ -339,11 +346,10 @@ impl Inner {
                 Ok(theirs) => {
                     if let Some(meta) = self.is_ours(put, &theirs).await? {
                         // It got there, but we did not hear of it: before a crash, or a lost answer.
-                        self.doubts.is_written(&put.key);
                         let etag = theirs.etag.clone();
                         return Ok(Done::Written { etag, meta });
                     }
-                    let Some(meta) = self.was_ours(put, &theirs) else {
+                    let Some(meta) = self.sent_in(&put.key, &theirs)? else {
                         return Ok(Done::Conflict(Box::new(theirs)));
                     };
                     // So did an earlier version of ours, which this one replaces.
@@ -369,25 +375,17 @@ impl Inner {
         Err(RemoteError::Changed(put.key.clone()))
     }
 
-    /// What an object says of itself, if it is of an upload of this mount whose answer was lost.
-    fn was_ours(&self, put: &Put, theirs: &Fetched) -> Option<Meta> {
-        let meta = Meta::from_attributes(&theirs.attributes, self.seal.as_ref())?;
-        let is_sent = self.doubts.may_have_sent(&put.key, &meta.sha256);
-        (is_sent && meta.writer == self.config.writer).then_some(meta)
-    }
-
     /// Whether an object holds what we were about to write.
     async fn is_ours(&self, put: &Put, theirs: &Fetched) -> Result<Option<Meta>, RemoteError> {
         let Some(meta) = Meta::from_attributes(&theirs.attributes, self.seal.as_ref()) else {
             return Ok(None);
         };
-        let sha256 = match &put.body {
-            Body::Bytes(bytes) => object::checksum(bytes),
-            Body::File => match self.checksum_of_file(put) {
+        let sha256 = match &put.sha256 {
+            Some(sha256) => sha256.clone(),
+            None => match self.checksum_of_file(put) {
                 Some((sha256, _)) => sha256,
                 None => return Ok(None),
             },
-            Body::Copy(object) => object.meta.sha256.clone(),
         };
         let is_same = meta.sha256 == sha256 && meta.mode == self.meta(put, 0, String::new()).mode;
         Ok(is_same.then_some(meta))
@@ -474,13 +472,14 @@ impl Inner {
         version: u64,
         expect: &Expect,
     ) -> Result<Done, RemoteError> {
-        let (mut body, meta) = self.describe(put, version, object::checksum(bytes));
+        let sha256 = put.sha256.clone();
+        let sha256 = sha256.unwrap_or_else(|| object::checksum(bytes));
+        let (mut body, meta) = self.describe(put, version, sha256);
         body.extend_from_slice(bytes);
         if let Some(seal) = &self.seal {
             body = seal.seal(&body).map_err(other)?;
         }
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
-        self.doubts.send(&put.key, &meta.sha256);
         let etag = self
             .remote
             .put(key, Bytes::from(body), attributes, expect)
@@ -532,7 +531,8 @@ impl Inner {
         };
         let (header, meta) = self.describe(put, version, sha256);
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
-        self.doubts.send(&put.key, &meta.sha256);
+        self.cache
+            .transaction(|db| doubt::send(db, &put.key, &meta.sha256, put.parent, &put.name))?;
         let length = header.len() as u64 + put.attr.size;
         if length <= PART {
             let Some(content) = self.piece(put, 0, put.attr.size as usize) else {
