@@ -14,10 +14,10 @@ use backends::memory::MemoryStore;
 use backends::s3::{ConflictPolicy, S3Config, S3OpenError, S3Store, check};
 use backends::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store};
 use common::*;
+use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
-use object_store::{ObjectStoreExt, PutPayload};
 use proptest::prelude::*;
-use s3::{Machines, agent, bucket, config, now, service, text_in, write_in};
+use s3::{Machines, agent, bucket, config, keys, now, put_object, service, text_in, write_in};
 
 /// An object as any S3 tool sees it.
 fn object(key: &str) -> Vec<u8> {
@@ -26,31 +26,6 @@ fn object(key: &str) -> Vec<u8> {
         .runtime
         .block_on(async { bucket().get(&Key::from(key)).await.unwrap().bytes().await });
     got.unwrap().to_vec()
-}
-
-fn put_object(key: &str, body: &'static [u8]) {
-    let payload = PutPayload::from_static(body);
-    service()
-        .runtime
-        .block_on(async { bucket().put(&Key::from(key), payload).await })
-        .unwrap();
-}
-
-/// Every key of an agent's files.
-fn keys(agent: &str) -> Vec<String> {
-    use futures::TryStreamExt;
-    use object_store::ObjectStore;
-    let prefix = Key::from(format!("agents/{agent}"));
-    let listed = service().runtime.block_on(async {
-        let listed: Vec<_> = bucket().list(Some(&prefix)).try_collect().await.unwrap();
-        listed
-    });
-    let mut keys: Vec<String> = listed
-        .into_iter()
-        .map(|object| object.location.to_string())
-        .collect();
-    keys.sort();
-    keys
 }
 
 fn mkdir(store: &S3Store, parent: Ino, name: &str) -> Ino {

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object, Stub};
+use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object};
 use super::forget::Forget;
 use super::object::Meta;
 use super::remote::Listed;
+use super::stub::{self, Stub};
 use super::{Inner, Stubbed, doubt, layout};
 use crate::sqlite::db::Db;
 use crate::sqlite::{content, names, nodes, xattrs};
@@ -401,7 +402,7 @@ impl Inner {
             return Ok(None);
         }
         if !is_file || meta.size == 0 {
-            cache::remove_stub(db, attr.ino)?;
+            stub::remove(db, attr.ino)?;
             return Ok(None);
         }
         let stub = Stub {
@@ -410,9 +411,9 @@ impl Inner {
             size: news.listed.size,
             meta: meta.clone(),
         };
-        cache::put_stub(db, attr.ino, &stub)?;
+        stub::put(db, attr.ino, &stub)?;
         for part in &news.kept {
-            cache::put_part(db, attr.ino, *part)?;
+            stub::put_part(db, attr.ino, *part)?;
         }
         Ok(Some(NewStub {
             ino: attr.ino,
@@ -439,7 +440,7 @@ impl Inner {
         cache::remove_object(db, object.parent, &object.name)?;
         let is_late_deletion = doubt::may_have_deleted(db, &self.key(key))?
             && object.meta.writer == self.config.writer
-            && cache::stub(db, object.ino)?.is_none();
+            && stub::find(db, object.ino)?.is_none();
         if is_late_deletion {
             tracing::warn!(
                 key,

@@ -8,7 +8,7 @@ use super::cache::{self, Object};
 use super::config::ConflictPolicy;
 use super::remote::RemoteError;
 use super::upload::PARALLEL;
-use super::{Inner, doubt};
+use super::{Inner, doubt, stub};
 use crate::store::StoreError;
 
 /// What is where an object is to be deleted.
@@ -60,7 +60,7 @@ impl Inner {
                 for object in chunk {
                     doubt::is_over(db, &object.key)?;
                     cache::remove_object(db, object.parent, &object.name)?;
-                    elsewhere.extend(cache::follow_stub(db, object)?);
+                    elsewhere.extend(stub::follow(db, object)?);
                     cache::clean_name(db, object.parent, &object.name, batch)?;
                     self.audit(db, "delete", &object.key, object.meta.version, "")?;
                 }

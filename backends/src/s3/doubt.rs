@@ -16,6 +16,7 @@ use super::Inner;
 use super::cache::{self, Object};
 use super::object::Meta;
 use super::remote::{Fetched, RemoteError};
+use super::stub;
 use super::upload::PARALLEL;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{signed, unsigned};
@@ -257,7 +258,7 @@ impl Inner {
         let is_ours = found.meta.writer == self.config.writer
             && known.meta.writer == self.config.writer
             && sent(db, &found.key, &found.meta.sha256)?.is_some();
-        if !is_ours || cache::stub(db, known.ino)?.is_some() {
+        if !is_ours || stub::find(db, known.ino)?.is_some() {
             return Ok(false);
         }
         tracing::warn!(

@@ -10,10 +10,11 @@ use futures::future::try_join_all;
 use tokio::sync::OnceCell;
 
 use super::Inner;
-use super::cache::{self, Stub};
+use super::cache;
 use super::object::{self, Meta};
 use super::remote::{Fetched, RemoteError};
 use super::seal::{self, SEGMENT};
+use super::stub::{self, Stub};
 use super::upload::Parts;
 use crate::sqlite::{content, nodes};
 use crate::store::{Caller, Errno, Ino, Store, StoreError, Timestamp};
@@ -274,7 +275,7 @@ impl Inner {
         part: Option<u64>,
     ) -> Result<(), StoreError> {
         self.cache.transaction(|db| {
-            let is_same = cache::stub(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
+            let is_same = stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
             if !is_same {
                 return Ok(());
             }
@@ -291,7 +292,7 @@ impl Inner {
                 attr.size = before.size;
                 nodes::update(db, &attr)?;
                 if let Some(part) = part {
-                    cache::put_part(db, ino, part)?;
+                    stub::put_part(db, ino, part)?;
                 }
                 Ok(())
             })
@@ -305,8 +306,8 @@ impl Inner {
     /// All of it is here: it is a stub no more.
     fn settle(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> Result<(), RemoteError> {
         self.cache.transaction(|db| {
-            if cache::stub(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag) {
-                cache::remove_stub(db, ino)?;
+            if stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag) {
+                stub::remove(db, ino)?;
             }
             Ok(())
         })?;

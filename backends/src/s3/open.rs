@@ -21,7 +21,7 @@ use super::pull::Look;
 use super::remote::{Expect, Remote, RemoteError, S3OpenError};
 use super::seal::Seal;
 use super::{Conditions, Inner, S3Store, Tally};
-use super::{cache, pull};
+use super::{cache, pull, stub};
 use crate::sqlite::SqliteStore;
 use crate::store::Caller;
 
@@ -178,7 +178,7 @@ impl S3Store {
             );
         }
         let (stubs, pending) = cache
-            .transaction(|db| Ok((cache::stubs(db)?, cache::pending(db)?)))
+            .transaction(|db| Ok((stub::all(db)?, cache::pending(db)?)))
             .map_err(|error| S3OpenError::of_cache(file, &error))?;
         let stubs: HashMap<_, _> = stubs
             .into_iter()

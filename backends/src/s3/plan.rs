@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cache::{self, Entry, Object, Stub};
+use super::cache::{self, Entry, Object};
 use super::doubt::{self, Doubtful};
 use super::seal::Seal;
+use super::stub::{self, Stub};
 use super::{layout, object};
 use crate::sqlite::db::Db;
 use crate::sqlite::{content, names, nodes, xattrs};
@@ -194,7 +195,7 @@ fn put(
         let value = xattrs::get(db, attr.ino, &xattr)?;
         attributes.push((xattr, value));
     }
-    let stub: Option<Stub> = cache::stub(db, attr.ino)?;
+    let stub: Option<Stub> = stub::find(db, attr.ino)?;
     let elsewhere = cache::objects_of(db, attr.ino)?;
     let same = elsewhere.into_iter().find(|object| {
         object.key != key && layout::is_markdown(&object.name) == layout::is_markdown(&name)

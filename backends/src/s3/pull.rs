@@ -7,13 +7,14 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
 use super::apply::News;
-use super::cache::{self, Manifest, Stub};
+use super::cache::{self, Manifest};
 use super::fetch::PART;
 use super::forget::Forget;
 use super::layout::Layout;
 use super::object::{self, Meta};
 use super::open::check_seal;
 use super::remote::{Expect, Fetched, Listed, Remote, RemoteError, S3OpenError};
+use super::stub::{self, Stub};
 use super::upload::Parts;
 use super::{Inner, doubt, known, layout};
 use crate::sqlite::nodes;
@@ -428,7 +429,7 @@ impl Inner {
         let mut forget = Forget::default();
         let mut stubs = Vec::new();
         self.cache.transaction(|db| {
-            if cache::stub(db, ino)?.is_none_or(|now| now.etag != stub.etag) {
+            if stub::find(db, ino)?.is_none_or(|now| now.etag != stub.etag) {
                 return Ok(());
             }
             // None of its content is here, so none of it can have been changed here.

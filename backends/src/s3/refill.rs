@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::forget::Forget;
 use super::open::probe;
 use super::remote::RemoteError;
-use super::{Inner, cache};
+use super::{Inner, cache, stub};
 use crate::sqlite::names;
 use crate::store::{Errno, Ino, StoreError};
 
@@ -76,7 +76,7 @@ impl Inner {
                     if local.is_none_or(|local| local.ino != object.ino) {
                         continue;
                     }
-                    if cache::stub(db, object.ino)?.is_some() {
+                    if stub::find(db, object.ino)?.is_some() {
                         self.drop_name(db, object.parent, &object.name, &mut Forget::default())?;
                         dropped.push(object.ino);
                         refilled.lost.push(key.clone());

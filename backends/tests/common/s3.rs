@@ -16,7 +16,7 @@ use backends::s3::{AccessKey, ConflictPolicy, S3Config, S3Store, Secret, SyncMod
 use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, Store};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use servers::{Access, Answered, Fault, FaultProxy, Operation, Options, Rule, Server, When};
 
 use super::common::{caller, create, names, read};
@@ -149,6 +149,30 @@ pub fn object_of(agent: &str, name: &str) -> Option<Vec<u8>> {
         let got = bucket().get(&key).await.ok()?;
         Some(got.bytes().await.unwrap().to_vec())
     })
+}
+
+pub fn put_object(key: &str, body: &'static [u8]) {
+    let payload = PutPayload::from_static(body);
+    service()
+        .runtime
+        .block_on(async { bucket().put(&Key::from(key), payload).await })
+        .unwrap();
+}
+
+/// Every key of an agent's files.
+pub fn keys(agent: &str) -> Vec<String> {
+    use futures::TryStreamExt;
+    let prefix = Key::from(format!("agents/{agent}"));
+    let listed = service().runtime.block_on(async {
+        let listed: Vec<_> = bucket().list(Some(&prefix)).try_collect().await.unwrap();
+        listed
+    });
+    let mut keys: Vec<String> = listed
+        .into_iter()
+        .map(|object| object.location.to_string())
+        .collect();
+    keys.sort();
+    keys
 }
 
 /// Everything of an agent's, files and what is kept about them.
