@@ -188,6 +188,17 @@ pub(super) fn pending(db: &Db) -> Result<u64> {
     Ok(unsigned(count.unwrap_or(0)))
 }
 
+/// Whether no more is journalled than one file and its name.
+pub(super) fn may_be_one_file(db: &Db) -> Result<bool> {
+    let more = db.row(
+        "SELECT (SELECT count(*) FROM (SELECT 1 FROM s3_dirty_inode LIMIT 2)) > 1
+             OR (SELECT count(*) FROM (SELECT 1 FROM s3_dirty_name LIMIT 2)) > 1",
+        (),
+        |row| row.get(0),
+    )?;
+    Ok(!more.unwrap_or(true))
+}
+
 pub(super) fn dirty_inodes(db: &Db, batch: u64) -> Result<Vec<Ino>> {
     let mut statement = db.statement("SELECT ino FROM s3_dirty_inode WHERE batch <= ?1")?;
     let rows = statement.query_map([signed(batch)], |row| row.get(0))?;

@@ -182,7 +182,8 @@ impl Inner {
         let content = plain.get(stub.meta.header as usize..).unwrap_or_default();
         self.check_content(&key, &stub.meta, content, &fetched)?;
         self.place_content(ino, stubbed, 0, content, None)?;
-        self.settle(ino, stubbed)
+        self.let_go(ino, stubbed);
+        Ok(())
     }
 
     /// One part of a large file's content.
@@ -265,7 +266,8 @@ impl Inner {
             .map_or(usize::MAX, |stubbed| stubbed.parts().len())
     }
 
-    /// Writes what was fetched into the file as if it had always been there, if the stub is still the same.
+    /// Writes what was fetched, a part or all of it, into the file as if it had always been there, if the stub is still
+    /// the same.
     fn place_content(
         &self,
         ino: Ino,
@@ -291,10 +293,10 @@ impl Inner {
                 (attr.mtime, attr.ctime) = (before.mtime, before.ctime);
                 attr.size = before.size;
                 nodes::update(db, &attr)?;
-                if let Some(part) = part {
-                    stub::put_part(db, ino, part)?;
+                match part {
+                    Some(part) => stub::put_part(db, ino, part),
+                    None => stub::remove(db, ino),
                 }
-                Ok(())
             })
         })?;
         if let Some(part) = part {
@@ -311,11 +313,15 @@ impl Inner {
             }
             Ok(())
         })?;
+        self.let_go(ino, stubbed);
+        Ok(())
+    }
+
+    fn let_go(&self, ino: Ino, stubbed: &Arc<Stubbed>) {
         let mut all = self.stubs_mut();
         if all.get(&ino).is_some_and(|now| Arc::ptr_eq(now, stubbed)) {
             all.remove(&ino);
         }
-        Ok(())
     }
 
     /// Where the content of files is to be fetched from now, whose object has gone: other objects that hold the same.

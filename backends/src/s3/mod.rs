@@ -16,6 +16,7 @@
 //!
 //! What lives elsewhere: FUSE ([`crate::fuse`]), the cache's own tables ([`crate::sqlite`]), servers.
 
+mod alone;
 mod apply;
 mod bare;
 mod cache;
@@ -64,6 +65,7 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
 };
+use alone::ToNote;
 pub use bare::BareClient;
 pub use check::{CheckedBucket, check};
 pub use config::{
@@ -130,6 +132,12 @@ struct Inner {
     is_emptied: AtomicBool,
     /// The server has not been met since this mount began.
     is_offline: AtomicBool,
+    /// Held by who brings changes up, or looks for them.
+    turn: tokio::sync::Mutex<()>,
+    /// What has gone up without the engine, until who has the turn has noted it.
+    to_note: Mutex<Vec<ToNote>>,
+    /// Nobody waits for the server any more.
+    is_ending: AtomicBool,
     tally: Tally,
 }
 
@@ -207,7 +215,10 @@ impl S3Store {
 
     /// Waits until the bucket has everything done so far, as soon as it has.
     fn wait_for_bucket(&self) -> Result<()> {
-        self.engine.upload(Until::InBucket)?.wait()
+        match self.upload_alone() {
+            Some(done) => done,
+            None => self.engine.upload(Until::InBucket)?.wait(),
+        }
     }
 
     /// Looks now for what others have changed.

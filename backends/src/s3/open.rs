@@ -210,6 +210,9 @@ impl S3Store {
             is_marked,
             is_emptied: AtomicBool::new(false),
             is_offline: AtomicBool::new(away.is_some()),
+            turn: tokio::sync::Mutex::default(),
+            to_note: Mutex::default(),
+            is_ending: AtomicBool::new(false),
             tally: Tally::default(),
         });
         let unreadable = |error: crate::store::StoreError| {

@@ -45,7 +45,7 @@ pub(super) enum Done {
 
 /// What of a batch needs no more work: it is in the bucket, and the journal says so.
 #[derive(Debug, Default)]
-struct Noted {
+pub(super) struct Noted {
     names: BTreeSet<(Ino, Vec<u8>)>,
     inodes: BTreeSet<Ino>,
     /// Names of files that changed while they were read: they go up with the next batch.
@@ -73,7 +73,7 @@ impl Noted {
 
 impl Put {
     /// Whether the object has the entity tag that it had before it was written.
-    fn is_touched(&self, etag: &str) -> bool {
+    pub(super) fn is_touched(&self, etag: &str) -> bool {
         self.known.as_ref().is_some_and(|known| known.etag == etag)
     }
 }
@@ -216,7 +216,7 @@ impl Inner {
         }
     }
 
-    fn note_written(
+    pub(super) fn note_written(
         &self,
         written: Vec<(Put, String, Meta)>,
         batch: u64,
@@ -322,7 +322,7 @@ impl Inner {
         }
     }
 
-    async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
+    pub(super) async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
         let mut expect = self.expectation(put);
         let mut known = put.known.clone();
         for attempt in 0..3 {
