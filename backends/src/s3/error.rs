@@ -380,7 +380,7 @@ impl S3OpenError {
         match self {
             Self::Unreachable { .. } => true,
             // What stands before a server that is down.
-            Self::Answer { status, .. } => matches!(status, 429 | 500..=599),
+            Self::Answer { status, .. } => matches!(status, 429 | 500 | 502..=504),
             _ => false,
         }
     }
