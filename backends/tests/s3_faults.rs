@@ -470,3 +470,80 @@ fn listings_that_break_change_nothing() {
     assert_eq!(names(&a, ROOT).len(), 20);
     is_settled(&a);
 }
+
+#[test]
+fn files_that_are_synced_at_once_are_all_there() {
+    let broken = Broken::new();
+    let a = broken.mount_as(S3Config {
+        sync: SyncMode::Fsync,
+        ..broken.config("alice")
+    });
+    std::thread::scope(|scope| {
+        for writer in 0..6 {
+            let (a, broken) = (&a, &broken);
+            scope.spawn(move || {
+                for nth in 0..20 {
+                    let name = format!("w{writer}-{nth}");
+                    let ino = write(a, &name, name.as_bytes());
+                    a.fsync(ino, false).unwrap();
+                    let there = object(broken, &name);
+                    assert_eq!(there.unwrap(), name.as_bytes(), "synced, and so there");
+                }
+            });
+        }
+    });
+    a.upload().unwrap();
+    is_settled(&a);
+    for writer in 0..6 {
+        for nth in 0..20 {
+            let name = format!("w{writer}-{nth}");
+            // A batch of others' may have met it while it was empty yet.
+            let taken = broken.taken(Operation::Put, &name);
+            assert!((1..=2).contains(&taken), "{name}: {taken}");
+        }
+    }
+    let b = broken.elsewhere("bob");
+    assert_eq!(names(&b, ROOT).len(), 120);
+}
+
+#[test]
+fn one_file_that_cannot_go_up_is_told_in_time_and_goes_up_later() {
+    let broken = Broken::new();
+    let a = broken.mount_as(S3Config {
+        sync: SyncMode::Fsync,
+        ..broken.config("alice")
+    });
+    let ino = write(&a, "n.txt", b"1");
+    a.fsync(ino, false).unwrap();
+    for (fault, expected) in [
+        (Fault::Hang, Errno::TIMEDOUT),
+        (no_bucket(), Errno::IO),
+        (Fault::LoseAnswer, Errno::IO),
+    ] {
+        broken.proxy.set(vec![Rule::always(fault.clone())]);
+        write(&a, "n.txt", format!("{fault:?}").as_bytes());
+        let told = in_time("fsync", || a.fsync(ino, false));
+        assert_eq!(errno(told), expected, "{fault:?}");
+        assert!(broken.fired() > 0 && a.pending().unwrap() > 0);
+        broken.proxy.clear();
+        a.fsync(ino, false).unwrap();
+        assert_eq!(
+            object(&broken, "n.txt").unwrap(),
+            text(&a, "n.txt").as_bytes()
+        );
+    }
+    // Somebody else's change is met by the engine, which keeps both.
+    let b = broken.elsewhere("bob");
+    write(&b, "n.txt", b"bob's");
+    b.upload().unwrap();
+    write(&a, "n.txt", b"alice's");
+    a.fsync(ino, false).unwrap();
+    assert_eq!(text(&a, "n.txt"), "bob's");
+    // The same content again: others are told of its attributes in the manifest.
+    let ino = write(&a, "same", b"same");
+    a.fsync(ino, false).unwrap();
+    write(&a, "same", b"same");
+    a.fsync(ino, false).unwrap();
+    a.upload().unwrap();
+    assert_eq!(a.pending().unwrap(), 0);
+}
