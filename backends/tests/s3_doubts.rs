@@ -9,6 +9,7 @@ mod s3;
 
 use std::time::Duration;
 
+use backends::s3::{ConflictPolicy, S3Config};
 use backends::store::{Kind, ROOT, Store};
 use common::*;
 use s3::{Broken, is_settled, now, object, text, write};
@@ -203,30 +204,39 @@ fn an_upload_that_comes_after_the_removal_of_its_file_goes_again() {
 
 #[test]
 fn an_upload_that_comes_after_a_later_one_is_written_over() {
-    let broken = Broken::new();
-    let a = broken.mount("alice");
-    write(&a, "n.txt", b"first");
-    a.upload().unwrap();
-    write(&a, "n.txt", b"held");
-    broken.set(Fault::Hold, &[Operation::Put], When::First(1));
-    assert!(a.upload().is_err());
-    assert_eq!(broken.fired(), 1);
-    // As it was: the entity tag is one of the content, so that the condition of what is held is true again.
-    write(&a, "n.txt", b"first");
-    a.upload().unwrap();
-    assert_eq!(object(&broken, "n.txt").unwrap(), b"first");
-    arrives(&broken, "n.txt", |found| found == Some(b"held"));
-    a.pull().unwrap();
-    assert_eq!(text(&a, "n.txt"), "first", "what was acknowledged");
-    a.upload().unwrap();
-    assert_eq!(object(&broken, "n.txt").unwrap(), b"first");
-    is_settled(&a);
-    // What somebody else writes is no late upload, though it is the same.
-    let b = broken.elsewhere("bob");
-    write(&b, "n.txt", b"held");
-    b.upload().unwrap();
-    a.pull().unwrap();
-    assert_eq!(text(&a, "n.txt"), "held");
+    // As it was: the entity tag is one of the content, so that the condition of what is held is true again. Without
+    // conditions, it need not be.
+    for (conflicts, later) in [
+        (ConflictPolicy::KeepBoth, "first"),
+        (ConflictPolicy::LastWriteWins, "later"),
+    ] {
+        let broken = Broken::new();
+        let a = broken.mount_as(S3Config {
+            conflicts,
+            ..broken.config("alice")
+        });
+        write(&a, "n.txt", b"first");
+        a.upload().unwrap();
+        write(&a, "n.txt", b"held");
+        broken.set(Fault::Hold, &[Operation::Put], When::First(1));
+        assert!(a.upload().is_err());
+        assert_eq!(broken.fired(), 1);
+        write(&a, "n.txt", later.as_bytes());
+        a.upload().unwrap();
+        assert_eq!(object(&broken, "n.txt").unwrap(), later.as_bytes());
+        arrives(&broken, "n.txt", |found| found == Some(b"held"));
+        a.pull().unwrap();
+        assert_eq!(text(&a, "n.txt"), later, "what was acknowledged");
+        a.upload().unwrap();
+        assert_eq!(object(&broken, "n.txt").unwrap(), later.as_bytes());
+        is_settled(&a);
+        // What somebody else writes is no late upload, though it is the same.
+        let b = broken.elsewhere("bob");
+        write(&b, "n.txt", b"held");
+        b.upload().unwrap();
+        a.pull().unwrap();
+        assert_eq!(text(&a, "n.txt"), "held");
+    }
 }
 
 #[test]
