@@ -304,6 +304,59 @@ fn while_the_server_is_away_work_goes_on_and_everything_arrives_later() {
 }
 
 #[test]
+fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let data = scratch.dir("server");
+    let server = Server::start(&data, "0");
+    let a = server.mount(&scratch, "a", &[]);
+    fs::write(a.dir.join("before.md"), "before").unwrap();
+    synced(&a);
+    let dir = a.dir.clone();
+    a.end();
+    let port = server.get("endpoint").rsplit(':').next().unwrap();
+    let port = port.to_owned();
+    let mount = |more: &[&str]| {
+        let mut command = server.command(&["mount", "s3", "--agent-id", "alice", "--writer", "a"]);
+        command.arg("--cache").arg(scratch.path().join("a.db"));
+        command.args(more).arg(&dir);
+        command
+    };
+    let (mut plain, offline) = (mount(&[]), mount(&["--allow-offline"]));
+    server.end();
+
+    let refused = plain.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("add --allow-offline"),
+        "{}",
+        stderr(&refused)
+    );
+    assert!(mounts_under(&dir).is_empty());
+    let mut a = Mount::of(offline, &dir);
+    let said = a.said();
+    assert!(
+        said.starts_with("offline: ") && said.contains("0 changes wait"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(dir.join("before.md")).unwrap(), "before");
+    fs::write(dir.join("away.md"), "away").unwrap();
+    let failed = sync(&a);
+    assert!(!failed.status.success(), "{}", stdout(&failed));
+    a.crash();
+
+    let again = Server::start(&data, &port);
+    let a = again.mount(&scratch, "a", &[]);
+    synced(&a);
+    let b = again.mount(&scratch, "b", &[]);
+    assert_eq!(fs::read_to_string(b.dir.join("away.md")).unwrap(), "away");
+    a.end();
+    b.end();
+}
+
+#[test]
 fn old_versions_come_back_by_the_command_line() {
     if !can_mount() {
         return;

@@ -4,124 +4,20 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod common;
+#[path = "common/s3.rs"]
+mod s3;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use backends::memory::MemoryStore;
-use backends::s3::{
-    AccessKey, ConflictPolicy, S3Config, S3OpenError, S3Store, Secret, SyncMode, check,
-};
-use backends::store::{Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store};
+use backends::s3::{ConflictPolicy, S3Config, S3OpenError, S3Store, check};
+use backends::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store};
 use common::*;
-use object_store::aws::AmazonS3Builder;
+use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
-use object_store::{ObjectStoreExt, PutPayload};
 use proptest::prelude::*;
-use servers::{Access, Options, Server, ServerKind};
-
-struct Service {
-    access: Access,
-    runtime: tokio::runtime::Runtime,
-    _server: Server,
-    _dir: tempfile::TempDir,
-}
-
-/// One server for all tests of this process.
-fn service() -> &'static Service {
-    static SERVICE: OnceLock<Service> = OnceLock::new();
-    SERVICE.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let options = Options {
-            server: ServerKind::Embedded.find().unwrap(),
-            dir: dir.path().to_owned(),
-            port: 0,
-            rtt: Duration::ZERO,
-            keys: None,
-            launcher: Vec::new(),
-        };
-        let server = runtime.block_on(servers::start(options)).unwrap();
-        Service {
-            access: server.access().clone(),
-            runtime,
-            _server: server,
-            _dir: dir,
-        }
-    })
-}
-
-/// A part of the bucket that no other test uses.
-fn agent() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("a{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn config(agent: &str, writer: &str) -> S3Config {
-    let access = &service().access;
-    S3Config {
-        endpoint: access.endpoint.clone(),
-        region: access.region.clone(),
-        bucket: servers::BUCKET.to_owned(),
-        prefix: String::new(),
-        agent: agent.to_owned(),
-        writer: writer.to_owned(),
-        path_style: true,
-        access_key: AccessKey {
-            id: access.access_key.clone(),
-            secret: Secret(access.secret_key.clone()),
-            token: None,
-            source: "the test".to_owned(),
-        },
-        sync: SyncMode::Local,
-        conflicts: ConflictPolicy::KeepBoth,
-        front_matter_visible: false,
-        keep_versions: true,
-        // Nothing happens by itself: a test says when.
-        poll: Duration::from_secs(3600),
-        delay: Duration::from_secs(3600),
-        timeout: Duration::from_secs(10),
-        seal: None,
-    }
-}
-
-/// Caches, one a machine.
-struct Machines(tempfile::TempDir);
-
-impl Machines {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn cache(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn mount(&self, config: S3Config) -> S3Store {
-        let cache = self.cache(&format!("{}.db", config.writer));
-        S3Store::open(config, &cache, &caller(1)).unwrap()
-    }
-}
-
-fn bucket() -> object_store::aws::AmazonS3 {
-    let access = &service().access;
-    AmazonS3Builder::new()
-        .with_endpoint(&access.endpoint)
-        .with_region(&access.region)
-        .with_bucket_name(servers::BUCKET)
-        .with_access_key_id(&access.access_key)
-        .with_secret_access_key(&access.secret_key)
-        .with_allow_http(true)
-        .build()
-        .unwrap()
-}
+use s3::{Machines, agent, bucket, config, keys, now, put_object, service, text_in, write_in};
 
 /// An object as any S3 tool sees it.
 fn object(key: &str) -> Vec<u8> {
@@ -132,31 +28,6 @@ fn object(key: &str) -> Vec<u8> {
     got.unwrap().to_vec()
 }
 
-fn put_object(key: &str, body: &'static [u8]) {
-    let payload = PutPayload::from_static(body);
-    service()
-        .runtime
-        .block_on(async { bucket().put(&Key::from(key), payload).await })
-        .unwrap();
-}
-
-/// Every key of an agent's files.
-fn keys(agent: &str) -> Vec<String> {
-    use futures::TryStreamExt;
-    use object_store::ObjectStore;
-    let prefix = Key::from(format!("agents/{agent}"));
-    let listed = service().runtime.block_on(async {
-        let listed: Vec<_> = bucket().list(Some(&prefix)).try_collect().await.unwrap();
-        listed
-    });
-    let mut keys: Vec<String> = listed
-        .into_iter()
-        .map(|object| object.location.to_string())
-        .collect();
-    keys.sort();
-    keys
-}
-
 fn mkdir(store: &S3Store, parent: Ino, name: &str) -> Ino {
     let new = NewNode {
         permissions: 0o755,
@@ -164,34 +35,6 @@ fn mkdir(store: &S3Store, parent: Ino, name: &str) -> Ino {
     };
     let made = store.create(&now(), parent, name.as_bytes(), &new);
     made.unwrap().ino
-}
-
-fn write(store: &S3Store, parent: Ino, name: &str, content: &[u8]) -> Ino {
-    let ino = match store.lookup(parent, name.as_bytes()) {
-        Ok(attr) => {
-            let empty = Change {
-                size: Some(0),
-                ..Change::default()
-            };
-            store.setattr(&now(), attr.ino, &empty).unwrap();
-            attr.ino
-        }
-        Err(_) => create(store, parent, name, Kind::File).ino,
-    };
-    store.write(&now(), ino, 0, content).unwrap();
-    ino
-}
-
-/// Time passes between operations.
-fn now() -> backends::store::Caller {
-    static NOW: AtomicU64 = AtomicU64::new(1_000_000);
-    caller(NOW.fetch_add(1, Ordering::Relaxed) as i64)
-}
-
-fn text(store: &S3Store, parent: Ino, name: &str) -> String {
-    let attr = store.lookup(parent, name.as_bytes()).unwrap();
-    let content = read(store, attr.ino, 0, attr.size as usize);
-    String::from_utf8(content).unwrap()
 }
 
 fn requests(store: &S3Store) -> BTreeMap<&'static str, u64> {
@@ -235,8 +78,8 @@ fn another_machine_sees_what_was_written_and_tools_can_read_it() {
     let (machines, agent) = (Machines::new(), agent());
     let a = machines.mount(config(&agent, "alice"));
     let notes = mkdir(&a, ROOT, "notes");
-    write(&a, notes, "today.md", b"# Today\n");
-    write(&a, ROOT, "data.bin", &[0, 255, 0]);
+    write_in(&a, notes, "today.md", b"# Today\n");
+    write_in(&a, ROOT, "data.bin", &[0, 255, 0]);
     mkdir(&a, ROOT, "empty");
     a.upload().unwrap();
     assert_eq!(a.pending().unwrap(), 0);
@@ -252,17 +95,17 @@ fn another_machine_sees_what_was_written_and_tools_can_read_it() {
     let b = machines.mount(config(&agent, "bob"));
     let notes = b.lookup(ROOT, b"notes").unwrap().ino;
     assert_eq!(b.lookup(notes, b"today.md").unwrap().size, 8);
-    assert_eq!(text(&b, notes, "today.md"), "# Today\n");
+    assert_eq!(text_in(&b, notes, "today.md"), "# Today\n");
     assert_eq!(b.lookup(ROOT, b"empty").unwrap().kind, Kind::Directory);
 
     // And what is changed there, here.
-    write(&b, notes, "today.md", b"# Today, later\n");
+    write_in(&b, notes, "today.md", b"# Today, later\n");
     b.unlink(&now(), ROOT, b"data.bin").unwrap();
     b.rmdir(&now(), ROOT, b"empty").unwrap();
     b.upload().unwrap();
     a.pull().unwrap();
     let notes = a.lookup(ROOT, b"notes").unwrap().ino;
-    assert_eq!(text(&a, notes, "today.md"), "# Today, later\n");
+    assert_eq!(text_in(&a, notes, "today.md"), "# Today, later\n");
     assert_eq!(names(&a, ROOT), ["notes"]);
     assert_eq!(
         check(&config(&agent, "c")).unwrap().problems,
@@ -276,7 +119,7 @@ fn requests_are_as_few_as_promised() {
     let a = machines.mount(config(&agent, "alice"));
     let dir = mkdir(&a, ROOT, "d");
     for at in 0..990 {
-        write(&a, dir, &format!("f{at}"), b"x");
+        write_in(&a, dir, &format!("f{at}"), b"x");
     }
     let up = spent(&a, || a.upload().unwrap());
     assert_eq!(up, BTreeMap::from([("s3_put", 990)]), "one a file");
@@ -299,16 +142,16 @@ fn requests_are_as_few_as_promised() {
     let listed = spent(&b, || assert_eq!(names(&b, dir).len(), 990));
     assert_eq!(listed, BTreeMap::new(), "listing asks nobody");
 
-    let first = spent(&b, || assert_eq!(text(&b, dir, "f7"), "x"));
+    let first = spent(&b, || assert_eq!(text_in(&b, dir, "f7"), "x"));
     assert_eq!(first, BTreeMap::from([("s3_get", 1)]));
-    let again = spent(&b, || assert_eq!(text(&b, dir, "f7"), "x"));
+    let again = spent(&b, || assert_eq!(text_in(&b, dir, "f7"), "x"));
     assert_eq!(again, BTreeMap::new(), "a hot read asks nobody");
     let poll = spent(&b, || b.pull().unwrap());
     assert_eq!(poll, BTreeMap::from([("s3_list", 1), ("s3_get", 1)]));
 
     let twice = spent(&b, || {
         for _ in 0..10 {
-            write(&b, dir, "f7", b"many times");
+            write_in(&b, dir, "f7", b"many times");
         }
         b.upload().unwrap();
     });
@@ -325,7 +168,7 @@ fn a_renamed_directory_copies_nothing() {
     let a = machines.mount(config(&agent, "alice"));
     let dir = mkdir(&a, ROOT, "d");
     for at in 0..50 {
-        write(&a, dir, &format!("f{at}"), b"x");
+        write_in(&a, dir, &format!("f{at}"), b"x");
     }
     a.upload().unwrap();
     let b = machines.mount(config(&agent, "bob"));
@@ -344,7 +187,7 @@ fn a_renamed_directory_copies_nothing() {
     assert_eq!(keys(&agent), before);
     // A new directory of the old name does not get in its way.
     let d = mkdir(&a, ROOT, "d");
-    write(&a, d, "new", b"n");
+    write_in(&a, d, "new", b"n");
     a.upload().unwrap();
     b.pull().unwrap();
     let seen = |store: &S3Store| {
@@ -364,33 +207,63 @@ fn a_renamed_directory_copies_nothing() {
 }
 
 #[test]
+fn a_file_that_was_never_read_can_be_renamed_and_linked_and_read_then() {
+    let (machines, agent) = (Machines::new(), agent());
+    let a = machines.mount(config(&agent, "alice"));
+    let large = "0123456789abcdef".repeat(6 << 16);
+    for name in ["renamed", "linked"] {
+        write_in(&a, ROOT, name, name.as_bytes());
+    }
+    write_in(&a, ROOT, "large", large.as_bytes());
+    a.upload().unwrap();
+    let b = machines.mount(config(&agent, "bob"));
+    let to = |name: &'static [u8]| (ROOT, name);
+    for (from, new) in [(&b"renamed"[..], &b"new"[..]), (b"large", b"new-large")] {
+        b.rename(&now(), to(from), to(new), RenameMode::NoReplace)
+            .unwrap();
+    }
+    let linked = b.lookup(ROOT, b"linked").unwrap().ino;
+    b.link(&now(), linked, ROOT, b"second").unwrap();
+    // A part of it is here.
+    let ino = b.lookup(ROOT, b"new-large").unwrap().ino;
+    assert_eq!(read(&b, ino, 0, 16), b"0123456789abcdef");
+    b.upload().unwrap();
+    b.unlink(&now(), ROOT, b"linked").unwrap();
+    b.upload().unwrap();
+    assert_eq!(keys(&agent).len(), 3, "{:?}", keys(&agent));
+    assert_eq!(text_in(&b, ROOT, "new"), "renamed");
+    assert_eq!(text_in(&b, ROOT, "second"), "linked");
+    assert!(text_in(&b, ROOT, "new-large") == large);
+}
+
+#[test]
 fn both_versions_of_a_conflict_are_kept_and_the_loser_is_told() {
     let (machines, agent) = (Machines::new(), agent());
     let a = machines.mount(config(&agent, "alice"));
-    write(&a, ROOT, "plan.md", b"base");
+    write_in(&a, ROOT, "plan.md", b"base");
     a.upload().unwrap();
     let b = machines.mount(config(&agent, "bob"));
-    write(&a, ROOT, "plan.md", b"by alice");
-    write(&b, ROOT, "plan.md", b"by bob");
-    write(&a, ROOT, "new.md", b"alice's");
-    write(&b, ROOT, "new.md", b"bob's");
+    write_in(&a, ROOT, "plan.md", b"by alice");
+    write_in(&b, ROOT, "plan.md", b"by bob");
+    write_in(&a, ROOT, "new.md", b"alice's");
+    write_in(&b, ROOT, "new.md", b"bob's");
     a.upload().unwrap();
     b.upload().unwrap();
     assert_eq!(b.counters()["s3_conflicts"], 2);
     b.upload().unwrap();
     a.pull().unwrap();
     for store in [&a, &b] {
-        assert_eq!(text(store, ROOT, "plan.md"), "by alice");
-        assert_eq!(text(store, ROOT, "plan.conflict-bob-2.md"), "by bob");
-        assert_eq!(text(store, ROOT, "new.md"), "alice's");
-        assert_eq!(text(store, ROOT, "new.conflict-bob-1.md"), "bob's");
+        assert_eq!(text_in(store, ROOT, "plan.md"), "by alice");
+        assert_eq!(text_in(store, ROOT, "plan.conflict-bob-2.md"), "by bob");
+        assert_eq!(text_in(store, ROOT, "new.md"), "alice's");
+        assert_eq!(text_in(store, ROOT, "new.conflict-bob-1.md"), "bob's");
         let lost = store.lookup(ROOT, b"plan.conflict-bob-2.md").unwrap().ino;
         let told = store.getxattr(lost, b"user.ctx.conflict").unwrap();
         assert!(String::from_utf8_lossy(&told).contains("alice"), "{told:?}");
     }
     // The same on both sides is no conflict.
-    write(&a, ROOT, "same", b"s");
-    write(&b, ROOT, "same", b"s");
+    write_in(&a, ROOT, "same", b"s");
+    write_in(&b, ROOT, "same", b"s");
     a.upload().unwrap();
     b.upload().unwrap();
     assert_eq!(b.counters()["s3_conflicts"], 2);
@@ -398,17 +271,17 @@ fn both_versions_of_a_conflict_are_kept_and_the_loser_is_told() {
     a.pull().unwrap();
     a.unlink(&now(), ROOT, b"same").unwrap();
     a.upload().unwrap();
-    write(&b, ROOT, "same", b"changed");
+    write_in(&b, ROOT, "same", b"changed");
     b.upload().unwrap();
     a.pull().unwrap();
-    assert_eq!(text(&a, ROOT, "same"), "changed");
+    assert_eq!(text_in(&a, ROOT, "same"), "changed");
     // Changed there, deleted here: the change stays, too.
-    write(&b, ROOT, "same", b"again");
+    write_in(&b, ROOT, "same", b"again");
     b.upload().unwrap();
     a.unlink(&now(), ROOT, b"same").unwrap();
     a.upload().unwrap();
     a.pull().unwrap();
-    assert_eq!(text(&a, ROOT, "same"), "again");
+    assert_eq!(text_in(&a, ROOT, "same"), "again");
 }
 
 #[test]
@@ -420,12 +293,12 @@ fn the_last_writer_wins_where_that_is_asked_for() {
     };
     let a = machines.mount(last("alice"));
     let b = machines.mount(last("bob"));
-    write(&a, ROOT, "x", b"a");
-    write(&b, ROOT, "x", b"b");
+    write_in(&a, ROOT, "x", b"a");
+    write_in(&b, ROOT, "x", b"b");
     a.upload().unwrap();
     b.upload().unwrap();
     a.pull().unwrap();
-    assert_eq!(text(&a, ROOT, "x"), "b");
+    assert_eq!(text_in(&a, ROOT, "x"), "b");
     assert_eq!(names(&a, ROOT), ["x"], "what alice wrote is lost");
 }
 
@@ -433,11 +306,11 @@ fn the_last_writer_wins_where_that_is_asked_for() {
 fn what_had_not_gone_up_goes_up_after_a_crash_and_only_once() {
     let (machines, agent) = (Machines::new(), agent());
     let a = machines.mount(config(&agent, "alice"));
-    write(&a, ROOT, "changed", b"1");
-    write(&a, ROOT, "deleted", b"1");
+    write_in(&a, ROOT, "changed", b"1");
+    write_in(&a, ROOT, "deleted", b"1");
     a.upload().unwrap();
-    write(&a, ROOT, "changed", b"2");
-    write(&a, ROOT, "new", b"1");
+    write_in(&a, ROOT, "changed", b"2");
+    write_in(&a, ROOT, "new", b"1");
     a.unlink(&now(), ROOT, b"deleted").unwrap();
     drop(a);
     // The daemon dies when the server has everything, and before the journal knows any of it: this is the journal.
@@ -473,9 +346,9 @@ fn what_had_not_gone_up_goes_up_after_a_crash_and_only_once() {
 fn old_versions_are_listed_read_and_restored() {
     let (machines, agent) = (Machines::new(), agent());
     let a = machines.mount(config(&agent, "alice"));
-    let ino = write(&a, ROOT, "n.md", b"first");
+    let ino = write_in(&a, ROOT, "n.md", b"first");
     a.upload().unwrap();
-    write(&a, ROOT, "n.md", b"second");
+    write_in(&a, ROOT, "n.md", b"second");
     a.upload().unwrap();
     let versions = a.getxattr(ino, b"user.ctx.versions").unwrap();
     let versions = String::from_utf8(versions).unwrap();
@@ -490,7 +363,7 @@ fn old_versions_are_listed_read_and_restored() {
     let mode = backends::store::XattrMode::Set;
     a.setxattr(&now(), ino, b"user.ctx.restore", b"1", mode)
         .unwrap();
-    assert_eq!(text(&a, ROOT, "n.md"), "first");
+    assert_eq!(text_in(&a, ROOT, "n.md"), "first");
     assert_eq!(a.getxattr(ino, b"user.ctx.sync").unwrap(), b"durable");
     assert_eq!(a.getxattr(ino, b"user.ctx.version.2").unwrap(), b"second");
     // Deleted files are kept, too.
@@ -509,9 +382,9 @@ fn sealed_memory_opens_with_its_key_only() {
     };
     let a = machines.mount(sealed("alice", 1));
     let dir = mkdir(&a, ROOT, "secret-dir");
-    write(&a, dir, "secret-name.md", b"secret content");
+    write_in(&a, dir, "secret-name.md", b"secret content");
     let big: Vec<u8> = (0..10_000_000_u32).map(|at| (at / 1000) as u8).collect();
-    write(&a, dir, "big", &big);
+    write_in(&a, dir, "big", &big);
     a.upload().unwrap();
     for key in keys(&agent) {
         assert!(!key.contains("secret"), "{key}");
@@ -520,7 +393,7 @@ fn sealed_memory_opens_with_its_key_only() {
     }
     let b = machines.mount(sealed("bob", 1));
     let dir = b.lookup(ROOT, b"secret-dir").unwrap().ino;
-    assert_eq!(text(&b, dir, "secret-name.md"), "secret content");
+    assert_eq!(text_in(&b, dir, "secret-name.md"), "secret content");
     let ino = b.lookup(dir, b"big").unwrap().ino;
     assert_eq!(read(&b, ino, 9_000_000, 70_000), big[9_000_000..9_070_000]);
     assert_eq!(read(&b, ino, 0, big.len()), big);
@@ -543,7 +416,7 @@ fn large_files_go_in_parts_and_come_in_parts() {
     let (machines, agent) = (Machines::new(), agent());
     let a = machines.mount(config(&agent, "alice"));
     let big: Vec<u8> = (0..20_000_000_u32).map(|at| (at / 997) as u8).collect();
-    let ino = write(&a, ROOT, "big.md", &big);
+    let ino = write_in(&a, ROOT, "big.md", &big);
     let up = spent(&a, || a.upload().unwrap());
     assert_eq!(
         up,
@@ -597,69 +470,26 @@ fn what_others_put_there_is_shown_and_never_lost() {
     put_object(&format!("agents/{agent}/plain.md"), b"no front matter");
     put_object(&format!("agents/{agent}/dir/100%"), b"odd");
     let a = machines.mount(config(&agent, "alice"));
-    assert_eq!(text(&a, ROOT, "plain.md"), "no front matter");
+    assert_eq!(text_in(&a, ROOT, "plain.md"), "no front matter");
     let dir = a.lookup(ROOT, b"dir").unwrap().ino;
-    assert_eq!(text(&a, dir, "100%"), "odd");
+    assert_eq!(text_in(&a, dir, "100%"), "odd");
     assert_eq!(check(&config(&agent, "c")).unwrap().foreign.len(), 2);
     // Another tool edits a file of ours: the text that it sees, front matter and all.
-    write(&a, ROOT, "mine.md", b"hello");
+    write_in(&a, ROOT, "mine.md", b"hello");
     a.upload().unwrap();
     let key = format!("agents/{agent}/mine.md");
     let mut edited = object(&key);
     edited.extend_from_slice(b" world");
     put_object(&key, edited.leak());
     a.pull().unwrap();
-    assert_eq!(text(&a, ROOT, "mine.md"), "hello world");
+    assert_eq!(text_in(&a, ROOT, "mine.md"), "hello world");
     let checked = check(&config(&agent, "c")).unwrap();
     assert!(checked.problems[0].contains("another tool"), "{checked:?}");
     // A file in the way of a directory: both objects stay.
     put_object(&format!("agents/{agent}/plain.md/x"), b"below a file");
     a.pull().unwrap();
-    assert_eq!(text(&a, ROOT, "plain.md"), "no front matter");
+    assert_eq!(text_in(&a, ROOT, "plain.md"), "no front matter");
     assert!(keys(&agent).contains(&format!("agents/{agent}/plain.md/x")));
-}
-
-#[test]
-fn what_is_wrong_is_said_before_anything_is_mounted() {
-    let (machines, agent) = (Machines::new(), agent());
-    let open = |config: S3Config| {
-        S3Store::open(config, &machines.cache("x.db"), &caller(1))
-            .unwrap_err()
-            .to_string()
-    };
-    let good = config(&agent, "alice");
-    let nobody = open(S3Config {
-        endpoint: "http://127.0.0.1:9".to_owned(),
-        ..good.clone()
-    });
-    assert!(nobody.contains("does not answer"), "{nobody}");
-    let no_bucket = open(S3Config {
-        bucket: "nothing-here".to_owned(),
-        ..good.clone()
-    });
-    assert!(no_bucket.contains("no bucket nothing-here"), "{no_bucket}");
-    let mut wrong = good.clone();
-    wrong.access_key.secret = Secret("not-the-secret".to_owned());
-    let refused = open(wrong);
-    assert!(
-        refused.contains("refuses the credentials from the test"),
-        "{refused}"
-    );
-    assert!(!refused.contains("not-the-secret"));
-    let no_address = open(S3Config {
-        endpoint: "localhost:9000".to_owned(),
-        ..good.clone()
-    });
-    assert!(
-        no_address.contains("no http or https address"),
-        "{no_address}"
-    );
-    assert!(!machines.cache("x.db").exists(), "nothing is left behind");
-    // A cache belongs to one bucket.
-    drop(machines.mount(good));
-    let other = config("somebody-else", "alice");
-    let taken = S3Store::open(other, &machines.cache("alice.db"), &caller(1)).unwrap_err();
-    assert!(taken.to_string().contains("is the cache of"), "{taken}");
 }
 
 #[test]

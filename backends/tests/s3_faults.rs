@@ -4,27 +4,21 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod common;
+#[path = "common/s3.rs"]
+mod s3;
 
-use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::s3::{AccessKey, ConflictPolicy, S3Config, S3Store, Secret, SyncMode};
-use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, Store};
+use backends::s3::{S3Config, SyncMode};
+use backends::store::{Errno, ROOT, Store};
 use common::*;
-use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
-use servers::{
-    Access, Answered, Fault, FaultProxy, Operation, Options, Rule, Server, ServerKind, When,
+use s3::{
+    Broken, bucket, in_time, is_settled, now, object, remove_everything, service, text, try_text,
+    write,
 };
-
-/// How long one request may take here.
-const TIMEOUT: Duration = Duration::from_secs(1);
-
-/// What a call may take beyond that on a busy machine.
-const SLACK: Duration = Duration::from_secs(2);
+use servers::{Answered, Fault, Operation, Rule, When};
 
 /// Requests that are about one object.
 const OBJECTS: [Operation; 6] = [
@@ -35,228 +29,6 @@ const OBJECTS: [Operation; 6] = [
     Operation::Delete,
     Operation::Parts,
 ];
-
-struct Service {
-    access: Access,
-    runtime: tokio::runtime::Runtime,
-    _server: Server,
-    _dir: tempfile::TempDir,
-}
-
-/// One server for all tests of this process.
-fn service() -> &'static Service {
-    static SERVICE: OnceLock<Service> = OnceLock::new();
-    SERVICE.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let options = Options {
-            server: ServerKind::Embedded.find().unwrap(),
-            dir: dir.path().to_owned(),
-            port: 0,
-            rtt: Duration::ZERO,
-            keys: None,
-            launcher: Vec::new(),
-        };
-        let server = runtime.block_on(servers::start(options)).unwrap();
-        Service {
-            access: server.access().clone(),
-            runtime,
-            _server: server,
-            _dir: dir,
-        }
-    })
-}
-
-/// An agent of its own, and a broken way to its bucket.
-struct Broken {
-    agent: String,
-    proxy: FaultProxy,
-    dir: tempfile::TempDir,
-}
-
-impl Broken {
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let endpoint = &service().access.endpoint;
-        let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
-        Self {
-            agent: format!("f{}", NEXT.fetch_add(1, Ordering::Relaxed)),
-            proxy: FaultProxy::start(0, upstream).unwrap(),
-            dir: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    /// Behind the proxy.
-    fn config(&self, writer: &str) -> S3Config {
-        let access = &service().access;
-        S3Config {
-            endpoint: self.proxy.endpoint(),
-            region: access.region.clone(),
-            bucket: servers::BUCKET.to_owned(),
-            prefix: String::new(),
-            agent: self.agent.clone(),
-            writer: writer.to_owned(),
-            path_style: true,
-            access_key: AccessKey {
-                id: access.access_key.clone(),
-                secret: Secret(access.secret_key.clone()),
-                token: None,
-                source: "the test".to_owned(),
-            },
-            sync: SyncMode::Local,
-            conflicts: ConflictPolicy::KeepBoth,
-            front_matter_visible: false,
-            keep_versions: true,
-            // Nothing happens by itself: a test says when.
-            poll: Duration::from_secs(3600),
-            delay: Duration::from_secs(3600),
-            timeout: TIMEOUT,
-            seal: None,
-        }
-    }
-
-    fn cache(&self, writer: &str) -> PathBuf {
-        self.dir.path().join(format!("{writer}.db"))
-    }
-
-    fn mount_as(&self, config: S3Config) -> S3Store {
-        let cache = self.cache(&config.writer);
-        S3Store::open(config, &cache, &caller(1)).unwrap()
-    }
-
-    fn mount(&self, writer: &str) -> S3Store {
-        self.mount_as(self.config(writer))
-    }
-
-    /// Another host, whose way to the bucket is not broken.
-    fn elsewhere(&self, writer: &str) -> S3Store {
-        let config = S3Config {
-            endpoint: service().access.endpoint.clone(),
-            ..self.config(writer)
-        };
-        self.mount_as(config)
-    }
-
-    fn set(&self, fault: Fault, requests: &[Operation], when: When) {
-        let below = format!("agents/{}", self.agent);
-        self.proxy.set(vec![
-            Rule::always(fault).of(requests).below(&below).when(when),
-        ]);
-    }
-
-    /// How often the rule has done something: a fault that never was proves nothing.
-    fn fired(&self) -> u64 {
-        self.proxy.fired().iter().map(|fired| fired.done).sum()
-    }
-
-    /// How often the server has taken something of the agent's.
-    fn taken(&self, operation: Operation, name: &str) -> usize {
-        let path = format!("/{}/agents/{}/{name}", servers::BUCKET, self.agent);
-        let all = self.proxy.seen().into_iter();
-        all.filter(|seen| {
-            let is_well = matches!(seen.answered, Answered::Status(200..=299));
-            seen.operation == operation && seen.path == path && is_well
-        })
-        .count()
-    }
-}
-
-fn bucket() -> object_store::aws::AmazonS3 {
-    let access = &service().access;
-    AmazonS3Builder::new()
-        .with_endpoint(&access.endpoint)
-        .with_region(&access.region)
-        .with_bucket_name(servers::BUCKET)
-        .with_access_key_id(&access.access_key)
-        .with_secret_access_key(&access.secret_key)
-        .with_allow_http(true)
-        .build()
-        .unwrap()
-}
-
-/// An object as any S3 tool sees it; `None` if there is none.
-fn object(broken: &Broken, name: &str) -> Option<Vec<u8>> {
-    let key = Key::from(format!("agents/{}/{name}", broken.agent));
-    service().runtime.block_on(async {
-        let got = bucket().get(&key).await.ok()?;
-        Some(got.bytes().await.unwrap().to_vec())
-    })
-}
-
-/// Everything of an agent's, files and what is kept about them.
-fn remove_everything(broken: &Broken) {
-    use futures::TryStreamExt;
-    service().runtime.block_on(async {
-        for prefix in ["agents", "ctx"] {
-            let prefix = Key::from(format!("{prefix}/{}", broken.agent));
-            let all: Vec<_> = bucket().list(Some(&prefix)).try_collect().await.unwrap();
-            for object in all {
-                bucket().delete(&object.location).await.unwrap();
-            }
-        }
-    });
-}
-
-/// Time passes between operations.
-fn now() -> Caller {
-    static NOW: AtomicU64 = AtomicU64::new(1_000_000);
-    caller(NOW.fetch_add(1, Ordering::Relaxed) as i64)
-}
-
-fn write(store: &S3Store, name: &str, content: &[u8]) -> Ino {
-    let ino = match store.lookup(ROOT, name.as_bytes()) {
-        Ok(attr) => {
-            let empty = Change {
-                size: Some(0),
-                ..Change::default()
-            };
-            store.setattr(&now(), attr.ino, &empty).unwrap();
-            attr.ino
-        }
-        Err(_) => create(store, ROOT, name, Kind::File).ino,
-    };
-    store.write(&now(), ino, 0, content).unwrap();
-    ino
-}
-
-fn try_text(store: &S3Store, name: &str) -> Result<String, Errno> {
-    let attr = store.lookup(ROOT, name.as_bytes()).map_err(|e| e.errno)?;
-    let mut out = Vec::new();
-    store
-        .read(attr.ino, 0, attr.size as usize, &mut out)
-        .map_err(|error| error.errno)?;
-    Ok(String::from_utf8_lossy(&out).into_owned())
-}
-
-fn text(store: &S3Store, name: &str) -> String {
-    try_text(store, name).unwrap()
-}
-
-/// What it answers, and that it took no longer than the timeout.
-fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    let begun = Instant::now();
-    let done = work();
-    let took = begun.elapsed();
-    assert!(took < TIMEOUT + SLACK, "{what} took {took:?}");
-    done
-}
-
-/// No conflict of a writer with himself, and nothing pending.
-fn is_settled(store: &S3Store) {
-    assert_eq!(store.pending().unwrap(), 0);
-    assert_eq!(store.counters()["s3_conflicts"], 0);
-    assert!(
-        names(store, ROOT)
-            .iter()
-            .all(|name| !name.contains("conflict")),
-        "{:?}",
-        names(store, ROOT)
-    );
-}
 
 #[test]
 fn wrong_bytes_never_reach_a_reader() {
@@ -394,122 +166,6 @@ fn a_mount_ends_in_time_though_the_server_does_not_answer() {
 }
 
 #[test]
-fn an_upload_whose_answer_was_lost_is_no_conflict_with_oneself() {
-    for (fault, is_new) in [
-        (Fault::LoseAnswer, false),
-        (Fault::LoseAnswer, true),
-        (Fault::Hold, false),
-        (Fault::Hold, true),
-    ] {
-        let broken = Broken::new();
-        let a = broken.mount("alice");
-        if !is_new {
-            write(&a, "n.txt", b"1");
-            a.upload().unwrap();
-        }
-        write(&a, "n.txt", b"2");
-        // Nor is what can be seen afterwards.
-        let lost = [Operation::Put, Operation::Head];
-        broken.set(fault.clone(), &lost, When::Always);
-        assert!(a.upload().is_err());
-        // Another try of what has changed again, and its answer is lost, too.
-        write(&a, "n.txt", b"3");
-        let _ = a.upload();
-        assert!(broken.fired() >= 1);
-        // The agent goes on before anybody knows.
-        write(&a, "n.txt", b"4");
-        broken.proxy.clear();
-        if fault == Fault::Hold {
-            // What was held arrives now.
-            std::thread::sleep(Duration::from_millis(500));
-        }
-        a.upload().unwrap();
-        is_settled(&a);
-        assert_eq!(object(&broken, "n.txt").unwrap(), b"4", "{fault:?}");
-        assert_eq!(text(&a, "n.txt"), "4");
-        let b = broken.elsewhere("bob");
-        assert_eq!(names(&b, ROOT), ["n.txt"]);
-    }
-}
-
-#[test]
-fn one_connection_that_breaks_is_not_noticed() {
-    for fault in [Fault::LoseAnswer, Fault::Reset] {
-        let broken = Broken::new();
-        let a = broken.mount("alice");
-        // Of new objects, and then of those that replace others.
-        for round in 1..=2 {
-            for nth in 0..20 {
-                write(&a, &format!("n{nth}"), format!("{round}").as_bytes());
-            }
-            broken.set(fault.clone(), &[Operation::Put], When::First(5));
-            a.upload().unwrap();
-            assert_eq!(broken.fired(), 5);
-            is_settled(&a);
-            for nth in 0..20 {
-                // A lost answer was one of success.
-                let taken = broken.taken(Operation::Put, &format!("n{nth}"));
-                assert_eq!(taken, round, "{fault:?} of n{nth}");
-            }
-        }
-    }
-}
-
-#[test]
-fn another_writer_is_a_conflict_though_an_answer_was_lost() {
-    let broken = Broken::new();
-    let a = broken.mount("alice");
-    write(&a, "n.txt", b"1");
-    a.upload().unwrap();
-    let b = broken.elsewhere("bob");
-    write(&a, "n.txt", b"alice's");
-    broken.set(Fault::Reset, &[Operation::Put], When::Always);
-    assert!(a.upload().is_err());
-    write(&b, "n.txt", b"bob's");
-    b.upload().unwrap();
-    write(&a, "n.txt", b"alice's, later");
-    broken.proxy.clear();
-    a.upload().unwrap();
-    a.upload().unwrap();
-    assert_eq!(a.counters()["s3_conflicts"], 1);
-    assert_eq!(text(&a, "n.txt"), "bob's");
-    assert_eq!(text(&a, "n.conflict-alice-2.txt"), "alice's, later");
-    b.pull().unwrap();
-    assert_eq!(names(&b, ROOT), ["n.conflict-alice-2.txt", "n.txt"]);
-}
-
-#[test]
-fn a_deletion_that_comes_late_takes_nothing_away() {
-    let broken = Broken::new();
-    let a = broken.mount("alice");
-    write(&a, "n.txt", b"first");
-    a.upload().unwrap();
-    a.unlink(&now(), ROOT, b"n.txt").unwrap();
-    broken
-        .proxy
-        .set(vec![Rule::always(Fault::Hold).of(&[Operation::Delete])]);
-    assert!(a.upload().is_err());
-    assert_eq!(broken.fired(), 1);
-    write(&a, "n.txt", b"second");
-    // Uploads go through; the deletion is still under way.
-    a.upload().unwrap();
-    assert_eq!(object(&broken, "n.txt").unwrap(), b"second");
-    broken.proxy.clear();
-    for _ in 0..100 {
-        if object(&broken, "n.txt").is_none() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert!(object(&broken, "n.txt").is_none(), "it has come");
-    a.pull().unwrap();
-    assert_eq!(text(&a, "n.txt"), "second");
-    a.upload().unwrap();
-    assert_eq!(object(&broken, "n.txt").unwrap(), b"second");
-    is_settled(&a);
-}
-
-#[test]
 fn a_listing_that_lags_behind_takes_nothing_away_and_brings_nothing_back() {
     let broken = Broken::new();
     let a = broken.mount("alice");
@@ -613,7 +269,7 @@ fn a_bucket_that_was_emptied_behind_our_back_empties_nothing_here() {
     }
     a.upload().unwrap();
     a.pull().unwrap();
-    remove_everything(&broken);
+    remove_everything(&broken.agent);
     // What goes up before the next look does not make it look whole again.
     write(&a, "new", b"new");
     a.upload().unwrap();
@@ -736,7 +392,13 @@ fn a_partition_in_mid_sync_loses_nothing_and_doubles_nothing() {
     let seen = broken.proxy.seen();
     let done: Vec<_> = seen
         .iter()
-        .filter(|seen| matches!(seen.answered, Answered::Status(200..=299)))
+        // What was cut off may be there: it is asked for then, and not put again.
+        .filter(|seen| {
+            matches!(
+                seen.answered,
+                Answered::Status(200..=299) | Answered::Unknown
+            )
+        })
         .collect();
     let place = |name: &str| {
         let path = format!("/{}/agents/{}/{name}", servers::BUCKET, broken.agent);
@@ -807,4 +469,81 @@ fn listings_that_break_change_nothing() {
     a.pull().unwrap();
     assert_eq!(names(&a, ROOT).len(), 20);
     is_settled(&a);
+}
+
+#[test]
+fn files_that_are_synced_at_once_are_all_there() {
+    let broken = Broken::new();
+    let a = broken.mount_as(S3Config {
+        sync: SyncMode::Fsync,
+        ..broken.config("alice")
+    });
+    std::thread::scope(|scope| {
+        for writer in 0..6 {
+            let (a, broken) = (&a, &broken);
+            scope.spawn(move || {
+                for nth in 0..20 {
+                    let name = format!("w{writer}-{nth}");
+                    let ino = write(a, &name, name.as_bytes());
+                    a.fsync(ino, false).unwrap();
+                    let there = object(broken, &name);
+                    assert_eq!(there.unwrap(), name.as_bytes(), "synced, and so there");
+                }
+            });
+        }
+    });
+    a.upload().unwrap();
+    is_settled(&a);
+    for writer in 0..6 {
+        for nth in 0..20 {
+            let name = format!("w{writer}-{nth}");
+            // A batch of others' may have met it while it was empty yet.
+            let taken = broken.taken(Operation::Put, &name);
+            assert!((1..=2).contains(&taken), "{name}: {taken}");
+        }
+    }
+    let b = broken.elsewhere("bob");
+    assert_eq!(names(&b, ROOT).len(), 120);
+}
+
+#[test]
+fn one_file_that_cannot_go_up_is_told_in_time_and_goes_up_later() {
+    let broken = Broken::new();
+    let a = broken.mount_as(S3Config {
+        sync: SyncMode::Fsync,
+        ..broken.config("alice")
+    });
+    let ino = write(&a, "n.txt", b"1");
+    a.fsync(ino, false).unwrap();
+    for (fault, expected) in [
+        (Fault::Hang, Errno::TIMEDOUT),
+        (no_bucket(), Errno::IO),
+        (Fault::LoseAnswer, Errno::IO),
+    ] {
+        broken.proxy.set(vec![Rule::always(fault.clone())]);
+        write(&a, "n.txt", format!("{fault:?}").as_bytes());
+        let told = in_time("fsync", || a.fsync(ino, false));
+        assert_eq!(errno(told), expected, "{fault:?}");
+        assert!(broken.fired() > 0 && a.pending().unwrap() > 0);
+        broken.proxy.clear();
+        a.fsync(ino, false).unwrap();
+        assert_eq!(
+            object(&broken, "n.txt").unwrap(),
+            text(&a, "n.txt").as_bytes()
+        );
+    }
+    // Somebody else's change is met by the engine, which keeps both.
+    let b = broken.elsewhere("bob");
+    write(&b, "n.txt", b"bob's");
+    b.upload().unwrap();
+    write(&a, "n.txt", b"alice's");
+    a.fsync(ino, false).unwrap();
+    assert_eq!(text(&a, "n.txt"), "bob's");
+    // The same content again: others are told of its attributes in the manifest.
+    let ino = write(&a, "same", b"same");
+    a.fsync(ino, false).unwrap();
+    write(&a, "same", b"same");
+    a.fsync(ino, false).unwrap();
+    a.upload().unwrap();
+    assert_eq!(a.pending().unwrap(), 0);
 }

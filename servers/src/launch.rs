@@ -67,6 +67,8 @@ pub(crate) fn launch(
                 .env("MINIO_ROOT_USER", &access.access_key)
                 .env("MINIO_ROOT_PASSWORD", &access.secret_key)
                 .env("MINIO_BROWSER", "off")
+                // Buckets may be part of the name `localhost`, too.
+                .env("MINIO_DOMAIN", "localhost")
                 // It looks for updates on the network otherwise.
                 .env("MINIO_UPDATE", "off")
                 // It refuses a directory on the root disk otherwise.

@@ -150,6 +150,13 @@ impl Mount {
         }
     }
 
+    /// The next line that it says.
+    pub fn said(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.process.id() as i32).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();

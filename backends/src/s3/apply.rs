@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object, Stub};
+use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object};
 use super::forget::Forget;
 use super::object::Meta;
 use super::remote::Listed;
-use super::{Inner, Stubbed, layout};
+use super::stub::{self, Stub};
+use super::{Inner, Stubbed, doubt, layout};
 use crate::sqlite::db::Db;
 use crate::sqlite::{content, names, nodes, xattrs};
 use crate::store::{Attr, Caller, Ino, Kind, ROOT, StoreError, Timestamp, XattrMode};
@@ -285,6 +286,18 @@ impl Inner {
             Some(at) => news.key.split_at(at + 1),
             None => ("", news.key.as_str()),
         };
+        let found = Object {
+            parent: ROOT,
+            name: Vec::new(),
+            key: news.key.clone(),
+            ino: 0,
+            etag: news.listed.etag.clone(),
+            meta: news.meta.clone(),
+        };
+        if self.is_late_and_gone(db, &found)? {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+            return Ok(None);
+        }
         let component = news.meta.name.as_deref().unwrap_or(component);
         let Some(name) = layout::name(component, self.seal.as_ref()) else {
             // Not ours, or the marker that some tools make of a directory.
@@ -303,6 +316,12 @@ impl Inner {
             }
         {
             // Changed on both sides: the next batch meets it, and keeps both.
+            return Ok(None);
+        }
+        if let Some(known) = known.filter(|known| known.etag != news.listed.etag)
+            && self.is_late_and_old(db, &known, &found)?
+        {
+            self.changes.fetch_add(1, Ordering::AcqRel);
             return Ok(None);
         }
         let kind = news.meta.kind();
@@ -383,7 +402,7 @@ impl Inner {
             return Ok(None);
         }
         if !is_file || meta.size == 0 {
-            cache::remove_stub(db, attr.ino)?;
+            stub::remove(db, attr.ino)?;
             return Ok(None);
         }
         let stub = Stub {
@@ -392,9 +411,9 @@ impl Inner {
             size: news.listed.size,
             meta: meta.clone(),
         };
-        cache::put_stub(db, attr.ino, &stub)?;
+        stub::put(db, attr.ino, &stub)?;
         for part in &news.kept {
-            cache::put_part(db, attr.ino, *part)?;
+            stub::put_part(db, attr.ino, *part)?;
         }
         Ok(Some(NewStub {
             ino: attr.ino,
@@ -419,9 +438,9 @@ impl Inner {
             return Ok(None);
         }
         cache::remove_object(db, object.parent, &object.name)?;
-        let is_late_deletion = self.doubts.may_have_deleted(&self.key(key))
+        let is_late_deletion = doubt::may_have_deleted(db, &self.key(key))?
             && object.meta.writer == self.config.writer
-            && cache::stub(db, object.ino)?.is_none();
+            && stub::find(db, object.ino)?.is_none();
         if is_late_deletion {
             tracing::warn!(
                 key,
@@ -439,7 +458,7 @@ impl Inner {
         Ok(Some(object.parent))
     }
 
-    fn drop_name(
+    pub(super) fn drop_name(
         &self,
         db: &Db,
         parent: Ino,

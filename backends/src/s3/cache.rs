@@ -34,16 +34,6 @@ pub(super) struct Object {
     pub(super) meta: Meta,
 }
 
-/// A file whose content is in the bucket only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stub {
-    pub(super) key: String,
-    pub(super) etag: String,
-    /// Bytes of the object, front matter and seal included.
-    pub(super) size: u64,
-    pub(super) meta: Meta,
-}
-
 /// What the manifest says of a directory: what its keys cannot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,13 +58,45 @@ pub(super) struct Manifest {
     pub(super) touched: BTreeMap<String, u64>,
 }
 
-fn json<T: Serialize>(value: &T) -> Result<String> {
+pub(super) fn json<T: Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|error| StoreError::storage(Errno::IO, error))
 }
 
-fn parse<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T> {
+pub(super) fn parse<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T> {
     serde_json::from_str(text)
         .map_err(|error| StoreError::storage(Errno::IO, format!("the cache is damaged: {error}")))
+}
+
+/// Whose cache a file is: a mount of anything else refuses it.
+pub(super) fn of(config: &S3Config) -> String {
+    format!(
+        "{} bucket {} {}agents/{}{}",
+        config.endpoint,
+        config.bucket,
+        config.prefix,
+        config.agent,
+        if config.seal.is_some() { " sealed" } else { "" }
+    )
+}
+
+/// The version of the tables in `schema.sql` and `doubt.sql`. The first had no setting that says so, and no `doubt.sql`.
+const TABLES_VERSION: u32 = 2;
+
+/// Refuses tables that a later ctxbench has made.
+pub(super) fn must_be_known(
+    file: &Path,
+    version: Option<&str>,
+) -> std::result::Result<(), S3OpenError> {
+    match version.map(str::parse::<u32>) {
+        None | Some(Ok(0..=TABLES_VERSION)) => Ok(()),
+        Some(_) => Err(S3OpenError::Newer {
+            file: file.to_owned(),
+            reason: format!(
+                "its tables have version {}; this ctxbench knows version {TABLES_VERSION}",
+                version.unwrap_or_default()
+            ),
+        }),
+    }
 }
 
 /// Makes a database the cache of a bucket, or checks that it is.
@@ -83,15 +105,8 @@ pub(super) fn prepare(
     file: &Path,
     config: &S3Config,
 ) -> std::result::Result<(), S3OpenError> {
-    let of = format!(
-        "{} bucket {} {}agents/{}{}",
-        config.endpoint,
-        config.bucket,
-        config.prefix,
-        config.agent,
-        if config.seal.is_some() { " sealed" } else { "" }
-    );
-    let wrong = |error: StoreError| S3OpenError::Cache(format!("{}: {error}", file.display()));
+    let of = of(config);
+    let wrong = |error: StoreError| S3OpenError::of_cache(file, &error);
     let found = store
         .transaction(|db| {
             let has_tables = db.row(
@@ -105,14 +120,23 @@ pub(super) fn prepare(
                 }
                 db.connection.execute_batch(include_str!("schema.sql"))?;
                 set(db, "of", &of)?;
+                set(db, "tables", &TABLES_VERSION.to_string())?;
                 db.execute("INSERT INTO s3_directory (ino, prefix) VALUES (1, '')", ())?;
             }
-            Ok(Some(setting(db, "of")?.unwrap_or_default()))
+            let found = setting(db, "of")?.unwrap_or_default();
+            Ok(Some((found, setting(db, "tables")?)))
         })
         .map_err(wrong)?;
     match found {
-        Some(found) if found == of => Ok(()),
-        Some(found) => Err(S3OpenError::Cache(format!(
+        Some((found, version)) if found == of => {
+            must_be_known(file, version.as_deref())?;
+            let bring_up_to_date = |db: &Db| {
+                db.connection.execute_batch(include_str!("doubt.sql"))?;
+                set(db, "tables", &TABLES_VERSION.to_string())
+            };
+            store.transaction(bring_up_to_date).map_err(wrong)
+        }
+        Some((found, _)) => Err(S3OpenError::Cache(format!(
             "{} is the cache of {found}, not of {of}\n  fix: choose another file with --cache",
             file.display()
         ))),
@@ -164,6 +188,17 @@ pub(super) fn pending(db: &Db) -> Result<u64> {
     Ok(unsigned(count.unwrap_or(0)))
 }
 
+/// Whether no more is journalled than one file and its name.
+pub(super) fn may_be_one_file(db: &Db) -> Result<bool> {
+    let more = db.row(
+        "SELECT (SELECT count(*) FROM (SELECT 1 FROM s3_dirty_inode LIMIT 2)) > 1
+             OR (SELECT count(*) FROM (SELECT 1 FROM s3_dirty_name LIMIT 2)) > 1",
+        (),
+        |row| row.get(0),
+    )?;
+    Ok(!more.unwrap_or(true))
+}
+
 pub(super) fn dirty_inodes(db: &Db, batch: u64) -> Result<Vec<Ino>> {
     let mut statement = db.statement("SELECT ino FROM s3_dirty_inode WHERE batch <= ?1")?;
     let rows = statement.query_map([signed(batch)], |row| row.get(0))?;
@@ -198,13 +233,24 @@ pub(super) fn is_dirty_name(db: &Db, parent: Ino, name: &[u8]) -> Result<bool> {
     Ok(found.is_some())
 }
 
-/// Journals a file that has not changed, as if it had.
-pub(super) fn journal(db: &Db, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+/// Journals a name that has not changed, as if it had.
+pub(super) fn journal_name(db: &Db, parent: Ino, name: &[u8]) -> Result<()> {
     db.execute(
         "INSERT INTO s3_dirty_name SELECT ?1, ?2, batch FROM s3_clock WHERE true
          ON CONFLICT (parent, name) DO UPDATE SET batch = excluded.batch",
         params![signed(parent), name],
     )?;
+    Ok(())
+}
+
+/// Journals a file that has not changed, as if it had.
+pub(super) fn journal(db: &Db, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+    journal_name(db, parent, name)?;
+    journal_inode(db, ino)
+}
+
+/// Journals an inode that has not changed, as if it had.
+pub(super) fn journal_inode(db: &Db, ino: Ino) -> Result<()> {
     db.execute(
         "INSERT INTO s3_dirty_inode SELECT ?1, batch FROM s3_clock WHERE true
          ON CONFLICT (ino) DO UPDATE SET batch = excluded.batch",
@@ -483,72 +529,6 @@ fn has_files_below(db: &Db, dir: Ino) -> Result<bool> {
         |_| Ok(()),
     )?;
     Ok(found.is_some())
-}
-
-pub(super) fn stub(db: &Db, ino: Ino) -> Result<Option<Stub>> {
-    let found: Option<(String, String, i64, String)> = db.row(
-        "SELECT key, etag, size, meta FROM s3_stub WHERE ino = ?1",
-        [signed(ino)],
-        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
-    )?;
-    found
-        .map(|(key, etag, size, meta)| {
-            Ok(Stub {
-                key,
-                etag,
-                size: unsigned(size),
-                meta: parse(&meta)?,
-            })
-        })
-        .transpose()
-}
-
-/// Every stub, and the parts that have been fetched of it.
-pub(super) fn stubs(db: &Db) -> Result<Vec<(Ino, Stub, Vec<u64>)>> {
-    let inos: Vec<Ino> = {
-        let mut statement = db.statement("SELECT ino FROM s3_stub")?;
-        let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
-        rows.collect::<rusqlite::Result<_>>()?
-    };
-    let mut all = Vec::new();
-    for ino in inos {
-        let Some(stub) = stub(db, ino)? else { continue };
-        let mut statement = db.statement("SELECT part FROM s3_part WHERE ino = ?1")?;
-        let rows = statement.query_map([signed(ino)], |row| row.get(0).map(unsigned))?;
-        all.push((ino, stub, rows.collect::<rusqlite::Result<_>>()?));
-    }
-    Ok(all)
-}
-
-pub(super) fn put_stub(db: &Db, ino: Ino, stub: &Stub) -> Result<()> {
-    db.execute(
-        "INSERT INTO s3_stub VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (ino) DO UPDATE SET key = excluded.key, etag = excluded.etag,
-           size = excluded.size, meta = excluded.meta",
-        params![
-            signed(ino),
-            stub.key,
-            stub.etag,
-            signed(stub.size),
-            json(&stub.meta)?
-        ],
-    )?;
-    db.execute("DELETE FROM s3_part WHERE ino = ?1", [signed(ino)])?;
-    Ok(())
-}
-
-pub(super) fn put_part(db: &Db, ino: Ino, part: u64) -> Result<()> {
-    db.execute(
-        "INSERT OR IGNORE INTO s3_part VALUES (?1, ?2)",
-        [signed(ino), signed(part)],
-    )?;
-    Ok(())
-}
-
-pub(super) fn remove_stub(db: &Db, ino: Ino) -> Result<()> {
-    db.execute("DELETE FROM s3_stub WHERE ino = ?1", [signed(ino)])?;
-    db.execute("DELETE FROM s3_part WHERE ino = ?1", [signed(ino)])?;
-    Ok(())
 }
 
 pub(super) fn add_audit(db: &Db, json: &str) -> Result<()> {

@@ -36,7 +36,7 @@ pub fn check(config: &S3Config) -> Result<CheckedBucket, S3OpenError> {
     runtime.block_on(async {
         remote.check(config).await?;
         if config.seal.is_some() {
-            check_seal(&remote, &layout, seal.as_ref(), config).await?;
+            check_seal(&remote, &layout, seal.as_ref(), config, None).await?;
         }
         check_objects(&remote, &layout, seal.as_ref())
             .await

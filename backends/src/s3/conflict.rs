@@ -7,7 +7,7 @@ use super::forget::Forget;
 use super::object::Meta;
 use super::plan::Put;
 use super::remote::{Fetched, Listed};
-use super::{Inner, cache, layout};
+use super::{Inner, cache, doubt, layout};
 use crate::sqlite::{names, nodes, xattrs};
 use crate::store::{Errno, StoreError, XattrMode};
 
@@ -67,6 +67,7 @@ impl Inner {
                 XattrMode::Set,
             )?;
             cache::remove_object(db, put.parent, &put.name)?;
+            doubt::is_over(db, &put.key)?;
             let news = News {
                 listed: Listed {
                     key: self.key(&put.key),

@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::Inner;
 use super::cache::{self, Object};
 use super::config::ConflictPolicy;
 use super::remote::RemoteError;
 use super::upload::PARALLEL;
+use super::{Inner, doubt, stub};
 use crate::store::StoreError;
 
 /// What is where an object is to be deleted.
@@ -48,21 +48,25 @@ impl Inner {
                 self.remote.has_bucket().await?;
             }
             let keys: Vec<String> = found.into_iter().filter_map(Found::key).collect();
-            self.doubts.delete(&keys);
+            self.cache.transaction(|db| doubt::delete(db, &keys))?;
             self.remote.delete(&keys).await?;
-            self.doubts.is_deleted(&keys);
             for object in chunk {
-                self.doubts.forget(&object.key, &object.etag);
+                self.forgotten.forget(&object.key, &object.etag);
             }
             self.has_news.store(true, Ordering::Release);
+            let mut elsewhere = Vec::new();
             self.cache.transaction(|db| {
+                doubt::is_deleted(db, &keys)?;
                 for object in chunk {
+                    doubt::is_over(db, &object.key)?;
                     cache::remove_object(db, object.parent, &object.name)?;
+                    elsewhere.extend(stub::follow(db, object)?);
                     cache::clean_name(db, object.parent, &object.name, batch)?;
                     self.audit(db, "delete", &object.key, object.meta.version, "")?;
                 }
                 Ok(())
             })?;
+            self.follow(elsewhere);
         }
         Ok(())
     }
@@ -75,7 +79,9 @@ impl Inner {
             return Ok(Found::Known(key));
         }
         match self.remote.head(&key).await {
-            Ok(found) if found.etag == object.etag => Ok(Found::Known(key)),
+            Ok(found) if found.etag == object.etag || self.is_sent(&object.key, &found)? => {
+                Ok(Found::Known(key))
+            }
             Ok(_) => {
                 tracing::warn!(key, "deleted here, but changed by somebody else: it stays");
                 self.tally.conflicts.fetch_add(1, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::error::is_damage;
 use super::{GIVE_UP_EVERY, Inner, cache};
 use crate::fuse::interrupt::requester_gave_up;
 use crate::store::{Errno, StoreError};
@@ -32,6 +33,8 @@ enum Order {
     Upload(Until, Answer),
     /// Look for news now.
     Pull(Answer),
+    /// Note what has gone up without the engine.
+    Note,
     Stop,
 }
 
@@ -90,8 +93,15 @@ impl Engine {
         self.order(Order::Pull)
     }
 
+    /// Has it noted what has gone up without the engine.
+    pub(super) fn note(&self) {
+        // An error means that it has ended.
+        let _ = self.orders.send(Order::Note);
+    }
+
     /// Ends the thread. What it is at has a short while to end by itself: the rest is journalled.
     pub(super) fn stop(&self) {
+        self.inner.is_ending.store(true, Ordering::Release);
         // An error means that it has ended.
         let _ = self.orders.send(Order::Stop);
         self.hurry.notify_one();
@@ -196,6 +206,13 @@ impl Running {
                 match order {
                     Order::Upload(until, answer) => uploads.push((until, answer)),
                     Order::Pull(answer) => pulls.push(answer),
+                    Order::Note => {
+                        // Who has the turn otherwise has taken it since, and has noted it.
+                        if let Ok(_turn) = self.inner.turn.try_lock() {
+                            self.inner.note_waiting();
+                        }
+                        self.last_order = Instant::now();
+                    }
                     Order::Stop => {
                         // A server that does not answer has made everybody wait long enough.
                         if self.failures == 0 {
@@ -245,6 +262,11 @@ impl Running {
         &self,
         work: impl Future<Output = Result<(), StoreError>>,
     ) -> Result<(), StoreError> {
+        let work = async {
+            let _turn = self.inner.turn.lock().await;
+            self.inner.note_waiting();
+            work.await
+        };
         self.runtime.block_on(async {
             let hurried = async {
                 self.hurry.notified().await;
@@ -275,6 +297,11 @@ impl Running {
             Err(error) => {
                 if self.failures == 0 {
                     tracing::warn!("{what}: {error}; trying again");
+                    if is_damage(&error.to_string()) {
+                        tracing::error!(
+                            "the cache is damaged: unmount, and mount again with --rebuild-cache"
+                        );
+                    }
                 }
                 self.failures += 1;
                 self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,10 @@
 //! Why requests fail, and what that means for a caller and for what comes next.
 
+use std::path::{Path, PathBuf};
+
 use object_store::client::{HttpError, HttpErrorKind};
 
+use crate::sqlite::OpenError;
 use crate::store::{Errno, StoreError};
 
 /// Why a request failed.
@@ -146,12 +149,63 @@ pub enum S3OpenError {
     Endpoint(String, String),
     /// Nobody answers there.
     #[error(
-        "endpoint {endpoint} does not answer: {reason}\n  fix: is the server running, and is this its address?"
+        "endpoint {endpoint} does not answer: {reason}\n  fix: is the server running, and is this its address?{}",
+        instead(.cache)
     )]
     Unreachable {
         /// The endpoint.
         endpoint: String,
         /// What the connection said.
+        reason: String,
+        /// What an earlier mount has left, and can be mounted meanwhile.
+        cache: Option<PathBuf>,
+    },
+    /// Nobody answers there, and what there is here cannot be mounted without.
+    #[error(
+        "endpoint {endpoint} does not answer: {reason}; and without it nothing can be mounted: {why}\n  fix: wait for the server, and mount once with it"
+    )]
+    NothingCached {
+        /// The endpoint.
+        endpoint: String,
+        /// What the connection said.
+        reason: String,
+        /// What the cache lacks.
+        why: String,
+    },
+    /// The bucket has to be part of the server's name.
+    #[error(
+        "{endpoint} wants bucket {bucket} as part of its name, as in {host}, and not in the path\n  fix: add --virtual-host"
+    )]
+    WantsVirtualHost {
+        /// The endpoint.
+        endpoint: String,
+        /// The bucket.
+        bucket: String,
+        /// The name with the bucket in it.
+        host: String,
+    },
+    /// The bucket has to be part of the path.
+    #[error(
+        "{endpoint} wants bucket {bucket} in the path, and does not know it as part of its name ({host})\n  fix: leave out --virtual-host"
+    )]
+    NoVirtualHost {
+        /// The endpoint.
+        endpoint: String,
+        /// The bucket.
+        bucket: String,
+        /// The name with the bucket in it.
+        host: String,
+    },
+    /// The bucket cannot be part of the server's name.
+    #[error(
+        "bucket {bucket} cannot be part of the name of {endpoint}: {reason}\n  fix: leave out --virtual-host, or give the server's name"
+    )]
+    NoName {
+        /// The endpoint.
+        endpoint: String,
+        /// The bucket.
+        bucket: String,
+        /// Why.
         reason: String,
     },
     /// The server's certificate is not trusted.
@@ -218,7 +272,116 @@ pub enum S3OpenError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// The local cache is damaged.
+    #[error(
+        "{}, the cache of this memory, is damaged: {reason}\n  fix: mount it with --rebuild-cache: the file is set aside and not deleted, what had not gone up is taken from it as far as it can be read, and the rest comes from the bucket",
+        .file.display()
+    )]
+    Damaged {
+        /// The cache.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The local cache was written by a later ctxbench.
+    #[error(
+        "{}, the cache of this memory, was written by a newer ctxbench ({reason})\n  fix: mount it with that one, or with --rebuild-cache to begin anew: the file is set aside, and what had not gone up stays in it until the newer ctxbench mounts it",
+        .file.display()
+    )]
+    Newer {
+        /// The cache.
+        file: PathBuf,
+        /// What it is too new in.
+        reason: String,
+    },
     /// The local cache cannot be used.
     #[error("{0}")]
     Cache(String),
+}
+
+/// What to do while a server is away, where there is something to mount.
+fn instead(cache: &Option<PathBuf>) -> String {
+    cache.as_ref().map_or_else(String::new, |cache| {
+        let cache = cache.display();
+        format!(" To mount what {cache} holds of it meanwhile, add --allow-offline")
+    })
+}
+
+/// Whether SQLite, or what was read with it, says that a file is damaged, and not that it cannot be had.
+pub(super) fn is_damage(reason: &str) -> bool {
+    [
+        "malformed",
+        "not a database",
+        "is damaged",
+        "no such table",
+        "no such column",
+    ]
+    .iter()
+    .any(|told| reason.contains(told))
+}
+
+impl S3OpenError {
+    pub(super) fn unreachable(endpoint: &str, reason: String) -> Self {
+        Self::Unreachable {
+            endpoint: endpoint.to_owned(),
+            reason,
+            cache: None,
+        }
+    }
+
+    /// Why a request has failed that came after one that had not.
+    pub(super) fn of_request(endpoint: &str, error: &RemoteError) -> Self {
+        if let RemoteError::Timeout(reason) | RemoteError::NoAnswer(reason) = error {
+            return Self::unreachable(endpoint, reason.clone());
+        }
+        Self::Answer {
+            endpoint: endpoint.to_owned(),
+            status: 0,
+            reason: error.to_string(),
+        }
+    }
+
+    /// What a cache cannot be read for.
+    pub(super) fn of_cache(file: &Path, reason: &impl std::fmt::Display) -> Self {
+        let reason = reason.to_string();
+        if is_damage(&reason) {
+            let file = file.to_owned();
+            return Self::Damaged { file, reason };
+        }
+        Self::Cache(format!("{}: {reason}", file.display()))
+    }
+
+    /// What a cache cannot be opened for.
+    pub(super) fn of_open(file: &Path, error: OpenError) -> Self {
+        let path = file.display();
+        match error {
+            OpenError::Owned(_) => Self::Cache(format!(
+                "{path} is in use by another ctxbench mount\n  fix: unmount that one first, or choose another file with --cache"
+            )),
+            OpenError::Foreign { .. } => Self::Cache(format!(
+                "{path} is an SQLite database, but not a cache of ctxbench\n  fix: choose another file with --cache"
+            )),
+            OpenError::Newer { found, .. } => Self::Newer {
+                file: file.to_owned(),
+                reason: format!("it has schema version {found}"),
+            },
+            OpenError::Unreadable { reason, .. } => Self::of_cache(file, &reason),
+        }
+    }
+
+    /// What is wrong, without what to do.
+    pub(super) fn first_line(&self) -> String {
+        let text = self.to_string();
+        text.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// Whether the server may well be away for a while, and everything else right: what a cache is for.
+    pub(super) fn is_away(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            // What stands before a server that is down.
+            Self::Answer { status, .. } => matches!(status, 429 | 500 | 502..=504),
+            _ => false,
+        }
+    }
 }

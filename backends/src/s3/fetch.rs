@@ -10,10 +10,11 @@ use futures::future::try_join_all;
 use tokio::sync::OnceCell;
 
 use super::Inner;
-use super::cache::{self, Stub};
+use super::cache;
 use super::object::{self, Meta};
 use super::remote::{Fetched, RemoteError};
 use super::seal::{self, SEGMENT};
+use super::stub::{self, Stub};
 use super::upload::Parts;
 use crate::sqlite::{content, nodes};
 use crate::store::{Caller, Errno, Ino, Store, StoreError, Timestamp};
@@ -108,6 +109,10 @@ impl Inner {
                 return Ok(());
             };
             let _fetching = stubbed.fetching.lock().await;
+            if !self.is_current(ino, &stubbed) {
+                // All of it came meanwhile, or it is another object now, of which nothing is here.
+                continue;
+            }
             let fetched = self.fetch_once(ino, &stubbed, &range).await;
             match fetched {
                 Ok(()) => return Ok(()),
@@ -134,7 +139,7 @@ impl Inner {
         stubbed: &Arc<Stubbed>,
         range: &Range<u64>,
     ) -> Result<(), RemoteError> {
-        if !self.is_current(ino, stubbed) || stubbed.has(range) {
+        if stubbed.has(range) {
             return Ok(());
         }
         self.tally.fetches.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +182,8 @@ impl Inner {
         let content = plain.get(stub.meta.header as usize..).unwrap_or_default();
         self.check_content(&key, &stub.meta, content, &fetched)?;
         self.place_content(ino, stubbed, 0, content, None)?;
-        self.settle(ino, stubbed)
+        self.let_go(ino, stubbed);
+        Ok(())
     }
 
     /// One part of a large file's content.
@@ -260,7 +266,8 @@ impl Inner {
             .map_or(usize::MAX, |stubbed| stubbed.parts().len())
     }
 
-    /// Writes what was fetched into the file as if it had always been there, if the stub is still the same.
+    /// Writes what was fetched, a part or all of it, into the file as if it had always been there, if the stub is still
+    /// the same.
     fn place_content(
         &self,
         ino: Ino,
@@ -270,7 +277,7 @@ impl Inner {
         part: Option<u64>,
     ) -> Result<(), StoreError> {
         self.cache.transaction(|db| {
-            let is_same = cache::stub(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
+            let is_same = stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
             if !is_same {
                 return Ok(());
             }
@@ -286,10 +293,10 @@ impl Inner {
                 (attr.mtime, attr.ctime) = (before.mtime, before.ctime);
                 attr.size = before.size;
                 nodes::update(db, &attr)?;
-                if let Some(part) = part {
-                    cache::put_part(db, ino, part)?;
+                match part {
+                    Some(part) => stub::put_part(db, ino, part),
+                    None => stub::remove(db, ino),
                 }
-                Ok(())
             })
         })?;
         if let Some(part) = part {
@@ -301,16 +308,33 @@ impl Inner {
     /// All of it is here: it is a stub no more.
     fn settle(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> Result<(), RemoteError> {
         self.cache.transaction(|db| {
-            if cache::stub(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag) {
-                cache::remove_stub(db, ino)?;
+            if stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag) {
+                stub::remove(db, ino)?;
             }
             Ok(())
         })?;
+        self.let_go(ino, stubbed);
+        Ok(())
+    }
+
+    fn let_go(&self, ino: Ino, stubbed: &Arc<Stubbed>) {
         let mut all = self.stubs_mut();
         if all.get(&ino).is_some_and(|now| Arc::ptr_eq(now, stubbed)) {
             all.remove(&ino);
         }
-        Ok(())
+    }
+
+    /// Where the content of files is to be fetched from now, whose object has gone: other objects that hold the same.
+    pub(super) fn follow(&self, stubs: Vec<(Ino, Stub)>) {
+        if stubs.is_empty() {
+            return;
+        }
+        let mut all = self.stubs_mut();
+        for (ino, stub) in stubs {
+            let Some(old) = all.get(&ino) else { continue };
+            let parts = old.parts().iter().copied().collect();
+            all.insert(ino, Arc::new(Stubbed::new(stub, parts)));
+        }
     }
 
     fn is_current(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> bool {

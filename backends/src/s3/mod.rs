@@ -16,6 +16,7 @@
 //!
 //! What lives elsewhere: FUSE ([`crate::fuse`]), the cache's own tables ([`crate::sqlite`]), servers.
 
+mod alone;
 mod apply;
 mod bare;
 mod cache;
@@ -23,21 +24,30 @@ mod check;
 mod config;
 mod conflict;
 mod delete;
+mod diagnose;
 mod doubt;
 mod engine;
 mod error;
 mod fetch;
 mod forget;
+mod known;
+mod large;
 mod layout;
 mod manifest;
 mod object;
+mod old;
 mod open;
 mod orders;
 mod plan;
 mod pull;
+mod rebuild;
+mod refill;
 mod remote;
 mod requests;
+mod resolve;
+mod salvage;
 mod seal;
+mod stub;
 mod upload;
 
 use std::collections::{BTreeMap, HashMap};
@@ -55,17 +65,19 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
 };
+use alone::ToNote;
 pub use bare::BareClient;
 pub use check::{CheckedBucket, check};
 pub use config::{
     AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
     find_access_key, seal_key,
 };
-use doubt::Doubts;
+use doubt::Forgotten;
 use engine::{Engine, Until};
 use fetch::Stubbed;
 use forget::Forgetting;
 use layout::Layout;
+pub use open::OpenOptions;
 use remote::Remote;
 pub use remote::S3OpenError;
 use seal::Seal;
@@ -112,12 +124,20 @@ struct Inner {
     synced: AtomicU64,
     /// Something went up that others have not been told of.
     has_news: AtomicBool,
-    /// Requests that were sent, and whose answer never came.
-    doubts: Doubts,
+    /// What was deleted, and may be listed still.
+    forgotten: Forgotten,
     /// What the first mount notes in the bucket was there when this one began.
     is_marked: bool,
     /// It is there no more: somebody has emptied the bucket, and not through a mount.
     is_emptied: AtomicBool,
+    /// The server has not been met since this mount began.
+    is_offline: AtomicBool,
+    /// Held by who brings changes up, or looks for them.
+    turn: tokio::sync::Mutex<()>,
+    /// What has gone up without the engine, until who has the turn has noted it.
+    to_note: Mutex<Vec<ToNote>>,
+    /// Nobody waits for the server any more.
+    is_ending: AtomicBool,
     tally: Tally,
 }
 
@@ -161,11 +181,17 @@ impl Inner {
 pub struct S3Store {
     inner: Arc<Inner>,
     engine: Engine,
+    notes: Vec<String>,
     // Last: what runs on it is told to stop before.
     runtime: Runtime,
 }
 
 impl S3Store {
+    /// What whoever mounts has to be told, a line each: that the server is away, or what became of a damaged cache.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// What the server makes of conditions.
     pub fn conditions(&self) -> Conditions {
         self.inner.conditions
@@ -189,7 +215,10 @@ impl S3Store {
 
     /// Waits until the bucket has everything done so far, as soon as it has.
     fn wait_for_bucket(&self) -> Result<()> {
-        self.engine.upload(Until::InBucket)?.wait()
+        match self.upload_alone() {
+            Some(done) => done,
+            None => self.engine.upload(Until::InBucket)?.wait(),
+        }
     }
 
     /// Looks now for what others have changed.

@@ -8,22 +8,84 @@ use std::sync::{Arc, Mutex, RwLock};
 use bytes::Bytes;
 use object_store::Attributes;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 
 use super::config::S3Config;
-use super::doubt::Doubts;
+use super::doubt::Forgotten;
 use super::engine::Engine;
 use super::fetch::Stubbed;
 use super::forget::Forgetting;
+use super::known::{self, Known};
 use super::layout::Layout;
+use super::pull::Look;
 use super::remote::{Expect, Remote, RemoteError, S3OpenError};
 use super::seal::Seal;
 use super::{Conditions, Inner, S3Store, Tally};
-use super::{cache, pull};
+use super::{cache, pull, stub};
 use crate::sqlite::SqliteStore;
 use crate::store::Caller;
 
 /// What a sealed memory's check object holds.
 const SEAL_CHECK: &[u8] = b"ctxbench seal 1";
+
+/// What a mount may do that it does not do by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// While the server is away: begin with what an earlier mount of the same memory has left in the cache. What is
+    /// wrong with the credentials, the bucket, the clock or the certificate stays an error where the server says so.
+    pub allow_offline: bool,
+    /// Bring everything up again that is gone from a bucket which was emptied, and not through a mount.
+    pub refill_bucket: bool,
+}
+
+/// What was found out about the server, all at once.
+struct Reached {
+    look: Look,
+    /// The bytes that tell a wrong key, of a sealed memory.
+    seal_check: Option<Bytes>,
+    /// What it makes of conditions, and whether that is noted in the bucket; where it was asked for.
+    probed: Option<(Conditions, bool)>,
+}
+
+/// Asks for everything at once: a mount far away shall not wait for one answer after the other. Nothing else is waited
+/// for when the first question has found what is wrong.
+async fn reach(
+    remote: &Remote,
+    layout: &Layout,
+    seal: Option<&Seal>,
+    config: &S3Config,
+    is_new: bool,
+    known_seal: Option<&[u8]>,
+) -> Result<Reached, S3OpenError> {
+    let probed = async {
+        match is_new {
+            true => Some(probe(remote, layout, config).await),
+            false => None,
+        }
+    };
+    let rest = async {
+        Ok(tokio::join!(
+            check_seal(remote, layout, seal, config, known_seal),
+            pull::look(remote, layout, None, is_new),
+            probed
+        ))
+    };
+    let ((), (seal_check, look, probed)) = tokio::try_join!(remote.check(config), rest)?;
+    Ok(Reached {
+        look,
+        seal_check: seal_check?,
+        probed: probed.transpose()?,
+    })
+}
+
+pub(super) fn start_runtime() -> Result<Runtime, S3OpenError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("s3")
+        .enable_all()
+        .build()
+        .map_err(|error| S3OpenError::Cache(format!("starting threads: {error}")))
+}
 
 impl S3Store {
     /// Opens an agent's memory in a bucket, with the cache at `file`, which is created where there is none.
@@ -31,69 +93,81 @@ impl S3Store {
     /// # Errors
     /// See [`S3OpenError`]; nothing is changed in the bucket but what asking takes.
     pub fn open(config: S3Config, file: &Path, owner: &Caller) -> Result<Self, S3OpenError> {
+        Self::open_with(config, file, owner, OpenOptions::default())
+    }
+
+    /// As [`S3Store::open`], with what may be done beyond that.
+    ///
+    /// # Errors
+    /// As [`S3Store::open`].
+    pub fn open_with(
+        config: S3Config,
+        file: &Path,
+        owner: &Caller,
+        options: OpenOptions,
+    ) -> Result<Self, S3OpenError> {
         let remote = Remote::new(&config)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("s3")
-            .enable_all()
-            .build()
-            .map_err(|error| S3OpenError::Cache(format!("starting threads: {error}")))?;
+        let runtime = start_runtime()?;
         let layout = Layout::new(&config.prefix, &config.agent, &config.writer);
         let seal = config.seal.as_ref().map(Seal::new);
-        // Everything at once: a mount far away shall not wait for one answer after the other.
         let is_new = !file.exists();
-        let (checked, unsealed, look, conditions) = runtime.block_on(async {
-            let probed = async {
-                match is_new {
-                    true => Some(probe(&remote, &layout, &config).await),
-                    false => None,
-                }
-            };
-            tokio::join!(
-                remote.check(&config),
-                check_seal(&remote, &layout, seal.as_ref(), &config),
-                pull::look(&remote, &layout, None, is_new),
-                probed
-            )
-        });
-        checked?;
-        unsealed?;
-        let probed = conditions.transpose()?;
-        let wrong = |error: &dyn std::fmt::Display| S3OpenError::Cache(error.to_string());
-        let cache = SqliteStore::open(file, owner).map_err(|error| wrong(&error))?;
+        known::must_not_be_cut(file)?;
+        let earlier = known::read(file).filter(|known| known.of == cache::of(&config));
+        let known_seal = earlier.as_ref().and_then(|known| known.seal_check.clone());
+        let reached = runtime.block_on(reach(
+            &remote,
+            &layout,
+            seal.as_ref(),
+            &config,
+            is_new,
+            known_seal.as_deref(),
+        ));
+        let (reached, away) = match reached {
+            Ok(reached) => (Some(reached), None),
+            Err(error) if error.is_away() && options.allow_offline => {
+                must_be_enough(&error, earlier.as_ref(), file, seal.as_ref(), &config)?;
+                (None, Some(error.first_line()))
+            }
+            Err(S3OpenError::Unreachable {
+                endpoint, reason, ..
+            }) => {
+                return Err(S3OpenError::Unreachable {
+                    endpoint,
+                    reason,
+                    cache: earlier.map(|_| file.to_owned()),
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        let cache =
+            SqliteStore::open(file, owner).map_err(|error| S3OpenError::of_open(file, error))?;
         cache::prepare(&cache, file, &config)?;
-        let (known, marked) = cache
-            .transaction(|db| {
-                Ok((
-                    cache::setting(db, "conditions")?,
-                    cache::setting(db, "marked")?,
-                ))
-            })
-            .map_err(|error| wrong(&error))?;
-        let mut is_marked = marked.is_some();
-        let conditions = match (known.as_deref(), probed) {
-            (Some(known), _) if is_marked => Conditions {
-                are_honoured: known == "honoured",
-            },
+        let (look, probed) = match reached {
+            Some(reached) => {
+                if let Some(check) = &reached.seal_check {
+                    cache
+                        .transaction(|db| known::keep_seal_check(db, check))
+                        .map_err(|error| S3OpenError::of_cache(file, &error))?;
+                }
+                (Some(reached.look), reached.probed)
+            }
+            None => (None, None),
+        };
+        let known = cache
+            .transaction(known::settings)
+            .map_err(|error| S3OpenError::of_cache(file, &error))?;
+        let mut is_marked = known.is_marked;
+        let conditions = match (known.conditions, probed) {
+            (Some(known), _) if is_marked || away.is_some() => known,
             (_, probed) => {
                 let conditions;
                 (conditions, is_marked) = match probed {
                     Some(probed) => probed,
                     None => runtime.block_on(probe(&remote, &layout, &config))?,
                 };
-                let word = if conditions.are_honoured {
-                    "honoured"
-                } else {
-                    "ignored"
-                };
                 cache
-                    .transaction(|db| {
-                        if is_marked {
-                            cache::set(db, "marked", "yes")?;
-                        }
-                        cache::set(db, "conditions", word)
-                    })
-                    .map_err(|error| wrong(&error))?;
+                    .transaction(|db| known::keep_conditions(db, conditions, is_marked))
+                    .map_err(|error| S3OpenError::of_cache(file, &error))?;
                 conditions
             }
         };
@@ -104,12 +178,19 @@ impl S3Store {
             );
         }
         let (stubs, pending) = cache
-            .transaction(|db| Ok((cache::stubs(db)?, cache::pending(db)?)))
-            .map_err(|error| wrong(&error))?;
+            .transaction(|db| Ok((stub::all(db)?, cache::pending(db)?)))
+            .map_err(|error| S3OpenError::of_cache(file, &error))?;
         let stubs: HashMap<_, _> = stubs
             .into_iter()
             .map(|(ino, stub, parts)| (ino, Arc::new(Stubbed::new(stub, parts))))
             .collect();
+        let mut notes = Vec::new();
+        if let Some(away) = &away {
+            notes.push(format!(
+                "offline: {away}; what {} holds can be read and changed, {pending} changes wait, and go up by themselves when the server answers",
+                file.display()
+            ));
+        }
         let inner = Arc::new(Inner {
             config,
             layout,
@@ -125,70 +206,135 @@ impl S3Store {
             changes: AtomicU64::new(u64::from(pending > 0)),
             synced: AtomicU64::new(0),
             has_news: AtomicBool::new(false),
-            doubts: Doubts::default(),
+            forgotten: Forgotten::default(),
             is_marked,
             is_emptied: AtomicBool::new(false),
+            is_offline: AtomicBool::new(away.is_some()),
+            turn: tokio::sync::Mutex::default(),
+            to_note: Mutex::default(),
+            is_ending: AtomicBool::new(false),
             tally: Tally::default(),
         });
-        let unreadable = |error: &dyn std::fmt::Display| {
-            S3OpenError::Cache(format!("reading the bucket: {error}"))
+        let unreadable = |error: crate::store::StoreError| {
+            let reason = error.to_string();
+            if super::error::is_damage(&reason) {
+                return S3OpenError::of_cache(file, &reason);
+            }
+            S3OpenError::Cache(format!("reading the bucket: {reason}"))
         };
-        match runtime.block_on(inner.take_in(look)) {
-            // What is here can be read, and copied elsewhere; nothing goes up.
-            Err(error) if inner.is_emptied.load(Ordering::Acquire) => tracing::error!("{error}"),
-            taken => taken.map_err(|error| unreadable(&error))?,
+        if options.refill_bucket && look.is_some() {
+            let refilled = runtime.block_on(inner.refill());
+            notes.push(refilled.map_err(unreadable)?.to_string());
+        }
+        if let Some(look) = look {
+            match runtime.block_on(inner.take_in(look)) {
+                // What is here can be read, and copied elsewhere; nothing goes up.
+                Err(error) if inner.is_emptied.load(Ordering::Acquire) => {
+                    tracing::error!("{error}");
+                }
+                taken => taken.map_err(unreadable)?,
+            }
+        }
+        for note in &notes {
+            tracing::warn!("{note}");
         }
         let engine = Engine::start(Arc::clone(&inner), runtime.handle().clone())
-            .map_err(|error| unreadable(&error))?;
+            .map_err(|error| S3OpenError::Cache(format!("starting threads: {error}")))?;
         Ok(Self {
             inner,
             engine,
+            notes,
             runtime,
         })
     }
 }
 
-/// Whether the key is the one that this memory was written with; a new memory is marked with it.
+/// Whether what an earlier mount has left is enough to do without the server: that mount has found everything right,
+/// and the key is the one it had.
+fn must_be_enough(
+    error: &S3OpenError,
+    earlier: Option<&Known>,
+    file: &Path,
+    seal: Option<&Seal>,
+    config: &S3Config,
+) -> Result<(), S3OpenError> {
+    let lacks = |why: String| {
+        Err(S3OpenError::NothingCached {
+            endpoint: config.endpoint.clone(),
+            reason: error.first_line(),
+            why,
+        })
+    };
+    let path = file.display();
+    let Some(earlier) = earlier else {
+        return lacks(format!(
+            "{path} is no cache of bucket {} and agent {} at this endpoint",
+            config.bucket, config.agent
+        ));
+    };
+    if earlier.conditions.is_none() {
+        return lacks(format!("the mount that made {path} was cut short"));
+    }
+    match (seal, &earlier.seal_check) {
+        (None, _) => Ok(()),
+        (Some(seal), Some(check)) if is_of_key(seal, check) => Ok(()),
+        (Some(_), Some(_)) => Err(wrong_key(config, "is sealed with another key")),
+        (Some(_), None) => lacks(format!(
+            "{path} was made before caches could tell a wrong key"
+        )),
+    }
+}
+
+fn is_of_key(seal: &Seal, check: &[u8]) -> bool {
+    seal.open(check).is_ok_and(|plain| plain == SEAL_CHECK)
+}
+
+fn wrong_key(config: &S3Config, problem: &'static str) -> S3OpenError {
+    S3OpenError::Key {
+        agent: config.agent.clone(),
+        bucket: config.bucket.clone(),
+        problem,
+    }
+}
+
+/// Whether the key is the one that this memory was written with; a new memory is marked with it, and one whose mark
+/// is gone, though this machine knows it, with the same. The mark, of a sealed memory.
 pub(super) async fn check_seal(
     remote: &Remote,
     layout: &Layout,
     seal: Option<&Seal>,
     config: &S3Config,
-) -> Result<(), S3OpenError> {
-    let wrong = |problem: &'static str| S3OpenError::Key {
-        agent: config.agent.clone(),
-        bucket: config.bucket.clone(),
-        problem,
-    };
-    let failed = |error: RemoteError| S3OpenError::Answer {
-        endpoint: config.endpoint.clone(),
-        status: 0,
-        reason: error.to_string(),
-    };
+    known: Option<&[u8]>,
+) -> Result<Option<Bytes>, S3OpenError> {
+    let failed = |error: RemoteError| S3OpenError::of_request(&config.endpoint, &error);
     let found = match remote.get(&layout.seal_check()).await {
         Ok(fetched) => Some(fetched.body),
         Err(RemoteError::NotFound(_)) => None,
         Err(error) => return Err(failed(error)),
     };
     match (seal, found) {
-        (None, None) => Ok(()),
-        (None, Some(_)) => Err(wrong("is sealed, and no key was given")),
-        (Some(seal), Some(body)) if seal.open(&body).is_ok_and(|plain| plain == SEAL_CHECK) => {
-            Ok(())
-        }
-        (Some(_), Some(_)) => Err(wrong("is sealed with another key")),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(wrong_key(config, "is sealed, and no key was given")),
+        (Some(seal), Some(body)) if is_of_key(seal, &body) => Ok(Some(body)),
+        (Some(_), Some(_)) => Err(wrong_key(config, "is sealed with another key")),
         (Some(seal), None) => {
-            let listed = remote.list(layout.files()).await.map_err(failed)?;
-            if !listed.is_empty() {
-                return Err(wrong("is not sealed, but a key was given"));
-            }
-            let body = seal
-                .seal(SEAL_CHECK)
-                .map_err(|error| S3OpenError::Cache(format!("sealing: {error}")))?;
+            let body = match known {
+                Some(known) if is_of_key(seal, known) => Bytes::copy_from_slice(known),
+                _ => {
+                    let listed = remote.list(layout.files()).await.map_err(failed)?;
+                    if !listed.is_empty() {
+                        return Err(wrong_key(config, "is not sealed, but a key was given"));
+                    }
+                    let sealed = seal.seal(SEAL_CHECK);
+                    Bytes::from(
+                        sealed.map_err(|error| S3OpenError::Cache(format!("sealing: {error}")))?,
+                    )
+                }
+            };
             let key = layout.seal_check();
-            let body = Bytes::from(body);
-            let put = remote.put(&key, body, Attributes::new(), &Expect::Anything);
-            put.await.map(|_| ()).map_err(failed)
+            let put = remote.put(&key, body.clone(), Attributes::new(), &Expect::Anything);
+            put.await.map_err(failed)?;
+            Ok(Some(body))
         }
     }
 }
@@ -203,7 +349,7 @@ struct Server {
 
 /// What the server makes of conditions: as somebody else has found out, or by trying. Also whether that is noted in the
 /// bucket.
-async fn probe(
+pub(super) async fn probe(
     remote: &Remote,
     layout: &Layout,
     config: &S3Config,
@@ -245,11 +391,7 @@ async fn try_conditions(
             bucket: config.bucket.clone(),
             code,
         },
-        error => S3OpenError::Answer {
-            endpoint: config.endpoint.clone(),
-            status: 0,
-            reason: error.to_string(),
-        },
+        error => S3OpenError::of_request(&config.endpoint, &error),
     };
     let key = layout.probe();
     let put = |body: &'static [u8], expect: Expect| {

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cache::{self, Entry, Object, Stub};
-use super::layout;
+use super::cache::{self, Entry, Object};
+use super::doubt::{self, Doubtful};
 use super::seal::Seal;
+use super::stub::{self, Stub};
+use super::{layout, object};
 use crate::sqlite::db::Db;
 use crate::sqlite::{content, names, nodes, xattrs};
 use crate::store::{Attr, Ino, Kind, Result};
@@ -26,6 +28,8 @@ pub(super) struct Put {
     pub(super) other_name: Option<String>,
     /// The object that is there now.
     pub(super) known: Option<Object>,
+    /// Of the content, where the plan holds it or knows it: noted as sent.
+    pub(super) sha256: Option<String>,
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) body: Body,
 }
@@ -49,6 +53,8 @@ pub(super) struct Plan {
     pub(super) added: Vec<Put>,
     pub(super) changed: Vec<Put>,
     pub(super) gone: Vec<Object>,
+    /// Names that are gone, and whose objects may be there all the same.
+    pub(super) doubtful: Vec<Doubtful>,
     /// What the manifest must say of a prefix; `None`: nothing.
     pub(super) directories: BTreeMap<String, Option<Entry>>,
     /// The manifest has something to say: of a directory, or of what an earlier batch could not tell.
@@ -87,6 +93,7 @@ pub(super) fn plan(db: &Db, seal: Option<&Seal>) -> Result<Plan> {
             }
         }
     }
+    let sent = doubt::sent_by_name(db)?;
     let mut held = 0;
     for (parent, name) in touched {
         let is_living = nodes::find(db, parent)?.is_some_and(|attr| attr.nlink > 0);
@@ -116,6 +123,14 @@ pub(super) fn plan(db: &Db, seal: Option<&Seal>) -> Result<Plan> {
             }
             other => {
                 directories.extend(other.map(|attr| attr.ino));
+                if known.is_none() {
+                    let keys = sent.get(&(parent, name.clone())).into_iter().flatten();
+                    plan.doubtful.extend(keys.map(|key| Doubtful {
+                        parent,
+                        name: name.clone(),
+                        key: key.clone(),
+                    }));
+                }
                 plan.gone.extend(known);
             }
         }
@@ -180,7 +195,7 @@ fn put(
         let value = xattrs::get(db, attr.ino, &xattr)?;
         attributes.push((xattr, value));
     }
-    let stub: Option<Stub> = cache::stub(db, attr.ino)?;
+    let stub: Option<Stub> = stub::find(db, attr.ino)?;
     let elsewhere = cache::objects_of(db, attr.ino)?;
     let same = elsewhere.into_iter().find(|object| {
         object.key != key && layout::is_markdown(&object.name) == layout::is_markdown(&name)
@@ -204,6 +219,14 @@ fn put(
         (Kind::Symlink, _) => Body::Bytes(nodes::target(db, attr.ino)?),
         _ => Body::Bytes(Vec::new()),
     };
+    let sha256 = match &body {
+        Body::Bytes(bytes) => Some(object::checksum(bytes)),
+        Body::Copy(object) => Some(object.meta.sha256.clone()),
+        Body::File => None,
+    };
+    if let Some(sha256) = &sha256 {
+        doubt::send(db, &key, sha256, parent, &name)?;
+    }
     Ok(Put {
         parent,
         name,
@@ -211,6 +234,7 @@ fn put(
         key,
         other_name,
         known,
+        sha256,
         xattrs: attributes,
         body,
     })

@@ -7,14 +7,16 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
 use super::apply::News;
-use super::cache::{self, Manifest, Stub};
+use super::cache::{self, Manifest};
 use super::fetch::PART;
 use super::forget::Forget;
 use super::layout::Layout;
 use super::object::{self, Meta};
-use super::remote::{Expect, Fetched, Listed, Remote, RemoteError};
+use super::open::check_seal;
+use super::remote::{Expect, Fetched, Listed, Remote, RemoteError, S3OpenError};
+use super::stub::{self, Stub};
 use super::upload::Parts;
-use super::{Inner, layout};
+use super::{Inner, doubt, known, layout};
 use crate::sqlite::nodes;
 use crate::store::{Errno, Ino, Kind, Store, StoreError};
 
@@ -79,9 +81,41 @@ async fn indexes_of(remote: &Remote, layout: &Layout) -> Result<Vec<Fetched>, Re
 impl Inner {
     /// Looks at the bucket once, and takes in what changed.
     pub(super) async fn pull(&self) -> Result<(), StoreError> {
+        let is_offline = self.is_offline.load(Ordering::Acquire);
+        if is_offline {
+            self.meet().await?;
+        }
         let known = self.manifest_etag();
         let look = look(&self.remote, &self.layout, known.as_deref(), false);
-        self.take_in(look.await).await
+        self.take_in(look.await).await?;
+        if is_offline {
+            self.is_offline.store(false, Ordering::Release);
+            let endpoint = &self.config.endpoint;
+            tracing::warn!("{endpoint} answers: this mount, begun without it, is like any other");
+        }
+        Ok(())
+    }
+
+    /// Finds out what a mount otherwise finds out before it begins.
+    async fn meet(&self) -> Result<(), StoreError> {
+        let failed = |error: S3OpenError| {
+            let errno = match error {
+                S3OpenError::Credentials { .. } | S3OpenError::Key { .. } => Errno::ACCESS,
+                _ => Errno::IO,
+            };
+            StoreError::storage(errno, format!("S3: {error}"))
+        };
+        self.remote.check(&self.config).await.map_err(failed)?;
+        let known = self.cache.transaction(known::settings)?.seal_check;
+        let seal = self.seal.as_ref();
+        let checked = check_seal(
+            &self.remote,
+            &self.layout,
+            seal,
+            &self.config,
+            known.as_deref(),
+        );
+        checked.await.map(|_| ()).map_err(failed)
     }
 
     /// Takes in what changed.
@@ -94,7 +128,10 @@ impl Inner {
             indexes,
         } = look;
         let listed = listed?;
-        let known = self.cache.transaction(cache::etags)?;
+        let known = self.cache.transaction(|db| {
+            doubt::expire(db)?;
+            cache::etags(db)
+        })?;
         let manifest: Option<(Manifest, String)> = match manifest {
             Ok(Some(fetched)) => Some((self.parse_json(&fetched)?, fetched.etag)),
             Ok(None) | Err(RemoteError::NotFound(_)) => None,
@@ -163,7 +200,7 @@ impl Inner {
     }
 
     /// Which of the objects that a listing does not show are gone: a listing may lag behind.
-    async fn gone(&self, missing: Vec<String>) -> Result<Vec<String>, StoreError> {
+    pub(super) async fn gone(&self, missing: Vec<String>) -> Result<Vec<String>, StoreError> {
         let asked = stream::iter(missing).map(|key| async move {
             match self.remote.head(&self.key(&key)).await {
                 Ok(_) => Ok(None),
@@ -178,21 +215,16 @@ impl Inner {
     /// Refuses to take a bucket that was emptied for what others have done with their mounts: those leave alone what the
     /// first mount has noted of the server. What is here may be the only copy there is.
     async fn must_not_be_emptied(&self, gone: usize) -> Result<(), StoreError> {
-        let mark = self.layout.server();
-        if !self.is_marked {
+        if !self.is_marked || self.has_mark().await? {
             return Ok(());
         }
-        match self.remote.head(&mark).await {
-            Ok(_) => return Ok(()),
-            Err(RemoteError::NotFound(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let mark = self.layout.server();
         self.is_emptied.store(true, Ordering::Release);
         let bucket = &self.config.bucket;
         Err(StoreError::storage(
             Errno::IO,
             format!(
-                "S3: bucket {bucket} was emptied, and not through a mount ({mark} is gone, too): none of the {gone} files that are missing there is taken away here, and nothing goes up\n  fix: copy what you want to keep out of the mount, unmount, delete the cache file, mount again and copy it in"
+                "S3: bucket {bucket} was emptied, and not through a mount ({mark} is gone, too): none of the {gone} files that are missing there is taken away here, and nothing goes up\n  fix: unmount, and mount again with --refill-bucket to bring everything up again that is here, or with --rebuild-cache to take the bucket as it is (the cache is then set aside, and not deleted)"
             ),
         ))
     }
@@ -213,7 +245,7 @@ impl Inner {
         let asked = stream::iter(unknown).map(|(key, listed, version)| {
             let hint = indexes.get(&(key.clone(), listed.etag.clone()));
             // An index may be older than the attributes, or than the object's end.
-            let is_forgotten = self.doubts.is_forgotten(&key, &listed.etag);
+            let is_forgotten = self.forgotten.is_forgotten(&key, &listed.etag);
             let hint = hint.filter(|meta| meta.version >= version && !is_forgotten);
             let hint = hint.cloned();
             async move {
@@ -397,7 +429,7 @@ impl Inner {
         let mut forget = Forget::default();
         let mut stubs = Vec::new();
         self.cache.transaction(|db| {
-            if cache::stub(db, ino)?.is_none_or(|now| now.etag != stub.etag) {
+            if stub::find(db, ino)?.is_none_or(|now| now.etag != stub.etag) {
                 return Ok(());
             }
             // None of its content is here, so none of it can have been changed here.

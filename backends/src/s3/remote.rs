@@ -23,6 +23,7 @@ pub(super) use super::error::RemoteError;
 pub use super::error::S3OpenError;
 use super::error::one_line;
 use super::requests::{Counting, Requests};
+use super::resolve::Resolver;
 use crate::store::Timestamp;
 
 /// What a key in a header must have escaped.
@@ -34,7 +35,7 @@ const UNSAFE_IN_KEYS: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/');
 
 /// How long a signed address is good for.
-const SIGNED_FOR: Duration = Duration::from_secs(300);
+pub(super) const SIGNED_FOR: Duration = Duration::from_secs(300);
 
 /// One object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +73,33 @@ pub(super) enum Expect {
 pub(super) struct Remote {
     store: AmazonS3,
     raw: HttpClient,
-    bucket: Bucket,
-    credentials: Credentials,
+    pub(super) bucket: Bucket,
+    pub(super) credentials: Credentials,
     requests: Arc<Requests>,
+}
+
+/// The bucket's address, in one of the two styles.
+pub(super) fn bucket_at(config: &S3Config, path_style: bool) -> Result<Bucket, S3OpenError> {
+    let wrong = |reason: String| S3OpenError::Endpoint(config.endpoint.clone(), reason);
+    let url = url::Url::parse(&config.endpoint).map_err(|error| wrong(error.to_string()))?;
+    let (name, region) = (config.bucket.clone(), config.region.clone());
+    if path_style {
+        return Bucket::new(url, UrlStyle::Path, name, region)
+            .map_err(|error| wrong(error.to_string()));
+    }
+    let no_name = |reason: String| S3OpenError::NoName {
+        endpoint: config.endpoint.clone(),
+        bucket: config.bucket.clone(),
+        reason,
+    };
+    if let Some(url::Host::Ipv4(_) | url::Host::Ipv6(_)) = url.host() {
+        return Err(no_name("it is an address, and no name".to_owned()));
+    }
+    match Bucket::new(url, UrlStyle::VirtualHost, name, region) {
+        Ok(bucket) => Ok(bucket),
+        Err(rusty_s3::BucketError::ParseError(error)) => Err(no_name(error.to_string())),
+        Err(error) => Err(wrong(error.to_string())),
+    }
 }
 
 /// An entity tag without its quotes.
@@ -93,14 +118,7 @@ fn path(key: &str) -> Result<Path, RemoteError> {
 impl Remote {
     pub(super) fn new(config: &S3Config) -> Result<Self, S3OpenError> {
         let wrong = |reason: String| S3OpenError::Endpoint(config.endpoint.clone(), reason);
-        let url = url::Url::parse(&config.endpoint).map_err(|error| wrong(error.to_string()))?;
-        let style = if config.path_style {
-            UrlStyle::Path
-        } else {
-            UrlStyle::VirtualHost
-        };
-        let bucket = Bucket::new(url, style, config.bucket.clone(), config.region.clone())
-            .map_err(|error| wrong(error.to_string()))?;
+        let bucket = bucket_at(config, config.path_style)?;
         let key = &config.access_key;
         let credentials = match &key.token {
             Some(token) => Credentials::new_with_token(&key.id, &key.secret.0, &token.0),
@@ -110,6 +128,7 @@ impl Remote {
         // HTTP is the user's choice, made by writing `http:` in the endpoint.
         let options = ClientOptions::new()
             .with_allow_http(true)
+            .with_dns_resolver(Arc::new(Resolver))
             .with_timeout(config.timeout)
             .with_connect_timeout(config.timeout.min(Duration::from_secs(5)));
         let connector = Counting(Arc::clone(&requests));
@@ -164,7 +183,7 @@ impl Remote {
     }
 
     /// Sends a signed request as it is; status and body.
-    async fn send(
+    pub(super) async fn send(
         &self,
         method: &str,
         url: &url::Url,
@@ -193,57 +212,6 @@ impl Remote {
             (200, _) => Ok(()),
             (status, body) => Err(RemoteError::of_status(status, xml_code(&body), "listing")),
         }
-    }
-
-    /// Asks for one key, and finds out what is wrong if that fails.
-    pub(super) async fn check(&self, config: &S3Config) -> Result<(), S3OpenError> {
-        let mut list = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
-        list.with_max_keys(1);
-        let endpoint = config.endpoint.clone();
-        let answer = self
-            .send("GET", &list.sign(SIGNED_FOR), &[], String::new())
-            .await;
-        let (status, body) = answer.map_err(|error| {
-            let reason = one_line(&error);
-            if reason.contains("certificate") || reason.contains("UnknownIssuer") {
-                S3OpenError::Certificate {
-                    endpoint: endpoint.clone(),
-                    reason,
-                }
-            } else {
-                S3OpenError::Unreachable {
-                    endpoint: endpoint.clone(),
-                    reason,
-                }
-            }
-        })?;
-        if status == 200 && ListObjectsV2::parse_response(&body).is_ok() {
-            return Ok(());
-        }
-        let code = xml_code(&body);
-        Err(match code.as_deref() {
-            Some("NoSuchBucket") => S3OpenError::NoBucket {
-                endpoint,
-                bucket: config.bucket.clone(),
-            },
-            Some("RequestTimeTooSkewed") => S3OpenError::Clock { endpoint },
-            Some(code) if status == 403 || status == 401 || code.contains("AccessKey") => {
-                S3OpenError::Credentials {
-                    endpoint,
-                    source_name: config.access_key.source.clone(),
-                    bucket: config.bucket.clone(),
-                    code: code.to_owned(),
-                }
-            }
-            code => S3OpenError::Answer {
-                endpoint,
-                status,
-                reason: code.map_or_else(
-                    || "not what an S3 server says: is this its S3 port?".to_owned(),
-                    str::to_owned,
-                ),
-            },
-        })
     }
 
     /// Everything under a prefix, a request for a thousand.
@@ -540,7 +508,7 @@ impl Remote {
 }
 
 /// S3's code for an error.
-fn xml_code(body: &str) -> Option<String> {
+pub(super) fn xml_code(body: &str) -> Option<String> {
     let code = body.split("<Code>").nth(1)?.split("</Code>").next()?;
     Some(code.to_owned())
 }

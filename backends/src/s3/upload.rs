@@ -4,30 +4,23 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::Inner;
 use super::cache::{self, Object};
 use super::config::ConflictPolicy;
-use super::fetch;
+use super::doubt;
 use super::layout;
 use super::object::{self, Meta};
 use super::plan::{self, Body, Plan, Put};
 use super::remote::{Expect, Fetched, RemoteError};
-use super::seal::{SEGMENT, Seal, sealed_length};
+use super::seal::sealed_length;
 use crate::sqlite::db::Db;
-use crate::store::{Ino, Kind, Store, StoreError};
+use crate::store::{Ino, Kind, StoreError};
 
 /// Requests under way at once.
 pub(super) const PARALLEL: usize = 32;
-
-/// Objects from this size on go up in parts, of this size each.
-pub(super) const PART: u64 = 8 << 20;
-
-/// Parts under way at once.
-const PARALLEL_PARTS: usize = 4;
 
 /// What others can tell by which parts of a large file a change has left alone.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,7 +32,7 @@ pub(super) struct Parts {
 }
 
 /// What became of a put.
-enum Done {
+pub(super) enum Done {
     /// The object is there.
     Written { etag: String, meta: Meta },
     /// Somebody else has written it.
@@ -52,7 +45,7 @@ enum Done {
 
 /// What of a batch needs no more work: it is in the bucket, and the journal says so.
 #[derive(Debug, Default)]
-struct Noted {
+pub(super) struct Noted {
     names: BTreeSet<(Ino, Vec<u8>)>,
     inodes: BTreeSet<Ino>,
     /// Names of files that changed while they were read: they go up with the next batch.
@@ -80,7 +73,7 @@ impl Noted {
 
 impl Put {
     /// Whether the object has the entity tag that it had before it was written.
-    fn is_touched(&self, etag: &str) -> bool {
+    pub(super) fn is_touched(&self, etag: &str) -> bool {
         self.known.as_ref().is_some_and(|known| known.etag == etag)
     }
 }
@@ -89,8 +82,8 @@ impl Inner {
     /// Brings everything up that was journalled when it begins. `in_bucket` is called as soon as the bucket has all
     /// of it, where that is before the journal says so.
     pub(super) async fn upload(&self, in_bucket: &mut dyn FnMut()) -> Result<(), StoreError> {
-        if self.is_emptied.load(Ordering::Acquire) {
-            // Says why, or finds the bucket as it was.
+        if self.is_emptied.load(Ordering::Acquire) || self.is_offline.load(Ordering::Acquire) {
+            // Says why, or finds the bucket as it was; and nothing goes up before the first look.
             self.pull().await?;
         }
         let changes = self.changes.load(Ordering::Acquire);
@@ -109,7 +102,7 @@ impl Inner {
         let batch = plan.batch;
         let added = std::mem::take(&mut plan.added);
         let changed = std::mem::take(&mut plan.changed);
-        let nothing_follows = !plan.must_tell && plan.gone.is_empty();
+        let nothing_follows = !plan.must_tell && plan.gone.is_empty() && plan.doubtful.is_empty();
         let added_are_all = nothing_follows && changed.is_empty();
         let mut put = self
             .put_all(added, batch, added_are_all.then_some(&mut *in_bucket))
@@ -121,7 +114,16 @@ impl Inner {
             let touched = self.cache.transaction(cache::touched)?;
             self.write_manifest(&plan.directories, &touched).await?;
         }
+        if !plan.doubtful.is_empty() {
+            let found = self.find_doubtful(&plan.doubtful).await?;
+            plan.gone.extend(found);
+        }
         self.delete_all(&plan.gone, batch).await?;
+        if !plan.doubtful.is_empty() {
+            let over = plan.doubtful.iter();
+            self.cache
+                .transaction(|db| over.clone().try_for_each(|it| doubt::is_over(db, &it.key)))?;
+        }
         // Mostly nothing is left: each transaction is time that somebody waits for the bucket.
         plan.names
             .retain(|name| !put.names.contains(name) && !put.later.contains(name));
@@ -214,7 +216,7 @@ impl Inner {
         }
     }
 
-    fn note_written(
+    pub(super) fn note_written(
         &self,
         written: Vec<(Put, String, Meta)>,
         batch: u64,
@@ -240,6 +242,7 @@ impl Inner {
                         meta: meta.clone(),
                     },
                 )?;
+                doubt::is_written(db, &put.key, &meta.sha256)?;
                 if put.is_touched(etag) {
                     cache::set_touched(db, &put.key, meta.version)?;
                 }
@@ -319,15 +322,11 @@ impl Inner {
         }
     }
 
-    async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
+    pub(super) async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
         let mut expect = self.expectation(put);
         let mut known = put.known.clone();
         for attempt in 0..3 {
-            let written = self.put_expecting(put, known.as_ref(), &expect).await;
-            if matches!(written, Ok(Done::Written { .. })) {
-                self.doubts.is_written(&put.key);
-            }
-            match written {
+            match self.put_expecting(put, known.as_ref(), &expect).await {
                 Err(RemoteError::Changed(_)) => {}
                 // The server may have done it all the same; if not, the next attempt may fare better.
                 Err(RemoteError::NoAnswer(_)) if attempt == 0 && expect != Expect::Anything => {}
@@ -339,11 +338,10 @@ impl Inner {
                 Ok(theirs) => {
                     if let Some(meta) = self.is_ours(put, &theirs).await? {
                         // It got there, but we did not hear of it: before a crash, or a lost answer.
-                        self.doubts.is_written(&put.key);
                         let etag = theirs.etag.clone();
                         return Ok(Done::Written { etag, meta });
                     }
-                    let Some(meta) = self.was_ours(put, &theirs) else {
+                    let Some(meta) = self.sent_in(&put.key, &theirs)? else {
                         return Ok(Done::Conflict(Box::new(theirs)));
                     };
                     // So did an earlier version of ours, which this one replaces.
@@ -369,25 +367,17 @@ impl Inner {
         Err(RemoteError::Changed(put.key.clone()))
     }
 
-    /// What an object says of itself, if it is of an upload of this mount whose answer was lost.
-    fn was_ours(&self, put: &Put, theirs: &Fetched) -> Option<Meta> {
-        let meta = Meta::from_attributes(&theirs.attributes, self.seal.as_ref())?;
-        let is_sent = self.doubts.may_have_sent(&put.key, &meta.sha256);
-        (is_sent && meta.writer == self.config.writer).then_some(meta)
-    }
-
     /// Whether an object holds what we were about to write.
     async fn is_ours(&self, put: &Put, theirs: &Fetched) -> Result<Option<Meta>, RemoteError> {
         let Some(meta) = Meta::from_attributes(&theirs.attributes, self.seal.as_ref()) else {
             return Ok(None);
         };
-        let sha256 = match &put.body {
-            Body::Bytes(bytes) => object::checksum(bytes),
-            Body::File => match self.checksum_of_file(put) {
+        let sha256 = match &put.sha256 {
+            Some(sha256) => sha256.clone(),
+            None => match self.checksum_of_file(put) {
                 Some((sha256, _)) => sha256,
                 None => return Ok(None),
             },
-            Body::Copy(object) => object.meta.sha256.clone(),
         };
         let is_same = meta.sha256 == sha256 && meta.mode == self.meta(put, 0, String::new()).mode;
         Ok(is_same.then_some(meta))
@@ -445,7 +435,7 @@ impl Inner {
     }
 
     /// What stands before the content, and what is said of it.
-    fn describe(&self, put: &Put, version: u64, sha256: String) -> (Vec<u8>, Meta) {
+    pub(super) fn describe(&self, put: &Put, version: u64, sha256: String) -> (Vec<u8>, Meta) {
         let mut meta = self.meta(put, version, sha256);
         meta.name.clone_from(&put.other_name);
         if !meta.set_xattrs(&put.xattrs) {
@@ -474,172 +464,19 @@ impl Inner {
         version: u64,
         expect: &Expect,
     ) -> Result<Done, RemoteError> {
-        let (mut body, meta) = self.describe(put, version, object::checksum(bytes));
+        let sha256 = put.sha256.clone();
+        let sha256 = sha256.unwrap_or_else(|| object::checksum(bytes));
+        let (mut body, meta) = self.describe(put, version, sha256);
         body.extend_from_slice(bytes);
         if let Some(seal) = &self.seal {
             body = seal.seal(&body).map_err(other)?;
         }
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
-        self.doubts.send(&put.key, &meta.sha256);
         let etag = self
             .remote
             .put(key, Bytes::from(body), attributes, expect)
             .await?;
         Ok(Done::Written { etag, meta })
-    }
-
-    /// Reads a piece of a file; `None` if it is no longer as it was when the batch was planned.
-    fn piece(&self, put: &Put, offset: u64, size: usize) -> Option<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(size);
-        self.cache
-            .read(put.attr.ino, offset, size, &mut bytes)
-            .ok()?;
-        let now = self.cache.getattr(put.attr.ino).ok()?;
-        let is_same = now.mtime == put.attr.mtime && now.size == put.attr.size;
-        (is_same && bytes.len() == size).then_some(bytes)
-    }
-
-    /// The checksums of a file, and of each of the parts that others fetch it in.
-    fn checksum_of_file(&self, put: &Put) -> Option<(String, Vec<String>)> {
-        let mut hash = Sha256::new();
-        let mut parts = Vec::new();
-        let mut at = 0;
-        while at < put.attr.size {
-            let size = fetch::PART.min(put.attr.size - at);
-            let piece = self.piece(put, at, size as usize)?;
-            hash.update(&piece);
-            parts.push(object::checksum(&piece));
-            at += size;
-        }
-        Some((object::hex(&hash.finalize()), parts))
-    }
-
-    /// A file that the plan did not read: in one request, or in parts.
-    async fn put_file(
-        &self,
-        put: &Put,
-        key: &str,
-        version: u64,
-        expect: &Expect,
-    ) -> Result<Done, RemoteError> {
-        if self.is_stub(put.attr.ino) {
-            // Its attributes or its name changed: the object carries both, so it has to be written anew.
-            self.fetch_all(put.attr.ino).await?;
-        }
-        // The checksum stands before the content: the file is read twice rather than held.
-        let Some((sha256, digests)) = self.checksum_of_file(put) else {
-            return Ok(Done::Later);
-        };
-        let (header, meta) = self.describe(put, version, sha256);
-        let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
-        self.doubts.send(&put.key, &meta.sha256);
-        let length = header.len() as u64 + put.attr.size;
-        if length <= PART {
-            let Some(content) = self.piece(put, 0, put.attr.size as usize) else {
-                return Ok(Done::Later);
-            };
-            let mut body = header;
-            body.extend(content);
-            if let Some(seal) = &self.seal {
-                body = seal.seal(&body).map_err(other)?;
-            }
-            let etag = self
-                .remote
-                .put(key, Bytes::from(body), attributes, expect)
-                .await?;
-            if put.attr.size > fetch::PART {
-                self.tell_parts(key, &etag, digests).await;
-            }
-            return Ok(Done::Written { etag, meta });
-        }
-        let upload = self.remote.start_parts(key, attributes).await?;
-        let sent = self.send_parts(put, key, &upload, &header, length).await;
-        let etag = match sent {
-            Ok(Some(parts)) => {
-                self.remote
-                    .complete_parts(key, &upload, &parts, expect)
-                    .await
-            }
-            Ok(None) => {
-                self.abort(key, &upload).await;
-                return Ok(Done::Later);
-            }
-            Err(error) => Err(error),
-        };
-        match etag {
-            Ok(etag) => {
-                self.tell_parts(key, &etag, digests).await;
-                Ok(Done::Written { etag, meta })
-            }
-            Err(error) => {
-                self.abort(key, &upload).await;
-                Err(error)
-            }
-        }
-    }
-
-    /// Tells others the digests of a large file's parts. Without them they fetch all of it anew, and cannot tell a wrong
-    /// byte on the way.
-    async fn tell_parts(&self, key: &str, etag: &str, sha256: Vec<String>) {
-        let parts = Parts {
-            etag: etag.to_owned(),
-            sha256,
-        };
-        let at = self.layout.parts(key);
-        if let Err(error) = self.put_json(&at, &parts, &Expect::Anything).await {
-            tracing::debug!(key, %error, "the digests of its parts");
-        }
-    }
-
-    async fn abort(&self, key: &str, upload: &str) {
-        if let Err(error) = self.remote.abort_parts(key, upload).await {
-            tracing::warn!(key, %error, "an upload that was given up still takes space in the bucket");
-        }
-    }
-
-    /// The entity tags of the parts; `None` if the file changed meanwhile.
-    async fn send_parts(
-        &self,
-        put: &Put,
-        key: &str,
-        upload: &str,
-        header: &[u8],
-        length: u64,
-    ) -> Result<Option<Vec<String>>, RemoteError> {
-        let prefix = Seal::new_prefix().map_err(other)?;
-        let count = length.div_ceil(PART);
-        let parts = stream::iter(0..count).map(|part| {
-            let (start, end) = (part * PART, ((part + 1) * PART).min(length));
-            async move {
-                let first_content = start.max(header.len() as u64);
-                let from = header.len().min(start as usize);
-                let mut body = header[from..header.len().min(end as usize)].to_vec();
-                let offset = first_content - header.len() as u64;
-                let size = end.saturating_sub(first_content) as usize;
-                let Some(content) = self.piece(put, offset, size) else {
-                    return Ok(None);
-                };
-                body.extend(content);
-                if let Some(seal) = &self.seal {
-                    let more = part + 1 < count;
-                    let sealed = seal.seal_segments(&prefix, part * (PART / SEGMENT), &body, more);
-                    let first = if part == 0 {
-                        prefix.to_vec()
-                    } else {
-                        Vec::new()
-                    };
-                    body = [first, sealed.map_err(other)?].concat();
-                }
-                let body = Bytes::from(body);
-                let etag = self
-                    .remote
-                    .put_part(key, upload, part as usize, body)
-                    .await?;
-                Ok::<_, RemoteError>(Some(etag))
-            }
-        });
-        let sent: Vec<Option<String>> = parts.buffered(PARALLEL_PARTS).try_collect().await?;
-        Ok(sent.into_iter().collect())
     }
 }
 

@@ -13,7 +13,7 @@ use backends::cpu;
 use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
-use backends::s3::{S3Store, check_name};
+use backends::s3::{OpenOptions, S3Store, check_name};
 use backends::sqlite::SqliteStore;
 use backends::store::{Caller, Store, Timestamp};
 use clap::{Args, ValueEnum};
@@ -35,6 +35,7 @@ use signal_hook::iterator::Signals;
   ctxbench mount memory /tmp/scratch              # gone when it ends
   ctxbench mount agent-memory --agent-id akashi --db avm.db /tmp/avm    # then: cat '/tmp/avm/:search?RSI'
   ctxbench mount s3 --endpoint http://127.0.0.1:9000 --agent-id alice ~/memory
+  ctxbench mount s3 --agent-id alice --allow-offline ~/memory     # on the train, with the cache of yesterday
   ctxbench mount llm-generate --prompt 'A small Python project' project    # after `make model`
   ctxbench mount llm-history --base-url http://127.0.0.1:11434/v1 --model qwen3 guess")]
 pub struct Mount {
@@ -120,6 +121,13 @@ impl Mount {
         if self.bucket.endpoint.is_some() && self.backend != Mountable::S3 {
             bail!("--endpoint is for the s3 backend only");
         }
+        let repairs = &self.behaviour;
+        let is_repaired = repairs.allow_offline || repairs.rebuild_cache || repairs.refill_bucket;
+        if is_repaired && self.backend != Mountable::S3 {
+            bail!(
+                "--allow-offline, --rebuild-cache and --refill-bucket are for the s3 backend only"
+            );
+        }
         if self.writeback && !matches!(self.backend, Mountable::Sqlite | Mountable::Memory) {
             bail!("--writeback is for the memory and sqlite backends only");
         }
@@ -129,7 +137,12 @@ impl Mount {
             // The harness keeps itself on that processor; background threads need not stay there.
             cpu::go_anywhere().context("leaving the caller's processor")?;
         }
-        let (store, source, _server) = self.open_store()?;
+        let Opened {
+            store,
+            source,
+            notes,
+            _server,
+        } = self.open_store()?;
         let options = MountOptions {
             source: format!("ctxbench-{source}"),
             allow_other: self.allow_other,
@@ -157,44 +170,38 @@ impl Mount {
                     dir.display(),
                     dir.display()
                 );
+                for note in notes {
+                    let _ = writeln!(out, "{note}");
+                }
             }
         })?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The store, what the mount table shows as its source, and what has to live as long as the mount.
-    fn open_store(&self) -> anyhow::Result<(Arc<dyn Store>, String, Option<LlamaServer>)> {
+    fn open_store(&self) -> anyhow::Result<Opened> {
         let owner = Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             now: Timestamp::now(),
         };
         Ok(match self.backend {
-            Mountable::Null => (Arc::new(NullStore::new(&owner)), "null".to_owned(), None),
-            Mountable::Memory => (
-                Arc::new(MemoryStore::new(&owner)),
-                "memory".to_owned(),
-                None,
-            ),
+            Mountable::Null => Opened::of(Arc::new(NullStore::new(&owner)), "null"),
+            Mountable::Memory => Opened::of(Arc::new(MemoryStore::new(&owner)), "memory"),
             Mountable::LlmHistory => {
                 let (store, server) = self.history.open(&self.model, &self.dir, &owner)?;
-                (store, "llm-history".to_owned(), server)
+                Opened {
+                    _server: server,
+                    ..Opened::of(store, "llm-history")
+                }
             }
             Mountable::LlmGenerate => {
                 let (store, server) = self.generate.open(&self.model, &self.dir, &owner)?;
-                (store, "llm-generate".to_owned(), server)
+                Opened {
+                    _server: server,
+                    ..Opened::of(store, "llm-generate")
+                }
             }
-            Mountable::S3 => {
-                let config = self.bucket.config(Some(&self.behaviour))?;
-                let cache = self.behaviour.cache.clone();
-                let cache = cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"));
-                let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
-                (
-                    Arc::new(S3Store::open(config, &cache, &owner)?),
-                    source,
-                    None,
-                )
-            }
+            Mountable::S3 => self.open_bucket(&owner)?,
             Mountable::AgentMemory => {
                 let agent = self.bucket.agent_id.as_deref();
                 if let Some(agent) = agent {
@@ -210,14 +217,57 @@ impl Mount {
                 memory
                     .set_embeddings(wanted)
                     .map_err(|reason| anyhow::anyhow!("the embedding model: {reason}"))?;
-                (Arc::new(memory), source, None)
+                Opened::of(Arc::new(memory), &source)
             }
             Mountable::Sqlite => {
                 let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
                 let source = db.display().to_string();
-                (Arc::new(SqliteStore::open(&db, &owner)?), source, None)
+                Opened::of(Arc::new(SqliteStore::open(&db, &owner)?), &source)
             }
         })
+    }
+
+    fn open_bucket(&self, owner: &Caller) -> anyhow::Result<Opened> {
+        let behaviour = &self.behaviour;
+        let config = self.bucket.config(Some(behaviour))?;
+        let cache = behaviour.cache.clone();
+        let cache = cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"));
+        let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
+        let options = OpenOptions {
+            allow_offline: behaviour.allow_offline,
+            refill_bucket: behaviour.refill_bucket,
+        };
+        let store = match behaviour.rebuild_cache {
+            true => S3Store::rebuild(config, &cache, owner)?,
+            false => S3Store::open_with(config, &cache, owner, options)?,
+        };
+        let notes = store.notes().to_vec();
+        Ok(Opened {
+            notes,
+            ..Opened::of(Arc::new(store), &source)
+        })
+    }
+}
+
+/// A store that is ready to be mounted.
+struct Opened {
+    store: Arc<dyn Store>,
+    /// What the mount table shows as its source.
+    source: String,
+    /// What whoever mounts has to be told.
+    notes: Vec<String>,
+    /// What has to live as long as the mount.
+    _server: Option<LlamaServer>,
+}
+
+impl Opened {
+    fn of(store: Arc<dyn Store>, source: &str) -> Self {
+        Self {
+            store,
+            source: source.to_owned(),
+            notes: Vec::new(),
+            _server: None,
+        }
     }
 }
 

@@ -55,6 +55,17 @@ pub struct Behaviour {
     /// Who writes, as others see it [default: agent and host].
     #[arg(long, value_name = "NAME")]
     writer: Option<String>,
+    /// Begin with what the cache holds of this memory if the server does not answer now. What was changed goes up by
+    /// itself when it does.
+    #[arg(long)]
+    pub allow_offline: bool,
+    /// The cache is damaged, or the bucket was emptied and is right so: begin with a new cache. The old one is set
+    /// aside and not deleted; what had not gone up is taken from it as far as it can be read.
+    #[arg(long, conflicts_with_all = ["allow_offline", "refill_bucket"])]
+    pub rebuild_cache: bool,
+    /// The bucket was emptied by mistake: bring everything up again that the cache holds.
+    #[arg(long, conflicts_with = "allow_offline")]
+    pub refill_bucket: bool,
     /// What waits for the bucket: nothing, fsync, or close as well.
     #[arg(long, value_enum, default_value_t = Sync::Local)]
     sync: Sync,

@@ -5,6 +5,7 @@
 //! what it is found to be good at says nothing about anybody's product.
 
 mod condition;
+mod host;
 mod incoming;
 mod listing;
 mod multipart;
@@ -24,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::Access;
+use host::VirtualHosts;
 use service::Service;
 use store::Store;
 
@@ -43,7 +45,34 @@ impl Embedded {
     /// # Errors
     /// If the directory cannot be used, or another server uses it.
     pub fn serve(listener: TcpListener, dir: &Path, access: &Access) -> io::Result<Self> {
+        Self::serve_as(listener, dir, access, None)
+    }
+
+    /// As [`Embedded::serve`], but wants the bucket as part of its name, as in `bucket.localhost:9000` where `domain`
+    /// is `localhost:9000`: a request that names it in the path is refused. Only one that gives an address instead of
+    /// a name is taken by its path.
+    ///
+    /// # Errors
+    /// As [`Embedded::serve`].
+    pub fn serve_virtual_hosts(
+        listener: TcpListener,
+        dir: &Path,
+        access: &Access,
+        domain: &str,
+    ) -> io::Result<Self> {
+        Self::serve_as(listener, dir, access, Some(VirtualHosts::new(domain)))
+    }
+
+    fn serve_as(
+        listener: TcpListener,
+        dir: &Path,
+        access: &Access,
+        hosts: Option<VirtualHosts>,
+    ) -> io::Result<Self> {
         let mut builder = S3ServiceBuilder::new(Service::new(Store::open(dir)?));
+        if let Some(hosts) = hosts {
+            builder.set_host(hosts);
+        }
         builder.set_auth(SimpleAuth::from_single(
             access.access_key.clone(),
             access.secret_key.clone(),

@@ -1,0 +1,99 @@
+//! What a cache remembers of the server between mounts, and whether there is enough of the file to be one.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use super::remote::S3OpenError;
+use super::{Conditions, cache};
+use crate::sqlite::db::Db;
+use crate::store::Result;
+
+/// What an earlier mount has found out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Whose cache it is.
+    pub(super) of: String,
+    pub(super) conditions: Option<Conditions>,
+    /// What the first mount of the memory notes in the bucket was there.
+    pub(super) is_marked: bool,
+    /// What tells a wrong key, as it is in the bucket.
+    pub(super) seal_check: Option<Vec<u8>>,
+}
+
+fn known_from<E>(
+    setting: impl Fn(&str) -> std::result::Result<Option<String>, E>,
+) -> std::result::Result<Known, E> {
+    let conditions = setting("conditions")?.map(|word| Conditions {
+        are_honoured: word == "honoured",
+    });
+    let seal_check = setting("seal_check")?;
+    Ok(Known {
+        of: setting("of")?.unwrap_or_default(),
+        conditions,
+        is_marked: setting("marked")?.is_some(),
+        seal_check: seal_check.and_then(|check| STANDARD.decode(check).ok()),
+    })
+}
+
+/// What a cache that is open remembers.
+pub(super) fn settings(db: &Db) -> Result<Known> {
+    known_from(|name| cache::setting(db, name))
+}
+
+/// What the file of a cache remembers, before it is opened as one; `None` if it is none, or cannot be read, which
+/// opening it then says.
+pub(super) fn read(file: &Path) -> Option<Known> {
+    if !file.exists() {
+        return None;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags).ok()?;
+    connection.busy_timeout(Duration::from_secs(5)).ok()?;
+    known_from(|name| setting(&connection, name)).ok()
+}
+
+/// A setting of a cache that is not opened as one.
+pub(super) fn setting(connection: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+    let mut statement = connection.prepare("SELECT value FROM s3_setting WHERE name = ?1")?;
+    statement.query_row([name], |row| row.get(0)).optional()
+}
+
+pub(super) fn keep_seal_check(db: &Db, check: &[u8]) -> Result<()> {
+    cache::set(db, "seal_check", &STANDARD.encode(check))
+}
+
+pub(super) fn keep_conditions(db: &Db, conditions: Conditions, is_marked: bool) -> Result<()> {
+    if is_marked {
+        cache::set(db, "marked", "yes")?;
+    }
+    let word = if conditions.are_honoured {
+        "honoured"
+    } else {
+        "ignored"
+    };
+    cache::set(db, "conditions", word)
+}
+
+/// A file that belongs to a database: its log, the index of that, or its tails.
+pub(super) fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Refuses a cache that was cut to nothing while its log was not: SQLite takes it for a new one, and removes the log.
+pub(super) fn must_not_be_cut(file: &Path) -> std::result::Result<(), S3OpenError> {
+    let length = |file: &Path| std::fs::metadata(file).map_or(0, |file| file.len());
+    let log = beside(file, "-wal");
+    if file.exists() && length(file) == 0 && length(&log) > 0 {
+        return Err(S3OpenError::Damaged {
+            file: file.to_owned(),
+            reason: format!("it is empty, and its log {} is not", log.display()),
+        });
+    }
+    Ok(())
+}

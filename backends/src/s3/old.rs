@@ -1,0 +1,175 @@
+//! A cache that was set aside, and may be damaged: each of its rows is read for itself.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::cache;
+use super::known::{self, beside};
+use crate::sqlite::content::{CHUNK, INDEX_BITS};
+use crate::sqlite::nodes::{self, signed};
+use crate::sqlite::{HEAD, SCHEMA_VERSION};
+use crate::store::{Attr, Ino};
+
+/// Bytes of a tail that are copied at once.
+const PIECE: usize = 1 << 20;
+
+/// A directory and a name in it.
+pub(super) type Name = (Ino, Vec<u8>);
+
+/// Why something cannot be saved.
+pub(super) type Reason = String;
+
+/// The name and value of an extended attribute.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+
+/// Takes a piece of content, and where it begins.
+pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Reason> + 'a;
+
+/// A cache that was set aside.
+#[derive(Debug)]
+pub(super) struct Old {
+    db: Connection,
+    tails: PathBuf,
+    /// Whose cache it is.
+    pub(super) of: String,
+}
+
+/// An inode as the old cache has it.
+pub(super) struct Inode {
+    pub(super) attr: Attr,
+    pub(super) target: Vec<u8>,
+}
+
+fn reason(error: rusqlite::Error) -> Reason {
+    error.to_string()
+}
+
+impl Old {
+    /// Opens it to be read.
+    pub(super) fn open(file: &Path) -> Result<Self, Reason> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(file, flags).map_err(reason)?;
+        db.busy_timeout(Duration::from_secs(5)).map_err(reason)?;
+        // SQLite then reads a file of which the end is missing, as far as it goes.
+        let lenient = db.pragma_update(None, "writable_schema", true);
+        lenient.map_err(reason)?;
+        let version: i32 = db
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .map_err(reason)?;
+        let tables = known::setting(&db, "tables").map_err(reason)?;
+        if version > SCHEMA_VERSION || cache::must_be_known(file, tables.as_deref()).is_err() {
+            return Err("a newer ctxbench has written it".to_owned());
+        }
+        let of = known::setting(&db, "of").map_err(reason)?;
+        Ok(Self {
+            db,
+            tails: beside(file, "-tails"),
+            of: of.unwrap_or_default(),
+        })
+    }
+
+    /// Every row of a query, as far as they can be read; and why not all, if so.
+    pub(super) fn rows<T>(
+        &self,
+        sql: &str,
+        read: impl Fn(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> (Vec<T>, Option<Reason>) {
+        let mut all = Vec::new();
+        let mut fill = || {
+            let mut statement = self.db.prepare(sql)?;
+            let mut rows = statement.query(())?;
+            while let Some(row) = rows.next()? {
+                all.push(read(row)?);
+            }
+            Ok(())
+        };
+        let failed = fill().err().map(reason);
+        (all, failed)
+    }
+
+    pub(super) fn inode(&self, ino: Ino) -> Result<Inode, Reason> {
+        let sql = concat!(
+            "SELECT i.target, ",
+            nodes::columns!(),
+            " FROM inode i WHERE i.ino = ?1"
+        );
+        let found = self.db.query_row(sql, [signed(ino)], |row| {
+            let target: Option<Vec<u8>> = row.get(0)?;
+            let attr = nodes::attr(row, 1)?;
+            Ok(Inode {
+                attr,
+                target: target.unwrap_or_default(),
+            })
+        });
+        found.map_err(reason)
+    }
+
+    /// The key and entity tag of the object that a name's file was in.
+    pub(super) fn object(&self, (parent, name): &Name) -> Result<Option<(String, String)>, Reason> {
+        let sql = "SELECT key, etag FROM s3_object WHERE parent = ?1 AND name = ?2";
+        let found = self
+            .db
+            .query_row(sql, params![signed(*parent), name], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            });
+        found.optional().map_err(reason)
+    }
+
+    /// The key and entity tag of the object that has the content of a file which is not here.
+    pub(super) fn stub(&self, ino: Ino) -> Result<Option<(String, String)>, Reason> {
+        let sql = "SELECT key, etag FROM s3_stub WHERE ino = ?1";
+        let found = self
+            .db
+            .query_row(sql, [signed(ino)], |row| Ok((row.get(0)?, row.get(1)?)));
+        found.optional().map_err(reason)
+    }
+
+    pub(super) fn prefix(&self, dir: Ino) -> Option<String> {
+        let sql = "SELECT prefix FROM s3_directory WHERE ino = ?1";
+        let found = self.db.query_row(sql, [signed(dir)], |row| row.get(0));
+        // Where it cannot be read, the path says where the directory is.
+        found.ok()
+    }
+
+    pub(super) fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Reason> {
+        let sql = "SELECT name, value FROM xattr WHERE ino = ?1";
+        let mut statement = self.db.prepare_cached(sql).map_err(reason)?;
+        let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let rows = statement.query_map([signed(ino)], pair).map_err(reason)?;
+        rows.collect::<rusqlite::Result<_>>().map_err(reason)
+    }
+
+    /// Hands on all of a file's content, a piece at a time, holes as zeros.
+    pub(super) fn content(&self, attr: &Attr, take: &mut Take<'_>) -> Result<(), Reason> {
+        let mut at = 0;
+        while at < attr.size.min(HEAD) {
+            let id = signed((attr.ino << INDEX_BITS) | (at / CHUNK));
+            let sql = "SELECT bytes FROM chunk WHERE id = ?1";
+            let row = self.db.query_row(sql, [id], |row| row.get::<_, Vec<u8>>(0));
+            let mut bytes = row.optional().map_err(reason)?.unwrap_or_default();
+            bytes.resize(CHUNK.min(attr.size - at) as usize, 0);
+            take(at, &bytes)?;
+            at += CHUNK;
+        }
+        if attr.size <= HEAD {
+            return Ok(());
+        }
+        let tail = self.tails.join(attr.ino.to_string());
+        let wrong = |error: std::io::Error| format!("{}: {error}", tail.display());
+        let tail_file = File::open(&tail).map_err(wrong)?;
+        let mut piece = vec![0; PIECE];
+        let mut at = HEAD;
+        while at < attr.size {
+            let length = (attr.size - at).min(PIECE as u64) as usize;
+            let wanted = &mut piece[..length];
+            tail_file.read_exact_at(wanted, at - HEAD).map_err(wrong)?;
+            take(at, wanted)?;
+            at += length as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! Files whose content is in the bucket only, as the cache has them, and which parts of the large ones have been fetched.
+
+use rusqlite::params;
+
+use super::cache::{self, Object, json, parse};
+use super::object::Meta;
+use crate::sqlite::db::Db;
+use crate::sqlite::nodes::{signed, unsigned};
+use crate::store::{Ino, Result};
+
+/// A file whose content is in the bucket only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stub {
+    pub(super) key: String,
+    pub(super) etag: String,
+    /// Bytes of the object, front matter and seal included.
+    pub(super) size: u64,
+    pub(super) meta: Meta,
+}
+
+pub(super) fn find(db: &Db, ino: Ino) -> Result<Option<Stub>> {
+    let found: Option<(String, String, i64, String)> = db.row(
+        "SELECT key, etag, size, meta FROM s3_stub WHERE ino = ?1",
+        [signed(ino)],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+    )?;
+    found
+        .map(|(key, etag, size, meta)| {
+            Ok(Stub {
+                key,
+                etag,
+                size: unsigned(size),
+                meta: parse(&meta)?,
+            })
+        })
+        .transpose()
+}
+
+/// Every stub, and the parts that have been fetched of it.
+pub(super) fn all(db: &Db) -> Result<Vec<(Ino, Stub, Vec<u64>)>> {
+    let inos: Vec<Ino> = {
+        let mut statement = db.statement("SELECT ino FROM s3_stub")?;
+        let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
+        rows.collect::<rusqlite::Result<_>>()?
+    };
+    let mut all = Vec::new();
+    for ino in inos {
+        let Some(stub) = find(db, ino)? else { continue };
+        let mut statement = db.statement("SELECT part FROM s3_part WHERE ino = ?1")?;
+        let rows = statement.query_map([signed(ino)], |row| row.get(0).map(unsigned))?;
+        all.push((ino, stub, rows.collect::<rusqlite::Result<_>>()?));
+    }
+    Ok(all)
+}
+
+pub(super) fn put(db: &Db, ino: Ino, stub: &Stub) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_stub VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (ino) DO UPDATE SET key = excluded.key, etag = excluded.etag,
+           size = excluded.size, meta = excluded.meta",
+        params![
+            signed(ino),
+            stub.key,
+            stub.etag,
+            signed(stub.size),
+            json(&stub.meta)?
+        ],
+    )?;
+    db.execute("DELETE FROM s3_part WHERE ino = ?1", [signed(ino)])?;
+    Ok(())
+}
+
+/// The object that a file's content is in goes: it is to be fetched from another that holds the same, if there is one.
+pub(super) fn follow(db: &Db, gone: &Object) -> Result<Option<(Ino, Stub)>> {
+    let Some(mut stub) = find(db, gone.ino)?.filter(|stub| stub.key == gone.key) else {
+        return Ok(None);
+    };
+    let Some(other) = cache::objects_of(db, gone.ino)?.pop() else {
+        return Ok(None);
+    };
+    (stub.key, stub.etag) = (other.key, other.etag);
+    db.execute(
+        "UPDATE s3_stub SET key = ?2, etag = ?3 WHERE ino = ?1",
+        params![signed(gone.ino), stub.key, stub.etag],
+    )?;
+    Ok(Some((gone.ino, stub)))
+}
+
+pub(super) fn put_part(db: &Db, ino: Ino, part: u64) -> Result<()> {
+    db.execute(
+        "INSERT OR IGNORE INTO s3_part VALUES (?1, ?2)",
+        [signed(ino), signed(part)],
+    )?;
+    Ok(())
+}
+
+pub(super) fn remove(db: &Db, ino: Ino) -> Result<()> {
+    db.execute("DELETE FROM s3_stub WHERE ino = ?1", [signed(ino)])?;
+    db.execute("DELETE FROM s3_part WHERE ino = ?1", [signed(ino)])?;
+    Ok(())
+}
