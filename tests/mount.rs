@@ -126,6 +126,55 @@ fn a_panic_costs_the_call_that_meets_it_and_nothing_else() {
 }
 
 #[test]
+fn a_log_that_was_removed_after_a_crash_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, log) = (scratch.dir("ctx"), scratch.path().join("ctx.db-wal"));
+    let mount = Mount::new("sqlite", &dir, &[]);
+    fs::write(dir.join("early"), "early").unwrap();
+    mount.end();
+    let mount = Mount::new("sqlite", &dir, &[]);
+    fs::write(dir.join("late"), "late").unwrap();
+    mount.crash();
+    fs::remove_file(&log).unwrap();
+    let output = run(["mount".as_ref(), "sqlite".as_ref(), dir.as_os_str()]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("ctx.db-wal is gone"), "{message}");
+    assert!(message.contains("fix: put the log back"), "{message}");
+    let database = scratch.path().join("ctx.db");
+    let output = run(["check-store".as_ref(), database.as_os_str()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stdout(&output).contains("ctx.db-wal is gone"),
+        "{}",
+        stdout(&output)
+    );
+
+    let mount = Mount::new("sqlite", &dir, &["--without-log"]);
+    assert_eq!(fs::read_to_string(dir.join("early")).unwrap(), "early");
+    assert!(!dir.join("late").exists());
+    fs::write(dir.join("later"), "later").unwrap();
+    mount.crash();
+    let mount = Mount::new("sqlite", &dir, &[]);
+    assert_eq!(fs::read_to_string(dir.join("later")).unwrap(), "later");
+    mount.end();
+    let refused = run([
+        "mount".as_ref(),
+        "memory".as_ref(),
+        dir.as_os_str(),
+        "--without-log".as_ref(),
+    ]);
+    assert!(
+        stderr(&refused).contains("--without-log is for"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
 fn unmounting_from_outside_ends_it_too() {
     if !can_mount() || !is_root() {
         return;

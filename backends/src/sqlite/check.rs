@@ -7,10 +7,14 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, tail_length};
+use super::log_mark;
 use super::names::slots;
 use super::nodes::{signed, unsigned};
 use super::open::{OpenError, SCHEMA_VERSION, identify, unreadable};
 use super::tails::{self, HEAD};
+
+/// The first schema version whose tables are today's, but for what says more of them.
+const CHECKED_SINCE: i32 = 2;
 
 /// How many findings of one kind are told one by one.
 const SHOWN: usize = 10;
@@ -103,8 +107,9 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
-    if let Some(version) = identify(&connection, path)?
-        && version < SCHEMA_VERSION
+    let version = identify(&connection, path)?;
+    if let Some(version) = version
+        && version < CHECKED_SINCE
     {
         let reason = format!(
             "it has schema version {version}; mount it once, which brings it to version {SCHEMA_VERSION}"
@@ -116,6 +121,13 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
         .map_err(wrong)?;
     let mut checked = check_all(&transaction).map_err(wrong)?;
     drop(transaction);
+    if log_mark::lacks_log(&connection, version, path).map_err(wrong)? {
+        let gone = OpenError::LogGone {
+            path: path.to_owned(),
+            log: log_mark::log_of(path),
+        };
+        checked.problems.push(gone.to_string());
+    }
     let short = short_tails(&connection, path).map_err(wrong)?;
     note(
         &mut checked.problems,
