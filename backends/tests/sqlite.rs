@@ -690,3 +690,29 @@ fn a_database_of_schema_version_2_is_opened_with_and_without_its_log() {
     assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
     assert_eq!(read_file(&open(&path).unwrap(), "note"), b"of thesion 2");
 }
+
+#[test]
+fn a_read_sees_all_of_a_write_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    // In rows, across their end, and in the tail.
+    for offset in [0, HEAD - 50_000, HEAD + 10_000] {
+        let ino = create_file(&store, &offset.to_string());
+        store.write(&OWNER, ino, offset, &[0; 100_000]).unwrap();
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..300_u32 {
+                    let bytes = [round as u8; 100_000];
+                    store.write(&OWNER, ino, offset, &bytes).unwrap();
+                }
+                is_done.store(true, std::sync::atomic::Ordering::Release);
+            });
+            while !is_done.load(std::sync::atomic::Ordering::Acquire) {
+                let bytes = read_at(&store, ino, offset, 100_000);
+                assert_eq!(bytes.len(), 100_000);
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "at {offset}");
+            }
+        });
+    }
+}

@@ -426,9 +426,12 @@ impl Store for SqliteStore {
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        let in_tail = content::read(&self.db(), ino, offset, size, out)?;
+        let db = self.db();
+        let in_tail = content::read(&db, ino, offset, size, out)?;
         if in_tail > 0 {
-            // Without the database: what others do meanwhile, they could as well have done before.
+            // Others go on meanwhile, but for who writes to this tail: all that is read is of one moment.
+            let _still = self.tails.hold_still(ino);
+            drop(db);
             let start = out.len() - in_tail;
             let offset = content::tail_length(offset);
             self.tails.read(ino, offset, &mut out[start..])?;
