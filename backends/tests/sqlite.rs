@@ -244,7 +244,7 @@ fn a_database_of_schema_version_1_is_brought_up_to_date() {
     // Version 1 kept everything in rows of 32 KiB.
     let old = rusqlite::Connection::open(&path).unwrap();
     old.execute_batch(&format!(
-        "DROP TABLE log;
+        "DROP TABLE log; ALTER TABLE chunk DROP COLUMN sum;
          INSERT INTO chunk VALUES (({big} << 24) + {next}, zeroblob(32768)), (({big} << 24) + {next} + 1, CAST('end of it, and what is left over' AS BLOB));
          UPDATE inode SET size = {HEAD} + 32768 + 9, blocks = {HEAD} / 512 + 72 WHERE ino = {big};
          UPDATE inode SET size = 1 << 30 WHERE ino = {sparse};
@@ -500,7 +500,7 @@ fn a_check_finds_what_is_damaged_and_nothing_else() {
             "extended attribute",
         ),
         (
-            "INSERT INTO chunk VALUES (77 << 24, x'00')",
+            "INSERT INTO chunk (id, bytes) VALUES (77 << 24, x'00')",
             "belongs to no file",
         ),
     ] {
@@ -678,8 +678,10 @@ fn a_database_of_schema_version_2_is_opened_with_and_without_its_log() {
     write_file(&store, "note", b"of version 2");
     drop(store);
     let old = rusqlite::Connection::open(&path).unwrap();
-    old.execute_batch("DROP TABLE log; PRAGMA user_version = 2;")
-        .unwrap();
+    old.execute_batch(
+        "DROP TABLE log; ALTER TABLE chunk DROP COLUMN sum; PRAGMA user_version = 2;",
+    )
+    .unwrap();
     drop(old);
     assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
     let store = open(&path).unwrap();
@@ -715,4 +717,52 @@ fn a_read_sees_all_of_a_write_or_nothing() {
             }
         });
     }
+}
+
+/// Changes one bit of a file where it holds `text`.
+fn flip_a_bit_of(path: &Path, text: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.windows(text.len()).position(|piece| piece == text);
+    bytes[at.unwrap()] ^= 4;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damaged_content_is_an_error_and_never_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "small", b"the small one");
+    let mut content = vec![7; 100_000];
+    content[60_000..60_013].copy_from_slice(b"the large one");
+    write_file(&store, "large", &content);
+    write_file(&store, "whole", b"another");
+    drop(store);
+    flip_a_bit_of(&path, b"the small one");
+    flip_a_bit_of(&path, b"the large one");
+
+    let problems = check(&path).unwrap().problems;
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].contains("content is not what was written: /small: piece 0"));
+    assert!(problems[1].contains("/large: piece 1"), "{problems:?}");
+
+    let store = open(&path).unwrap();
+    let ino = |name: &[u8]| store.lookup(ROOT, name).unwrap().ino;
+    let failed = |result: backends::store::Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.errno, Errno::IO);
+        assert!(error.to_string().contains("is damaged"), "{error}");
+    };
+    let mut bytes = Vec::new();
+    failed(store.read(ino(b"small"), 0, 4, &mut bytes));
+    failed(store.read(ino(b"large"), 0, 100_000, &mut bytes));
+    // What is damaged must not become right by a part of it being written.
+    failed(store.write(&OWNER, ino(b"large"), 40_000, b"part"));
+    assert!(read_at(&store, ino(b"large"), 0, 30_000) == [7; 30_000]);
+    assert_eq!(read_file(&store, "whole"), b"another");
+    // All of it is.
+    store
+        .write(&OWNER, ino(b"small"), 0, b"the small two")
+        .unwrap();
+    assert_eq!(read_file(&store, "small"), b"the small two");
 }

@@ -18,12 +18,14 @@ pub(super) fn bring_up(connection: &Connection, tails: &Tails, version: i32) -> 
     Ok(())
 }
 
-/// Version 2 did not say whether it needs its log.
+/// Version 2 did not say whether it needs its log, and had no checksums: what is there has none until it is written
+/// again.
 fn from_version_2(connection: &Connection) -> Result<()> {
     connection.execute_batch(
         "BEGIN;
          CREATE TABLE log (needed INTEGER NOT NULL) STRICT;
          INSERT INTO log VALUES (0);
+         ALTER TABLE chunk ADD COLUMN sum INTEGER;
          PRAGMA user_version = 3;
          COMMIT;",
     )?;
