@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -69,6 +69,109 @@ fn a_mount_in_use_is_detached_on_sigterm() {
     let mount = Mount::new("sqlite", &dir, &[]);
     assert_eq!(fs::read(dir.join("open")).unwrap(), b"written");
     mount.end();
+}
+
+#[test]
+fn a_panic_costs_the_call_that_meets_it_and_nothing_else() {
+    const EIO: i32 = 5;
+    if !can_mount() {
+        return;
+    }
+    for backend in ["memory", "sqlite"] {
+        let scratch = Scratch::new();
+        let dir = scratch.dir("ctx");
+        let control = scratch.path().join("control");
+        let options = ["--threads=2", "--control", control.to_str().unwrap()];
+        let mut mount = Mount::new(backend, &dir, &options);
+        let mut said = mount.process.stderr.take().unwrap();
+        let threads = || {
+            let tasks = format!("/proc/{}/task", mount.process.id());
+            let tasks = fs::read_dir(tasks).unwrap().flatten();
+            let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+            names.filter(|name| name.starts_with("fuser-")).count()
+        };
+        fs::write(dir.join("kept"), "kept").unwrap();
+        // More panics than there are threads. Another program that looks at all mounts may meet one.
+        let (mut met, mut asked) = (0, 0);
+        while met < 6 {
+            asked += 1;
+            assert!(asked < 30, "{met} of {asked} panics met a call");
+            backends::fuse::ask(&control, backends::fuse::Command::PanicNext).unwrap();
+            let name = dir.join(format!("new-{asked}"));
+            let failed = match met % 3 {
+                0 => fs::metadata(&name).map(|_| ()),
+                1 => fs::create_dir(&name),
+                _ => fs::write(&name, "new"),
+            };
+            if failed.is_err_and(|error| error.raw_os_error() == Some(EIO)) {
+                met += 1;
+            }
+            fs::write(dir.join(format!("file-{asked}")), "new").unwrap();
+            assert_eq!(fs::read_to_string(dir.join("kept")).unwrap(), "kept");
+        }
+        assert_eq!(threads(), 2);
+        mount.end();
+        let mut log = String::new();
+        said.read_to_string(&mut log).unwrap();
+        let lines: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains("answered by EIO"))
+            .collect();
+        assert_eq!(lines.len(), asked, "{log}");
+        for line in lines {
+            assert!(line.contains("this panic was asked for"), "{line}");
+            assert!(line.contains("opcode"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_removed_after_a_crash_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, log) = (scratch.dir("ctx"), scratch.path().join("ctx.db-wal"));
+    let mount = Mount::new("sqlite", &dir, &[]);
+    fs::write(dir.join("early"), "early").unwrap();
+    mount.end();
+    let mount = Mount::new("sqlite", &dir, &[]);
+    fs::write(dir.join("late"), "late").unwrap();
+    mount.crash();
+    fs::remove_file(&log).unwrap();
+    let output = run(["mount".as_ref(), "sqlite".as_ref(), dir.as_os_str()]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("ctx.db-wal is gone"), "{message}");
+    assert!(message.contains("fix: put the log back"), "{message}");
+    let database = scratch.path().join("ctx.db");
+    let output = run(["check-store".as_ref(), database.as_os_str()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stdout(&output).contains("ctx.db-wal is gone"),
+        "{}",
+        stdout(&output)
+    );
+
+    let mount = Mount::new("sqlite", &dir, &["--without-log"]);
+    assert_eq!(fs::read_to_string(dir.join("early")).unwrap(), "early");
+    assert!(!dir.join("late").exists());
+    fs::write(dir.join("later"), "later").unwrap();
+    mount.crash();
+    let mount = Mount::new("sqlite", &dir, &[]);
+    assert_eq!(fs::read_to_string(dir.join("later")).unwrap(), "later");
+    mount.end();
+    let refused = run([
+        "mount".as_ref(),
+        "memory".as_ref(),
+        dir.as_os_str(),
+        "--without-log".as_ref(),
+    ]);
+    assert!(
+        stderr(&refused).contains("--without-log is for"),
+        "{}",
+        stderr(&refused)
+    );
 }
 
 #[test]

@@ -447,7 +447,8 @@ pub trait KernelCache: Send + Sync {
 /// Names are bytes without `/` and NUL, neither `.` nor `..`, at most [`NAME_MAX`] long; the front
 /// end has checked that, and the permissions too (the kernel does, by the attributes a store
 /// returns). Every operation is atomic and seen by the next one. Errors are those of the Linux
-/// system call of the same name.
+/// system call of the same name. A panic ends the one call that meets it, and others go on: a store that
+/// panics amid a change undoes it, or fails every later call.
 pub trait Store: Send + Sync {
     /// What appears as the mount's type: `fuse.ctxbench-<kind>`.
     fn kind(&self) -> &'static str;

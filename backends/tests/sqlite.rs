@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use backends::sqlite::{HEAD, OpenError, SqliteStore, check};
+use backends::sqlite::{HEAD, OpenError, SqliteStore, check, go_on_without_log};
 use backends::store::{
     Allocate, Caller, Change, Errno, Kind, NewNode, ROOT, Seek, Store, Timestamp,
 };
@@ -244,7 +244,8 @@ fn a_database_of_schema_version_1_is_brought_up_to_date() {
     // Version 1 kept everything in rows of 32 KiB.
     let old = rusqlite::Connection::open(&path).unwrap();
     old.execute_batch(&format!(
-        "INSERT INTO chunk VALUES (({big} << 24) + {next}, zeroblob(32768)), (({big} << 24) + {next} + 1, CAST('end of it, and what is left over' AS BLOB));
+        "DROP TABLE log; ALTER TABLE chunk DROP COLUMN sum;
+         INSERT INTO chunk VALUES (({big} << 24) + {next}, zeroblob(32768)), (({big} << 24) + {next} + 1, CAST('end of it, and what is left over' AS BLOB));
          UPDATE inode SET size = {HEAD} + 32768 + 9, blocks = {HEAD} / 512 + 72 WHERE ino = {big};
          UPDATE inode SET size = 1 << 30 WHERE ino = {sparse};
          PRAGMA user_version = 1;"
@@ -378,7 +379,7 @@ fn what_is_no_file_system_of_ours_is_refused_and_left_alone() {
     drop(newer);
     let error = open(&path).unwrap_err().to_string();
     assert!(
-        error.contains("schema version 99; this ctxbench knows version 2"),
+        error.contains("schema version 99; this ctxbench knows version 3"),
         "{error}"
     );
 
@@ -499,7 +500,7 @@ fn a_check_finds_what_is_damaged_and_nothing_else() {
             "extended attribute",
         ),
         (
-            "INSERT INTO chunk VALUES (77 << 24, x'00')",
+            "INSERT INTO chunk (id, bytes) VALUES (77 << 24, x'00')",
             "belongs to no file",
         ),
     ] {
@@ -534,4 +535,234 @@ fn ranges_larger_than_the_file_are_punched_at_once() {
     store.read(2, 0, 20, &mut bytes).unwrap();
     assert_eq!(bytes, [vec![7; 10], vec![0; 10]].concat());
     assert_eq!(store.getattr(2).unwrap().blocks, 64);
+}
+
+/// What a killed daemon leaves: copies of the files of an open store, without the shared memory.
+fn killed(path: &Path, at: &Path) {
+    for suffix in ["", "-wal"] {
+        let with = |path: &Path| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            std::path::PathBuf::from(name)
+        };
+        std::fs::copy(with(path), with(at)).unwrap();
+    }
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_log_that_was_taken_away_is_missed_and_nothing_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    let left = dir.path().join("left");
+    std::fs::create_dir(&left).unwrap();
+    let copy = left.join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    let (log, kept) = (left.join("b.db-wal"), dir.path().join("kept-wal"));
+    std::fs::rename(&log, &kept).unwrap();
+    let before = std::fs::read(&copy).unwrap();
+
+    for _ in 0..2 {
+        let error = open(&copy).unwrap_err();
+        assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+        let words = error.to_string();
+        assert!(words.contains("b.db-wal is gone"), "{words}");
+        assert!(words.contains("put the log back"), "{words}");
+        assert!(words.contains("--without-log"), "{words}");
+    }
+    let problems = check(&copy).unwrap().problems;
+    assert!(problems[0].contains("b.db-wal is gone"), "{problems:?}");
+    // An empty one in its place is none.
+    std::fs::write(&log, b"").unwrap();
+    let error = open(&copy).unwrap_err();
+    assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    assert_eq!(names_in(&left), ["b.db"]);
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+
+    std::fs::rename(&kept, &log).unwrap();
+    let store = open(&copy).unwrap();
+    assert_eq!(read_file(&store, "note"), b"acknowledged");
+}
+
+#[test]
+fn who_asks_for_it_goes_on_without_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    assert!(!go_on_without_log(&path).unwrap(), "nothing is there");
+    let store = open(&path).unwrap();
+    write_file(&store, "early", b"early");
+    drop(store);
+    let store = open(&path).unwrap();
+    write_file(&store, "late", b"late");
+    assert!(
+        !go_on_without_log(&path).unwrap(),
+        "it is in use, with its log"
+    );
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    assert!(!go_on_without_log(&copy).unwrap(), "the log is there");
+    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
+    assert!(go_on_without_log(&copy).unwrap());
+    assert!(!go_on_without_log(&copy).unwrap(), "that was seen to");
+    let store = open(&copy).unwrap();
+    assert_eq!(read_file(&store, "early"), b"early");
+    assert!(store.lookup(ROOT, b"late").is_err());
+    drop(store);
+    assert_eq!(check(&copy).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_log_that_another_program_copied_into_the_database_is_not_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    // The last connection that is closed copies the log, and removes it.
+    let other = rusqlite::Connection::open(&copy).unwrap();
+    let count = |sql| {
+        other
+            .query_row(sql, (), |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    assert_eq!(count("SELECT count(*) FROM file"), 2);
+    drop(other);
+    assert!(!dir.path().join("b.db-wal").exists());
+    assert_eq!(check(&copy).unwrap().problems, Vec::<String>::new());
+    assert_eq!(read_file(&open(&copy).unwrap(), "note"), b"acknowledged");
+}
+
+#[test]
+fn a_log_is_missed_after_it_was_copied_meanwhile_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    for number in 0..500 {
+        write_file(&store, &number.to_string(), &[number as u8; 40_000]);
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while store.counters()["checkpoints"] == 0 {
+        assert!(std::time::Instant::now() < deadline, "no checkpoint came");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
+    let error = open(&copy).unwrap_err();
+    assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    // One that ended in order is one file, whole.
+    std::fs::copy(&path, &copy).unwrap();
+    assert!(read_file(&open(&copy).unwrap(), "499") == [499_u32 as u8; 40_000]);
+}
+
+#[test]
+fn a_database_of_schema_version_2_is_opened_with_and_without_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"of version 2");
+    drop(store);
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(
+        "DROP TABLE log; ALTER TABLE chunk DROP COLUMN sum; PRAGMA user_version = 2;",
+    )
+    .unwrap();
+    drop(old);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    let store = open(&path).unwrap();
+    assert_eq!(read_file(&store, "note"), b"of version 2");
+    let ino = store.lookup(ROOT, b"note").unwrap().ino;
+    store.write(&OWNER, ino, 3, b"the").unwrap();
+    drop(store);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    assert_eq!(read_file(&open(&path).unwrap(), "note"), b"of thesion 2");
+}
+
+#[test]
+fn a_read_sees_all_of_a_write_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    // In rows, across their end, and in the tail.
+    for offset in [0, HEAD - 50_000, HEAD + 10_000] {
+        let ino = create_file(&store, &offset.to_string());
+        store.write(&OWNER, ino, offset, &[0; 100_000]).unwrap();
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..300_u32 {
+                    let bytes = [round as u8; 100_000];
+                    store.write(&OWNER, ino, offset, &bytes).unwrap();
+                }
+                is_done.store(true, std::sync::atomic::Ordering::Release);
+            });
+            while !is_done.load(std::sync::atomic::Ordering::Acquire) {
+                let bytes = read_at(&store, ino, offset, 100_000);
+                assert_eq!(bytes.len(), 100_000);
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "at {offset}");
+            }
+        });
+    }
+}
+
+/// Changes one bit of a file where it holds `text`.
+fn flip_a_bit_of(path: &Path, text: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.windows(text.len()).position(|piece| piece == text);
+    bytes[at.unwrap()] ^= 4;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damaged_content_is_an_error_and_never_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "small", b"the small one");
+    let mut content = vec![7; 100_000];
+    content[60_000..60_013].copy_from_slice(b"the large one");
+    write_file(&store, "large", &content);
+    write_file(&store, "whole", b"another");
+    drop(store);
+    flip_a_bit_of(&path, b"the small one");
+    flip_a_bit_of(&path, b"the large one");
+
+    let problems = check(&path).unwrap().problems;
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].contains("content is not what was written: /small: piece 0"));
+    assert!(problems[1].contains("/large: piece 1"), "{problems:?}");
+
+    let store = open(&path).unwrap();
+    let ino = |name: &[u8]| store.lookup(ROOT, name).unwrap().ino;
+    let failed = |result: backends::store::Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.errno, Errno::IO);
+        assert!(error.to_string().contains("is damaged"), "{error}");
+    };
+    let mut bytes = Vec::new();
+    failed(store.read(ino(b"small"), 0, 4, &mut bytes));
+    failed(store.read(ino(b"large"), 0, 100_000, &mut bytes));
+    // What is damaged must not become right by a part of it being written.
+    failed(store.write(&OWNER, ino(b"large"), 40_000, b"part"));
+    assert!(read_at(&store, ino(b"large"), 0, 30_000) == [7; 30_000]);
+    assert_eq!(read_file(&store, "whole"), b"another");
+    // All of it is.
+    store
+        .write(&OWNER, ino(b"small"), 0, b"the small two")
+        .unwrap();
+    assert_eq!(read_file(&store, "small"), b"the small two");
 }

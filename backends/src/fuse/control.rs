@@ -6,6 +6,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::counters::Counters;
-use super::filesystem::Mounted;
+use super::front_end::Mounted;
+use super::panics::message;
 
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,7 +32,7 @@ pub enum Command {
     Counters,
     /// Make everything durable.
     Sync,
-    /// Let the thread that answers the next request panic, before the store is called: for `ctxbench fault`.
+    /// Let the next request that somebody waits for panic, before the store is called: for `ctxbench fault`.
     PanicNext,
 }
 
@@ -74,8 +76,11 @@ pub(crate) fn listen(socket: &Path, mounted: Weak<Mounted>) -> io::Result<()> {
             let Some(mounted) = mounted.upgrade() else {
                 break;
             };
-            if let Err(error) = answer(stream, &mounted) {
-                tracing::warn!(%error, "control socket");
+            // A panic costs whoever asked the answer, and nobody else the socket.
+            match catch_unwind(AssertUnwindSafe(|| answer(stream, &mounted))) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "control socket"),
+                Err(panic) => tracing::error!("control socket: a panic: {}", message(&*panic)),
             }
         }
     };

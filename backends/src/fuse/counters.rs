@@ -200,7 +200,11 @@ impl Span<'_> {
 
 impl Drop for Span<'_> {
     fn drop(&mut self) {
-        self.record();
+        if !self.is_recorded {
+            // A panic has answered by an error.
+            self.failed |= std::thread::panicking();
+            self.record();
+        }
     }
 }
 

@@ -3,14 +3,20 @@
 //!
 //! No store's own logic is here, and nothing outside this module speaks FUSE.
 
+mod attributes;
 pub mod connection;
+mod content;
 mod control;
 mod convert;
 mod counters;
-mod filesystem;
+mod directories;
+mod front_end;
 mod inodes;
 pub mod interrupt;
+mod names;
+mod panics;
 mod policy;
+mod requests;
 mod serve;
 mod slow;
 

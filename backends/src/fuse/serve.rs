@@ -12,7 +12,7 @@ use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL, Session
 
 use super::connection::{detach, is_dead, mount_at};
 use super::control;
-use super::filesystem::{FrontEnd, Mounted};
+use super::front_end::{FrontEnd, Mounted};
 use super::policy::CachePolicy;
 use crate::cpu;
 use crate::store::{Ino, KernelCache, Store, StoreError};

@@ -6,11 +6,11 @@ mod content;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Bound, ControlFlow};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode,
-    ROOT, RenameMode, Result, Seek, StatFs, Store, Timestamp, XattrMode, check_rename,
+    ROOT, RenameMode, Result, Seek, StatFs, Store, StoreError, Timestamp, XattrMode, check_rename,
 };
 use content::Content;
 
@@ -220,14 +220,19 @@ impl MemoryStore {
         }
     }
 
-    // A panic while the lock is held leaves a tree that is still the best there is: go on with it.
-    fn read_tree(&self) -> RwLockReadGuard<'_, Tree> {
-        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+    fn read_tree(&self) -> Result<RwLockReadGuard<'_, Tree>> {
+        self.tree.read().map_err(|_| half_changed())
     }
 
-    fn write_tree(&self) -> RwLockWriteGuard<'_, Tree> {
-        self.tree.write().unwrap_or_else(PoisonError::into_inner)
+    fn write_tree(&self) -> Result<RwLockWriteGuard<'_, Tree>> {
+        self.tree.write().map_err(|_| half_changed())
     }
+}
+
+/// A call that changes the tree has panicked, and there is no way to undo what it had done of it.
+fn half_changed() -> StoreError {
+    let reason = "a call panicked amid a change: nothing of this memory is served any more";
+    StoreError::storage(Errno::IO, reason)
 }
 
 impl Store for MemoryStore {
@@ -240,17 +245,17 @@ impl Store for MemoryStore {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let tree = self.read_tree();
+        let tree = self.read_tree()?;
         let entry = tree.entry(parent, name)?;
         Ok(tree.node(entry.ino)?.attr)
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Ok(self.read_tree().node(ino)?.attr)
+        Ok(self.read_tree()?.node(ino)?.attr)
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
         if let Some(size) = change.size {
             let content = node.content_mut()?;
@@ -263,11 +268,11 @@ impl Store for MemoryStore {
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
-        Ok(self.read_tree().node(dir)?.directory()?.parent)
+        Ok(self.read_tree()?.node(dir)?.directory()?.parent)
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        match &self.read_tree().node(ino)?.body {
+        match &self.read_tree()?.node(ino)?.body {
             Body::Symlink(target) => Ok(target.clone()),
             _ => Err(Errno::INVAL.into()),
         }
@@ -280,7 +285,7 @@ impl Store for MemoryStore {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let parent_attr = tree.living_directory(parent)?.attr;
         if tree.entry(parent, name).is_ok() {
             return Err(Errno::EXIST.into());
@@ -324,7 +329,7 @@ impl Store for MemoryStore {
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         tree.living_directory(parent)?;
         let attr = tree.node(ino)?.attr;
         if attr.kind == Kind::Directory {
@@ -347,7 +352,7 @@ impl Store for MemoryStore {
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let entry = tree.entry(parent, name)?;
         if tree.node(entry.ino)?.attr.kind == Kind::Directory {
             return Err(Errno::ISDIR.into());
@@ -358,7 +363,7 @@ impl Store for MemoryStore {
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let entry = tree.entry(parent, name)?;
         if !tree.is_empty(entry.ino)? {
             return Err(Errno::NOTEMPTY.into());
@@ -375,7 +380,7 @@ impl Store for MemoryStore {
         (to, to_name): (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let source = tree.entry(from, from_name)?;
         tree.living_directory(to)?;
         let target = tree.entry(to, to_name).ok();
@@ -415,7 +420,7 @@ impl Store for MemoryStore {
                     tree.node_mut(dir)?
                         .directory_mut()?
                         .insert(name, Entry { ino, cookie });
-                    Ok::<_, crate::store::StoreError>(())
+                    Ok::<_, StoreError>(())
                 };
                 set(&mut tree, from, from_name, b, source.cookie)?;
                 set(&mut tree, to, to_name, a, target.cookie)?;
@@ -455,7 +460,7 @@ impl Store for MemoryStore {
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         if tree.nodes.get(&ino).is_some_and(|n| n.attr.nlink == 0) {
             tree.nodes.remove(&ino);
         }
@@ -463,7 +468,7 @@ impl Store for MemoryStore {
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        let tree = self.read_tree();
+        let tree = self.read_tree()?;
         let node = tree.node(ino)?;
         let content = node.content()?;
         let left = node.attr.size.saturating_sub(offset);
@@ -472,7 +477,7 @@ impl Store for MemoryStore {
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
         node.content_mut()?.write(offset, data);
         node.attr.size = node.attr.size.max(offset + data.len() as u64);
@@ -488,7 +493,7 @@ impl Store for MemoryStore {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
         let size = node.attr.size;
         let content = node.content_mut()?;
@@ -512,7 +517,7 @@ impl Store for MemoryStore {
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        let tree = self.read_tree();
+        let tree = self.read_tree()?;
         let node = tree.node(ino)?;
         let content = node.content()?;
         if offset >= node.attr.size {
@@ -534,7 +539,7 @@ impl Store for MemoryStore {
         with_attr: bool,
         emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let tree = self.read_tree();
+        let tree = self.read_tree()?;
         let directory = tree.node(dir)?.directory()?;
         let rest = (Bound::Excluded(after), Bound::Unbounded);
         for (&cookie, name) in directory.by_cookie.range(rest) {
@@ -557,13 +562,19 @@ impl Store for MemoryStore {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let tree = self.read_tree();
+        let tree = self.read_tree()?;
         let value = tree.node(ino)?.xattrs.get(name).cloned();
         value.ok_or_else(|| Errno::NODATA.into())
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        Ok(self.read_tree().node(ino)?.xattrs.keys().cloned().collect())
+        Ok(self
+            .read_tree()?
+            .node(ino)?
+            .xattrs
+            .keys()
+            .cloned()
+            .collect())
     }
 
     fn setxattr(
@@ -574,7 +585,7 @@ impl Store for MemoryStore {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
         let exists = node.xattrs.contains_key(name);
         mode.check(exists)?;
@@ -584,7 +595,7 @@ impl Store for MemoryStore {
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        let mut tree = self.write_tree();
+        let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
         node.xattrs.remove(name).ok_or(Errno::NODATA)?;
         node.attr.ctime = caller.now;
@@ -608,7 +619,38 @@ impl Store for MemoryStore {
             blocks_free: blocks,
             blocks_available: blocks,
             inodes: 1 << 32,
-            inodes_free: (1 << 32) - self.read_tree().nodes.len() as u64,
+            inodes_free: (1 << 32) - self.read_tree()?.nodes.len() as u64,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn after_a_panic_amid_a_change_nothing_is_served() {
+        let store = MemoryStore::new(&Caller {
+            uid: 0,
+            gid: 0,
+            now: Timestamp(1),
+        });
+        let reading = catch_unwind(AssertUnwindSafe(|| {
+            let _tree = store.read_tree();
+            panic!("on purpose");
+        }));
+        assert!(reading.is_err());
+        store.getattr(ROOT).unwrap();
+        let changing = catch_unwind(AssertUnwindSafe(|| {
+            let _tree = store.write_tree();
+            panic!("on purpose");
+        }));
+        assert!(changing.is_err());
+        let error = store.getattr(ROOT).unwrap_err();
+        assert_eq!(error.errno, Errno::IO);
+        assert!(error.to_string().contains("amid a change"), "{error}");
+        assert_eq!(store.reclaim(ROOT).unwrap_err().errno, Errno::IO);
     }
 }

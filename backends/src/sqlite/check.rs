@@ -4,13 +4,21 @@
 
 use std::path::Path;
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
-use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, tail_length};
+use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum, tail_length};
+use super::log_mark;
 use super::names::slots;
 use super::nodes::{signed, unsigned};
 use super::open::{OpenError, SCHEMA_VERSION, identify, unreadable};
 use super::tails::{self, HEAD};
+
+/// The first schema version whose tables are today's, but for what says more of them.
+const CHECKED_SINCE: i32 = 2;
+
+/// The first schema version whose content has checksums.
+const CHECKSUMS_SINCE: i32 = 3;
 
 /// How many findings of one kind are told one by one.
 const SHOWN: usize = 10;
@@ -103,8 +111,9 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
-    if let Some(version) = identify(&connection, path)?
-        && version < SCHEMA_VERSION
+    let version = identify(&connection, path)?;
+    if let Some(version) = version
+        && version < CHECKED_SINCE
     {
         let reason = format!(
             "it has schema version {version}; mount it once, which brings it to version {SCHEMA_VERSION}"
@@ -114,8 +123,15 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Deferred)
         .map_err(wrong)?;
-    let mut checked = check_all(&transaction).map_err(wrong)?;
+    let mut checked = check_all(&transaction, version.unwrap_or(SCHEMA_VERSION)).map_err(wrong)?;
     drop(transaction);
+    if log_mark::lacks_log(&connection, version, path).map_err(wrong)? {
+        let gone = OpenError::LogGone {
+            path: path.to_owned(),
+            log: log_mark::log_of(path),
+        };
+        checked.problems.push(gone.to_string());
+    }
     let short = short_tails(&connection, path).map_err(wrong)?;
     note(
         &mut checked.problems,
@@ -125,7 +141,7 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     Ok(checked)
 }
 
-fn check_all(db: &Connection) -> rusqlite::Result<Checked> {
+fn check_all(db: &Connection, version: i32) -> rusqlite::Result<Checked> {
     let count = |sql| db.query_row(sql, (), |row| row.get(0)).map(unsigned);
     let mut checked = Checked {
         problems: Vec::new(),
@@ -140,7 +156,7 @@ fn check_all(db: &Connection) -> rusqlite::Result<Checked> {
         let mut statement = db.prepare(rule.query)?;
         let rows = statement.query_map((), |row| {
             Ok(match row.get_ref(0)? {
-                rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+                ValueRef::Integer(number) => number.to_string(),
                 other => String::from_utf8_lossy(other.as_bytes().unwrap_or_default()).into_owned(),
             })
         })?;
@@ -152,6 +168,9 @@ fn check_all(db: &Connection) -> rusqlite::Result<Checked> {
         misplaced(db)?,
     );
     content(db, problems)?;
+    if version >= CHECKSUMS_SINCE {
+        note(problems, "content is not what was written", damaged(db)?);
+    }
     Ok(checked)
 }
 
@@ -219,6 +238,32 @@ fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
             .optional()?;
         let still_long = again.filter(|size| tail_length(unsigned(*size)) > 0);
         found.extend(still_long.and_then(|size| missing(ino, size)));
+    }
+    Ok(found)
+}
+
+/// Content that is not what was written, by the paths of its files.
+fn damaged(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = db.prepare("SELECT id, sum, bytes FROM chunk WHERE sum IS NOT NULL")?;
+    let mut rows = statement.query(())?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id: i64 = row.get(0)?;
+        // Damage can also make another type of a value.
+        let is_whole = match (row.get_ref(1)?, row.get_ref(2)?) {
+            (ValueRef::Integer(sum), ValueRef::Blob(bytes)) => sum == checksum(id, bytes),
+            _ => false,
+        };
+        if is_whole {
+            continue;
+        }
+        let (ino, piece) = (id >> INDEX_BITS, id & ((1 << INDEX_BITS) - 1));
+        let path: Option<String> = db
+            .prepare_cached("SELECT path FROM file WHERE ino = ?1 LIMIT 1")?
+            .query_row([ino], |row| row.get(0))
+            .optional()?;
+        let path = path.unwrap_or_else(|| "no name".to_owned());
+        found.push(format!("{path}: piece {piece} of inode {ino}"));
     }
     Ok(found)
 }

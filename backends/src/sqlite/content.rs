@@ -6,12 +6,12 @@
 //! that is emptied and written again, as editors do, overwrites its rows in place, and only the pages
 //! that differ get into the log.
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use super::db::Db;
 use super::nodes::{self, signed, unsigned};
 use super::tails::HEAD;
-use crate::store::{Attr, Caller, Errno, Ino, Result};
+use crate::store::{Attr, Caller, Errno, Ino, Result, StoreError};
 
 /// Bytes in a chunk.
 pub(crate) const CHUNK: u64 = 32 * 1024;
@@ -98,10 +98,10 @@ fn read_head(db: &Db, ino: Ino, offset: u64, out: &mut [u8]) -> Result<()> {
     let length = out.len() as u64;
     let (first, last) = (offset / CHUNK, (offset + length - 1) / CHUNK);
     let mut statement =
-        db.statement("SELECT id, bytes FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
+        db.statement("SELECT id, sum, bytes FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
     let mut rows = statement.query([id(ino, first), id(ino, last)])?;
     while let Some(row) = rows.next()? {
-        let bytes = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        let bytes = verified(row)?;
         let chunk_start = index(row.get(0)?) * CHUNK;
         let chunk_end = chunk_start + bytes.len() as u64;
         let (from, to) = (chunk_start.max(offset), chunk_end.min(offset + length));
@@ -218,14 +218,14 @@ fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     }
     if attr.size == 0 {
         delete(db, attr.ino, 0, 0)?;
-    } else if attr.size < HEAD && valid > 0 {
-        let changed = db.execute(
-            "UPDATE chunk SET bytes = substr(bytes, 1, ?2) WHERE id = ?1 AND length(bytes) > ?2",
-            params![id(attr.ino, last), signed(valid)],
-        )?;
-        if changed > 0 {
-            attr.blocks = count_blocks(db, attr.ino)?;
-        }
+    } else if attr.size < HEAD
+        && valid > 0
+        && row_length(db, attr.ino, last)? > valid
+        && let Some(mut bytes) = chunk(db, attr.ino, last)?
+    {
+        bytes.truncate(valid as usize);
+        put(db, attr.ino, last, &bytes)?;
+        attr.blocks = count_blocks(db, attr.ino)?;
     }
     Ok(())
 }
@@ -313,12 +313,39 @@ pub(crate) fn clear(db: &Db, ino: Ino) -> Result<()> {
     delete(db, ino, 0, (1 << INDEX_BITS) - 1)
 }
 
+/// What the checksum of a row is: CRC-32 of its id and its bytes, and a bit above, so that SQLite stores every one in as
+/// many bytes. A row whose length changes is not overwritten in place.
+pub(super) fn checksum(id: i64, bytes: &[u8]) -> i64 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&id.to_le_bytes());
+    sum.update(bytes);
+    (1 << 32) | i64::from(sum.finalize())
+}
+
+/// The bytes of a row of id, checksum and bytes; an error if they are not what was written.
+fn verified<'a>(row: &'a Row<'_>) -> Result<&'a [u8]> {
+    let bytes = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+    // Rows that an earlier ctxbench wrote have none.
+    let Some(sum) = row.get::<_, Option<i64>>(1)? else {
+        return Ok(bytes);
+    };
+    let id = row.get(0)?;
+    if sum == checksum(id, bytes) {
+        return Ok(bytes);
+    }
+    let (ino, piece) = (unsigned(id) >> INDEX_BITS, index(id));
+    let reason = format!(
+        "piece {piece} of inode {ino} is damaged: its checksum is not that of what was written; `ctxbench check-store` names the file"
+    );
+    Err(StoreError::storage(Errno::IO, reason))
+}
+
 fn chunk(db: &Db, ino: Ino, index: u64) -> Result<Option<Vec<u8>>> {
-    db.row(
-        "SELECT bytes FROM chunk WHERE id = ?1",
-        [id(ino, index)],
-        |row| row.get(0),
-    )
+    let mut statement = db.statement("SELECT id, sum, bytes FROM chunk WHERE id = ?1")?;
+    let mut rows = statement.query([id(ino, index)])?;
+    rows.next()?
+        .map(|row| verified(row).map(<[u8]>::to_vec))
+        .transpose()
 }
 
 /// How long a row is, without reading it; 0 where there is none.
@@ -332,10 +359,11 @@ fn row_length(db: &Db, ino: Ino, index: u64) -> Result<u64> {
 }
 
 fn put(db: &Db, ino: Ino, index: u64, bytes: &[u8]) -> Result<()> {
+    let id = id(ino, index);
     db.execute(
-        "INSERT INTO chunk (id, bytes) VALUES (?1, ?2)
-         ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes",
-        params![id(ino, index), bytes],
+        "INSERT INTO chunk (id, sum, bytes) VALUES (?1, ?2, ?3)
+         ON CONFLICT (id) DO UPDATE SET sum = excluded.sum, bytes = excluded.bytes",
+        params![id, checksum(id, bytes), bytes],
     )?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! One SQLite connection: prepared statements, transactions, and SQLite's errors as the caller sees them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +37,24 @@ pub(crate) struct Db {
     tally: Arc<Tally>,
     /// What the rows of the inodes used last say: this connection is the only one that changes them.
     kept: RefCell<HashMap<Ino, Attr>>,
+    /// What a transaction had done could not be undone: whatever is read now may never have been acknowledged.
+    is_broken: Cell<bool>,
+    /// The log may say of itself that it is needed: see [`super::log_mark`].
+    pub(super) log_says_needed: Cell<bool>,
+}
+
+/// Undoes a transaction that a panic leaves open, before the lock goes to whoever waits for it.
+struct UndoOnPanic<'a>(&'a Db);
+
+impl Drop for UndoOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            match self.0.undo() {
+                Ok(()) => tracing::warn!("what the call that panicked had changed is undone"),
+                Err(error) => tracing::error!(%error, "what the call that panicked had changed"),
+            }
+        }
+    }
 }
 
 impl Db {
@@ -48,6 +66,8 @@ impl Db {
             tails,
             tally,
             kept: RefCell::default(),
+            is_broken: Cell::new(false),
+            log_says_needed: Cell::new(false),
         }
     }
 
@@ -72,6 +92,10 @@ impl Db {
 
     /// A compiled statement, counted.
     pub(crate) fn statement(&self, sql: &'static str) -> Result<CachedStatement<'_>> {
+        if self.is_broken.get() {
+            let reason = "a change that failed could not be undone: nothing is read or written until the next mount";
+            return Err(StoreError::storage(Errno::IO, reason));
+        }
         Tally::add(&self.tally.statements);
         Ok(self.connection.prepare_cached(sql)?)
     }
@@ -91,13 +115,20 @@ impl Db {
         Ok(self.statement(sql)?.query_row(params, read).optional()?)
     }
 
-    /// Only a panic leaves a transaction open; what was done in it must not be kept.
-    fn end_what_was_left(&self) -> Result<()> {
-        if !self.connection.is_autocommit() {
-            self.kept.borrow_mut().clear();
-            self.execute("ROLLBACK", ())?;
+    /// Ends the transaction that is open, if there is one, as if it had never been. If that fails, nothing is served
+    /// any more.
+    fn undo(&self) -> Result<()> {
+        // What was kept inside may not be what the rows say after all.
+        self.kept.borrow_mut().clear();
+        // A full disk makes SQLite roll back by itself.
+        if self.connection.is_autocommit() {
+            return Ok(());
         }
-        Ok(())
+        let undone = self.execute("ROLLBACK", ());
+        if undone.is_err() {
+            self.is_broken.set(true);
+        }
+        undone.map(|_| ())
     }
 
     /// Runs `work`, which only reads, with one lock of the log instead of one for each of its statements.
@@ -105,8 +136,8 @@ impl Db {
         &self,
         work: impl FnOnce(&Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        self.end_what_was_left()?;
         self.execute("BEGIN", ())?;
+        let _undo = UndoOnPanic(self);
         let result = work(self);
         // Some errors end it by themselves.
         if !self.connection.is_autocommit() {
@@ -117,22 +148,15 @@ impl Db {
 
     /// Runs `work` in a transaction: all of it happens, or nothing.
     pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
-        self.end_what_was_left()?;
         self.execute("BEGIN IMMEDIATE", ())?;
+        let _undo = UndoOnPanic(self);
         let result = work(self).and_then(|value| {
             self.execute("COMMIT", ())?;
             Ok(value)
         });
         match &result {
             Ok(_) => Tally::add(&self.tally.commits),
-            Err(_) => {
-                // What was kept inside may not be what the rows say after all.
-                self.kept.borrow_mut().clear();
-                // A full disk makes SQLite roll back by itself.
-                if !self.connection.is_autocommit() {
-                    self.execute("ROLLBACK", ())?;
-                }
-            }
+            Err(_) => self.undo()?,
         }
         result
     }
@@ -149,5 +173,83 @@ impl From<rusqlite::Error> for StoreError {
             _ => Errno::IO,
         };
         StoreError::storage(errno, format!("SQLite: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
+
+    use super::*;
+    use crate::sqlite::{SqliteStore, nodes};
+    use crate::store::{Caller, Change, ROOT, Store, Timestamp};
+
+    const OWNER: Caller = Caller {
+        uid: 7,
+        gid: 0,
+        now: Timestamp(1),
+    };
+
+    /// Changes the root's row and what is kept of it, then panics.
+    fn panic_amid_a_change(store: &SqliteStore) {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            store.transaction::<()>(|db| {
+                let mut root = nodes::get(db, ROOT)?;
+                root.uid = 99;
+                nodes::update(db, &root)?;
+                panic!("on purpose");
+            })
+        }));
+        assert!(panicked.is_err());
+    }
+
+    #[test]
+    fn a_panic_in_a_transaction_undoes_it_before_anybody_looks() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        assert_eq!(store.getattr(ROOT).unwrap().uid, 7);
+        panic_amid_a_change(&store);
+        assert_eq!(store.getattr(ROOT).unwrap().uid, 7);
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            store
+                .db()
+                .reading::<(), StoreError>(|_| panic!("on purpose"))
+        }));
+        assert!(read.is_err());
+        assert!(store.db().connection.is_autocommit());
+        let change = Change {
+            permissions: Some(0o700),
+            ..Change::default()
+        };
+        store.setattr(&OWNER, ROOT, &change).unwrap();
+        assert_eq!(store.getattr(ROOT).unwrap().permissions, 0o700);
+    }
+
+    #[test]
+    fn a_store_that_cannot_undo_serves_nothing_until_it_is_opened_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let no_rollback = |asked: AuthContext<'_>| match asked.action {
+            AuthAction::Transaction {
+                operation: TransactionOperation::Rollback,
+            } => Authorization::Deny,
+            _ => Authorization::Allow,
+        };
+        store.db().connection.authorizer(Some(no_rollback)).unwrap();
+        panic_amid_a_change(&store);
+        for error in [
+            store.getattr(ROOT).unwrap_err(),
+            store.lookup(ROOT, b"a").unwrap_err(),
+            store.setattr(&OWNER, ROOT, &Change::default()).unwrap_err(),
+        ] {
+            assert_eq!(error.errno, Errno::IO);
+            assert!(error.to_string().contains("could not be undone"), "{error}");
+        }
+        drop(store);
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        assert_eq!(store.getattr(ROOT).unwrap().uid, 7);
     }
 }

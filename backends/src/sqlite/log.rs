@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use memmap2::{Mmap, MmapOptions};
@@ -13,7 +13,8 @@ use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
 
-use super::db::Tally;
+use super::db::{Db, Tally};
+use super::log_mark;
 use super::open::{self, OpenError};
 use super::tails::Tails;
 use crate::store::{Errno, Result, StoreError};
@@ -74,13 +75,29 @@ pub(super) struct Log {
     tally: Arc<Tally>,
 }
 
+/// Makes the names of the database at `path` and of its log durable.
+pub(super) fn sync_names(path: &Path) -> std::result::Result<(), OpenError> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    File::open(dir.unwrap_or(Path::new(".")))
+        .and_then(|dir| dir.sync_all())
+        .map_err(|error| open::unreadable(path, &error))
+}
+
+/// Makes every later sync fail if this one panics.
+struct BreakOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for BreakOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+}
+
 impl Log {
-    /// Opens the log of the database at `path`, which a first transaction has created, and makes
-    /// the directory entries of both files durable.
+    /// Opens the log of the database at `path`, which a first transaction has created.
     pub(super) fn open(path: &Path, tally: Arc<Tally>) -> std::result::Result<Self, OpenError> {
-        let mut log = path.as_os_str().to_owned();
-        log.push("-wal");
-        let log = PathBuf::from(log);
+        let log = log_mark::log_of(path);
         let file = File::options()
             .read(true)
             .write(true)
@@ -90,10 +107,6 @@ impl Log {
                 Ok(file)
             })
             .map_err(|error| open::unreadable(&log, &error))?;
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        File::open(dir.unwrap_or(Path::new(".")))
-            .and_then(|dir| dir.sync_all())
-            .map_err(|error| open::unreadable(path, &error))?;
         Ok(Self {
             _pinned: pin(&file),
             file,
@@ -118,11 +131,18 @@ impl Log {
             self.is_broken.store(true, Ordering::Release);
             StoreError::storage(Errno::IO, reason)
         };
+        // Whoever panics here may have taken a note of what is unsynced along.
+        let _panic = BreakOnPanic(&self.is_broken);
         tails.sync().map_err(|error| broken(error.to_string()))?;
         Tally::add(&self.tally.syncs);
         let synced = self.file.sync_data();
         synced.map_err(|error| broken(format!("syncing the log: {error}")))
     }
+}
+
+fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
+    // A transaction that a panic left open has been undone before the lock was free.
+    db.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A thread that copies the log into the database, through a connection of its own.
@@ -135,7 +155,7 @@ pub(super) struct Checkpointer {
 impl Checkpointer {
     /// Starts the thread, and has the writing connection wake it when the log has grown.
     pub(super) fn start(
-        writer: &mut Connection,
+        writer: &Arc<Mutex<Db>>,
         own: Connection,
         tally: Arc<Tally>,
     ) -> rusqlite::Result<Self> {
@@ -145,7 +165,7 @@ impl Checkpointer {
         let copying = Arc::new(Mutex::new(()));
         let thread_copying = Arc::clone(&copying);
         let (mut before, mut next, mut next_own) = (0, CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
-        writer.wal_hook(Some(move |wal: &mut Wal, pages: i32| {
+        let hook = move |wal: &mut Wal, pages: i32| {
             if pages < before {
                 // All was copied, and the log has begun anew.
                 (next, next_own) = (CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
@@ -159,16 +179,20 @@ impl Checkpointer {
                 if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
                     tracing::warn!(%error, pages, "the log cannot be emptied");
                 }
+                // The thread marks the file again, which by now says what the log says.
+                let _ = hook_wake.try_send(());
             } else if pages >= next {
                 next = pages.saturating_add(CHECKPOINT_PAGES);
                 // Full means that a wake-up is pending.
                 let _ = hook_wake.try_send(());
             }
             Ok(())
-        }))?;
+        };
+        locked(writer).connection.wal_hook(Some(hook))?;
+        let db = Arc::clone(writer);
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
-            .spawn(move || run(&own, &woken, &thread_copying, &tally))
+            .spawn(move || run(&db, &own, &woken, &thread_copying, &tally))
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         Ok(Self {
             wake: Some(wake),
@@ -187,14 +211,26 @@ impl Checkpointer {
     }
 }
 
-fn run(connection: &Connection, woken: &Receiver<()>, copying: &Mutex<()>, tally: &Tally) {
+fn run(db: &Mutex<Db>, own: &Connection, woken: &Receiver<()>, copying: &Mutex<()>, tally: &Tally) {
+    // By the writing connection: a change by any other would make it forget what it keeps in memory.
+    let say = |needed| {
+        if let Err(error) = log_mark::say(&locked(db), needed) {
+            tracing::warn!(%error, "noting whether the log is needed");
+        }
+    };
     while woken.recv().is_ok() {
-        let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
-        match connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
+        say(true);
+        let copied = {
+            // Never held while waiting for the writer, who may wait for it.
+            let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
+            own.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE)
+        };
+        match copied {
             Ok(_) => Tally::add(&tally.checkpoints),
             // The writer was just turning a page of the log's index; it wakes this thread again.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
             Err(error) => tracing::warn!(%error, "checkpoint"),
         }
+        say(false);
     }
 }

@@ -20,6 +20,7 @@ mod check;
 pub(crate) mod content;
 pub(crate) mod db;
 mod log;
+mod log_mark;
 pub(crate) mod names;
 pub(crate) mod nodes;
 mod open;
@@ -40,6 +41,7 @@ use crate::store::{
 pub use check::{Checked, check};
 use db::{Db, Tally};
 use log::{Checkpointer, Log};
+pub use log_mark::go_on_without_log;
 pub use open::{OpenError, SCHEMA_VERSION};
 use open::{Ownership, connect, own, prepare, unreadable};
 pub use tails::HEAD;
@@ -49,7 +51,7 @@ use tails::Tails;
 #[derive(Debug)]
 pub struct SqliteStore {
     // Order matters when dropped: connections close before the ownership lock ends.
-    db: Mutex<Db>,
+    db: Arc<Mutex<Db>>,
     checkpointer: Checkpointer,
     log: Log,
     tails: Arc<Tails>,
@@ -73,27 +75,28 @@ impl SqliteStore {
         let tally = Arc::new(Tally::default());
         let tails = Arc::new(Tails::new(path, Arc::clone(&tally)));
         prepare(&connection, &tails, path)?;
-        let mut db = Db::new(connection, Arc::clone(&tails), Arc::clone(&tally));
+        let db = Db::new(connection, Arc::clone(&tails), Arc::clone(&tally));
         let store_error = |error: StoreError| unreadable(path, &error);
         let (next_ino, has_xattrs) = db
             .transaction(|db| {
                 create_root(db, owner)?;
                 reclaim_orphans(db)?;
                 let max = db.row("SELECT max(ino) FROM inode", (), |row| row.get(0))?;
-                // Written at every opening, so that there is a log to sync.
-                db.execute("UPDATE inode SET nlink = nlink WHERE ino = 1", ())?;
                 let xattr = db.row("SELECT 1 FROM xattr LIMIT 1", (), |_| Ok(()))?;
                 Ok((nodes::unsigned(max.unwrap_or(1)) + 1, xattr.is_some()))
             })
             .map_err(store_error)?;
         let has_tail = |ino| Ok(nodes::find(&db, ino)?.is_some_and(|attr| attr.size > HEAD));
         tails.sweep(has_tail).map_err(store_error)?;
+        log::sync_names(path)?;
+        // Before its first sync, so that no call of a user's pays for the log's length.
         let log = Log::open(path, Arc::clone(&tally))?;
-        let checkpointer =
-            Checkpointer::start(&mut db.connection, connect(path)?, Arc::clone(&tally))
-                .map_err(|error| unreadable(path, &error))?;
+        log_mark::begin(&db).map_err(store_error)?;
+        let db = Arc::new(Mutex::new(db));
+        let checkpointer = Checkpointer::start(&db, connect(path)?, Arc::clone(&tally))
+            .map_err(|error| unreadable(path, &error))?;
         Ok(Self {
-            db: Mutex::new(db),
+            db,
             checkpointer,
             log,
             tails,
@@ -106,7 +109,7 @@ impl SqliteStore {
     }
 
     pub(crate) fn db(&self) -> MutexGuard<'_, Db> {
-        // A transaction that a panic left open is rolled back by the next one.
+        // A transaction that a panic left open has been undone before the lock was free.
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,6 +158,7 @@ impl Drop for SqliteStore {
             tracing::warn!(%error, "removing the log hook");
         }
         self.checkpointer.stop();
+        log_mark::end(&self.db());
     }
 }
 
@@ -422,9 +426,12 @@ impl Store for SqliteStore {
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        let in_tail = content::read(&self.db(), ino, offset, size, out)?;
+        let db = self.db();
+        let in_tail = content::read(&db, ino, offset, size, out)?;
         if in_tail > 0 {
-            // Without the database: what others do meanwhile, they could as well have done before.
+            // Others go on meanwhile, but for who writes to this tail: all that is read is of one moment.
+            let _still = self.tails.hold_still(ino);
+            drop(db);
             let start = out.len() - in_tail;
             let offset = content::tail_length(offset);
             self.tails.read(ino, offset, &mut out[start..])?;

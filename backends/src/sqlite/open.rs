@@ -10,6 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
+use super::log_mark;
 use super::tails::Tails;
 use super::upgrade;
 
@@ -17,7 +18,7 @@ use super::upgrade;
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
 
 /// `PRAGMA user_version` of the schema in `schema.sql`.
-pub const SCHEMA_VERSION: i32 = 2;
+pub const SCHEMA_VERSION: i32 = 3;
 
 /// Why a database cannot be opened as a file system. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,16 @@ pub enum OpenError {
         path: PathBuf,
         /// Its schema version.
         found: i32,
+    },
+    /// Its log was taken away, and with it what was not yet in the database.
+    #[error(
+        "the log {} is gone, and with it the latest changes: the mount that wrote {} did not end in order, so its log was needed\n  fix: put the log back; or mount with --without-log, to go on with an earlier state", .log.display(), .path.display()
+    )]
+    LogGone {
+        /// The database.
+        path: PathBuf,
+        /// Its log.
+        log: PathBuf,
     },
     /// SQLite cannot read it.
     #[error("{} cannot be opened: {reason}", .path.display())]
@@ -141,6 +152,12 @@ pub(super) fn prepare(
 ) -> Result<(), OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let version = identify(connection, path)?;
+    if log_mark::lacks_log(connection, version, path).map_err(wrong)? {
+        return Err(OpenError::LogGone {
+            path: path.to_owned(),
+            log: log_mark::log_of(path),
+        });
+    }
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(wrong)?;
@@ -148,12 +165,14 @@ pub(super) fn prepare(
         let reason = format!("SQLite offers journal mode {mode:?} here, but WAL is needed");
         return Err(unreadable(path, &reason));
     }
-    if version == Some(1) {
+    if let Some(version) = version
+        && version < SCHEMA_VERSION
+    {
         tracing::info!(
             "bringing {} to schema version {SCHEMA_VERSION}",
             path.display()
         );
-        upgrade::from_version_1(connection, tails).map_err(|error| unreadable(path, &error))?;
+        upgrade::bring_up(connection, tails, version).map_err(|error| unreadable(path, &error))?;
     }
     if version.is_none() {
         let create = format!(

@@ -1,4 +1,4 @@
--- The tables of a ctxbench file system, schema version 2. docs/SQLITE.md explains them.
+-- The tables of a ctxbench file system, schema version 3. docs/SQLITE.md explains them.
 -- Times are nanoseconds since 1970; `mode` is st_mode, type bits included.
 CREATE TABLE inode (
   ino    INTEGER PRIMARY KEY,
@@ -35,6 +35,7 @@ CREATE TABLE dirent (
 -- on, content is in the file `<ino>` of the directory beside the database whose name ends in `-tails`.
 CREATE TABLE chunk (
   id    INTEGER PRIMARY KEY,
+  sum   INTEGER,                       -- 2^32 + CRC-32 of id (8 bytes, little-endian) and bytes; before version 3, none
   bytes BLOB NOT NULL
 ) STRICT;
 
@@ -44,6 +45,13 @@ CREATE TABLE xattr (
   value BLOB NOT NULL,
   PRIMARY KEY (ino, name)
 ) STRICT, WITHOUT ROWID;
+
+-- One row. In this file alone it is 1 while a mount has the file, and 0 in the log of that mount: a 1 that can be
+-- read means that the log was taken away.
+CREATE TABLE log (
+  needed INTEGER NOT NULL
+) STRICT;
+INSERT INTO log VALUES (0);
 
 -- For people with a plain sqlite3: SELECT path, size FROM file;
 CREATE VIEW file AS

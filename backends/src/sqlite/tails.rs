@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
@@ -29,6 +29,9 @@ const OPEN_MAX: usize = 64;
 /// file system then finds places for many writes at once: 64 MiB go into ext4 in 8.5 ms instead of 12.6.
 const AHEAD_MAX: u64 = 16 << 20;
 
+/// Locks that all tails share: two files of one lock now and then wait for each other.
+const BUSY: usize = 64;
+
 /// A tail that is held open.
 #[derive(Debug)]
 struct Tail {
@@ -43,6 +46,8 @@ pub(crate) struct Tails {
     dir: PathBuf,
     open: Mutex<HashMap<Ino, Arc<Tail>>>,
     unsynced: Mutex<Unsynced>,
+    /// Held by whoever reads or writes bytes of a tail, by inode: a read sees all of a write, or nothing.
+    busy: [RwLock<()>; BUSY],
     /// Held while tails are synced: who comes second must not be told "done" before it is.
     syncing: Mutex<()>,
     tally: Arc<Tally>,
@@ -103,6 +108,7 @@ impl Tails {
             dir: directory(database),
             open: Mutex::default(),
             unsynced: Mutex::default(),
+            busy: std::array::from_fn(|_| RwLock::default()),
             syncing: Mutex::default(),
             tally,
         }
@@ -180,6 +186,18 @@ impl Tails {
         tail
     }
 
+    fn busy(&self, ino: Ino) -> &RwLock<()> {
+        &self.busy[ino as usize % BUSY]
+    }
+
+    /// Keeps the bytes of a tail as they are until it is dropped.
+    pub(super) fn hold_still(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+        // A write that panicked is one that failed: of what is in a tail, nothing is undone.
+        self.busy(ino)
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Fills `out` from `offset` on; what the tail does not hold reads as zeros.
     pub(super) fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> Result<()> {
         let tail = self.get(ino)?;
@@ -210,6 +228,10 @@ impl Tails {
         if offset == length {
             tail.reserve(offset, offset + bytes.len() as u64);
         }
+        let _writing = self
+            .busy(ino)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         tail.file
             .write_all_at(bytes, offset)
             .map_err(|error| self.failed(ino, &error))
@@ -244,6 +266,10 @@ impl Tails {
     pub(super) fn punch(&self, ino: Ino, offset: u64, length: u64) -> Result<()> {
         let tail = self.get(ino)?;
         lock(&self.unsynced).tails.insert(ino);
+        let _writing = self
+            .busy(ino)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&tail.file, flags, offset, length)
             .map_err(|error| self.failed(ino, &io::Error::from(error)))

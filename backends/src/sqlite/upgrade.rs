@@ -4,14 +4,38 @@ use rusqlite::Connection;
 
 use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, tail_length};
 use super::nodes::{signed, unsigned};
-use super::open::SCHEMA_VERSION;
 use super::tails::{HEAD, Tails};
 use crate::store::Result;
+
+/// Brings a database of an earlier version up to date. A crash in between leaves one of the versions in between.
+pub(super) fn bring_up(connection: &Connection, tails: &Tails, version: i32) -> Result<()> {
+    if version < 2 {
+        from_version_1(connection, tails)?;
+    }
+    if version < 3 {
+        from_version_2(connection)?;
+    }
+    Ok(())
+}
+
+/// Version 2 did not say whether it needs its log, and had no checksums: what is there has none until it is written
+/// again.
+fn from_version_2(connection: &Connection) -> Result<()> {
+    connection.execute_batch(
+        "BEGIN;
+         CREATE TABLE log (needed INTEGER NOT NULL) STRICT;
+         INSERT INTO log VALUES (0);
+         ALTER TABLE chunk ADD COLUMN sum INTEGER;
+         PRAGMA user_version = 3;
+         COMMIT;",
+    )?;
+    Ok(())
+}
 
 /// Version 1 kept all content in the database: moves what is past the first 256 KiB of a file to its tail.
 ///
 /// A crash in between leaves version 1, and tails that the next attempt writes anew.
-pub(super) fn from_version_1(connection: &Connection, tails: &Tails) -> Result<()> {
+fn from_version_1(connection: &Connection, tails: &Tails) -> Result<()> {
     let index_mask = (1_i64 << INDEX_BITS) - 1;
     let mut files = connection
         .prepare("SELECT ino, size FROM inode WHERE mode & 61440 = 32768 AND size > ?1")?;
@@ -44,7 +68,7 @@ pub(super) fn from_version_1(connection: &Connection, tails: &Tails) -> Result<(
          WHERE mode & 61440 = 32768 AND size > ?1",
         (signed(HEAD), INDEX_BITS),
     )?;
-    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.pragma_update(None, "user_version", 2)?;
     transaction.commit()?;
     Ok(())
 }

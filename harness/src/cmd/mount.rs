@@ -14,7 +14,7 @@ use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
 use backends::s3::{OpenOptions, S3Store, check_name};
-use backends::sqlite::SqliteStore;
+use backends::sqlite::{SqliteStore, go_on_without_log};
 use backends::store::{Caller, Store, Timestamp};
 use clap::{Args, ValueEnum};
 
@@ -72,6 +72,10 @@ pub struct Mount {
     /// and neither closed nor synced is then lost with a killed daemon, and holes are not told from zeros.
     #[arg(long)]
     writeback: bool,
+    /// Mount although the log of the database (`FILE-wal`) was removed after a crash: what was in the log alone is
+    /// gone, and what is mounted is an earlier state (sqlite, agent-memory and the cache of s3).
+    #[arg(long)]
+    without_log: bool,
     /// Threads that answer requests; what waits for a model or a server has one of its own.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
@@ -131,11 +135,23 @@ impl Mount {
         if self.writeback && !matches!(self.backend, Mountable::Sqlite | Mountable::Memory) {
             bail!("--writeback is for the memory and sqlite backends only");
         }
+        if self.without_log && self.database().is_none() {
+            bail!("--without-log is for the sqlite, agent-memory and s3 backends only");
+        }
         // Before anything is created: a database that can never be mounted helps nobody.
         check(&self.dir)?;
         if self.cpu.is_some() {
             // The harness keeps itself on that processor; background threads need not stay there.
             cpu::go_anywhere().context("leaving the caller's processor")?;
+        }
+        if self.without_log
+            && let Some(database) = self.database()
+            && go_on_without_log(&database)?
+        {
+            tracing::warn!(
+                "{}: its log is gone; this is an earlier state of it",
+                database.display()
+            );
         }
         let Opened {
             store,
@@ -207,7 +223,7 @@ impl Mount {
                 if let Some(agent) = agent {
                     check_name("agent", agent)?;
                 }
-                let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
+                let db = self.local_database();
                 let source = db.display().to_string();
                 let wanted = self.embeddings();
                 let mut memory = AgentMemory::open(&db, &owner, agent)?;
@@ -220,7 +236,7 @@ impl Mount {
                 Opened::of(Arc::new(memory), &source)
             }
             Mountable::Sqlite => {
-                let db = self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"));
+                let db = self.local_database();
                 let source = db.display().to_string();
                 Opened::of(Arc::new(SqliteStore::open(&db, &owner)?), &source)
             }
@@ -230,8 +246,7 @@ impl Mount {
     fn open_bucket(&self, owner: &Caller) -> anyhow::Result<Opened> {
         let behaviour = &self.behaviour;
         let config = self.bucket.config(Some(behaviour))?;
-        let cache = behaviour.cache.clone();
-        let cache = cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"));
+        let cache = self.s3_cache();
         let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
         let options = OpenOptions {
             allow_offline: behaviour.allow_offline,
@@ -272,6 +287,27 @@ impl Opened {
 }
 
 impl Mount {
+    /// The file of a backend that is in one, or has its cache and journal in one.
+    fn database(&self) -> Option<PathBuf> {
+        match self.backend {
+            Mountable::Sqlite | Mountable::AgentMemory => Some(self.local_database()),
+            Mountable::S3 => Some(self.s3_cache()),
+            Mountable::LlmHistory
+            | Mountable::LlmGenerate
+            | Mountable::Memory
+            | Mountable::Null => None,
+        }
+    }
+
+    fn local_database(&self) -> PathBuf {
+        self.db.clone().unwrap_or_else(|| beside(&self.dir, ".db"))
+    }
+
+    fn s3_cache(&self) -> PathBuf {
+        let cache = self.behaviour.cache.clone();
+        cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"))
+    }
+
     /// The model that was named, or the one that is installed.
     fn embeddings(&self) -> Embeddings {
         let off = |reason: String| Embeddings::Off { reason };

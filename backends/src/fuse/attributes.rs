@@ -1,0 +1,221 @@
+//! Requests about attributes: those of `stat`, extended ones, and the file system's own.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::SystemTime;
+
+use fuser::{
+    FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request, TimeOrNow,
+};
+
+use super::convert::{
+    caller, check_xattr_name, failed, file_attr, permission_bits, reply_xattr, whole_time,
+};
+use super::counters::{Opcode, Span};
+use super::front_end::{FrontEnd, Mounted, reply_empty};
+use crate::store::{
+    Attr, Change, Errno, NAME_MAX, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
+};
+
+/// Attributes whose names begin so may be orders to a store, and take long.
+const ORDERS: &[u8] = b"user.ctx.";
+
+impl FrontEnd {
+    fn reply_attr(&self, span: &mut Span<'_>, result: Result<Attr>, reply: ReplyAttr) {
+        match result {
+            Ok(attr) => {
+                span.handled();
+                reply.attr(
+                    &self.policy.attr_ttl(self.store(), attr.ino),
+                    &file_attr(&attr),
+                );
+            }
+            Err(error) => reply.error(failed(span, error)),
+        }
+    }
+
+    /// Whether asking for an attribute, or setting it, is an order to the store that may take long.
+    fn is_slow_order(&self, ino: INodeNo, name: &OsStr) -> bool {
+        name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
+    }
+
+    pub(super) fn getattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        // The kernel names a file handle only on behalf of a read past the size it knows, or a seek to the
+        // end: `stat` and `fstat` come without one.
+        if fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead) {
+            let policy = self.policy;
+            self.answer(
+                Opcode::Getattr,
+                req,
+                true,
+                move |mounted, mut span| match span.store(|| mounted.store.size_for_read(ino.0)) {
+                    Ok(attr) => {
+                        span.handled();
+                        let ttl = policy.attr_ttl(&*mounted.store, ino.0);
+                        reply.attr(&ttl, &file_attr(&attr));
+                    }
+                    Err(error) => reply.error(failed(&mut span, error)),
+                },
+            );
+            return;
+        }
+        let mut span = self.mounted.start(Opcode::Getattr);
+        let result = span.store(|| self.store().getattr(ino.0));
+        self.reply_attr(&mut span, result, reply);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the request has so many")]
+    pub(super) fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        reply: ReplyAttr,
+    ) {
+        let mut caller = caller(req);
+        // The kernel says when a file changed only where it gathered the writes: before now, then.
+        if let Some(ctime) = ctime {
+            caller.now = whole_time(ctime);
+        }
+        let time = |time: TimeOrNow| match time {
+            TimeOrNow::Now => caller.now,
+            TimeOrNow::SpecificTime(time) => whole_time(time),
+        };
+        let change = Change {
+            permissions: mode.map(permission_bits),
+            uid,
+            gid,
+            size,
+            atime: atime.map(time),
+            mtime: mtime.map(time),
+            // With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to us: always on a change of
+            // owner, on truncation by anybody but root.
+            drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
+        };
+        let policy = self.policy;
+        let answer = move |mounted: &Mounted, mut span: Span<'_>| match span
+            .store(|| mounted.store.setattr(&caller, ino.0, &change))
+        {
+            Ok(attr) => {
+                span.handled();
+                let ttl = policy.attr_ttl(&*mounted.store, ino.0);
+                reply.attr(&ttl, &file_attr(&attr));
+            }
+            Err(error) => reply.error(failed(&mut span, error)),
+        };
+        if size.is_some_and(|size| size > 0) {
+            self.change_content(Opcode::Setattr, req, ino, answer);
+        } else {
+            self.change(Opcode::Setattr, req, ino, answer);
+        }
+    }
+
+    pub(super) fn statfs(&self, reply: ReplyStatfs) {
+        let mut span = self.mounted.start(Opcode::Statfs);
+        match span.store(|| self.store().statfs()) {
+            Ok(fs) => {
+                span.handled();
+                reply.statfs(
+                    fs.blocks,
+                    fs.blocks_free,
+                    fs.blocks_available,
+                    fs.inodes,
+                    fs.inodes_free,
+                    fs.block_bytes,
+                    NAME_MAX as u32,
+                    fs.block_bytes,
+                );
+            }
+            Err(error) => reply.error(failed(&mut span, error)),
+        }
+    }
+
+    pub(super) fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        reply: ReplyEmpty,
+    ) {
+        const CREATE: i32 = 1;
+        const REPLACE: i32 = 2;
+        let mode = match flags {
+            0 => Ok(XattrMode::Set),
+            CREATE => Ok(XattrMode::Create),
+            REPLACE => Ok(XattrMode::Replace),
+            _ => Err(StoreError::from(Errno::INVAL)),
+        };
+        let (caller, name, value) = (caller(req), name.to_owned(), value.to_vec());
+        let is_slow = self.is_slow_order(ino, &name);
+        let answer = move |mounted: &Mounted, mut span: Span<'_>| {
+            let result = mode.and_then(|mode| {
+                check_xattr_name(&name)?;
+                if value.len() > XATTR_VALUE_MAX {
+                    return Err(Errno::TOOBIG.into());
+                }
+                let store = &mounted.store;
+                span.store(|| store.setxattr(&caller, ino.0, name.as_bytes(), &value, mode))
+            });
+            reply_empty(&mut span, result, reply);
+        };
+        if is_slow {
+            self.answer(Opcode::Setxattr, req, true, answer);
+        } else {
+            self.change(Opcode::Setxattr, req, ino, answer);
+        }
+    }
+
+    pub(super) fn getxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let name = name.to_owned();
+        let is_slow = self.is_slow_order(ino, &name);
+        self.answer(Opcode::Getxattr, req, is_slow, move |mounted, mut span| {
+            let result = check_xattr_name(&name)
+                .and_then(|()| span.store(|| mounted.store.getxattr(ino.0, name.as_bytes())));
+            reply_xattr(&mut span, result, size, reply);
+        });
+    }
+
+    pub(super) fn listxattr(&self, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let mut span = self.mounted.start(Opcode::Listxattr);
+        let result = span.store(|| self.store().listxattr(ino.0)).map(|names| {
+            let mut list = Vec::new();
+            for name in names {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+            list
+        });
+        reply_xattr(&mut span, result, size, reply);
+    }
+
+    pub(super) fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (caller, name) = (caller(req), name.to_owned());
+        self.change(Opcode::Removexattr, req, ino, move |mounted, mut span| {
+            let store = &mounted.store;
+            let result = check_xattr_name(&name)
+                .and_then(|()| span.store(|| store.removexattr(&caller, ino.0, name.as_bytes())));
+            reply_empty(&mut span, result, reply);
+        });
+    }
+}

@@ -1,0 +1,161 @@
+//! Requests about what is in a file.
+
+use fuser::{
+    INodeNo, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
+};
+
+use super::convert::{allocate, caller, failed};
+use super::counters::{Opcode, Span};
+use super::front_end::{FrontEnd, Mounted, reply_empty};
+use crate::store::{Change, Errno, Seek, Slow, StoreError};
+
+impl FrontEnd {
+    pub(super) fn open(&self, reply: ReplyOpen) {
+        self.reply_opened(Opcode::Open, reply);
+    }
+
+    pub(super) fn read(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        offset: u64,
+        size: u32,
+        reply: ReplyData,
+    ) {
+        thread_local! {
+            // Reads come one after the other on each thread: one buffer serves them all.
+            static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+        }
+        let size = size as usize;
+        let is_slow = self.store().is_slow(ino.0, Slow::Read { offset, size });
+        self.answer(Opcode::Read, req, is_slow, move |mounted, mut span| {
+            BUFFER.with_borrow_mut(|buffer| {
+                buffer.clear();
+                match span.store(|| mounted.store.read(ino.0, offset, size, buffer)) {
+                    Ok(()) => {
+                        span.handled();
+                        reply.data(buffer);
+                    }
+                    Err(error) => reply.error(failed(&mut span, error)),
+                }
+            });
+        });
+    }
+
+    pub(super) fn write(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        reply: ReplyWrite,
+    ) {
+        let caller = caller(req);
+        let answer = move |mounted: &Mounted, mut span: Span<'_>, data: &[u8]| {
+            let result = span.store(|| {
+                mounted.store.write(&caller, ino.0, offset, data)?;
+                if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                    let change = Change {
+                        drop_privileges: true,
+                        ..Change::default()
+                    };
+                    mounted.store.setattr(&caller, ino.0, &change)?;
+                }
+                Ok(())
+            });
+            match result {
+                Ok(()) => {
+                    span.handled();
+                    reply.written(data.len() as u32);
+                }
+                Err(error) => reply.error(failed(&mut span, error)),
+            }
+        };
+        let may_wait = [Slow::Judged, Slow::Change];
+        if may_wait
+            .iter()
+            .any(|call| self.store().is_slow(ino.0, *call))
+        {
+            let data = data.to_vec();
+            self.change_content(Opcode::Write, req, ino, move |mounted, span| {
+                answer(mounted, span, &data);
+            });
+        } else {
+            answer(&self.mounted, self.mounted.start(Opcode::Write), data);
+        }
+    }
+
+    pub(super) fn flush(&self, req: &Request, ino: INodeNo, reply: ReplyEmpty) {
+        if !self.store().wants_close() {
+            // A write is in the store when it returns, so close has nothing to add: `ENOSYS` tells the
+            // kernel to stop asking.
+            let mut span = self.mounted.start(Opcode::Flush);
+            reply.error(failed(&mut span, Errno::NOSYS.into()));
+            return;
+        }
+        let is_slow = self.store().is_slow(ino.0, Slow::Close);
+        self.answer(Opcode::Flush, req, is_slow, move |mounted, mut span| {
+            let result = span.store(|| mounted.store.close(ino.0));
+            reply_empty(&mut span, result, reply);
+        });
+    }
+
+    pub(super) fn release(&self, reply: ReplyEmpty) {
+        let _span = self.mounted.start(Opcode::Release);
+        reply.ok();
+    }
+
+    pub(super) fn fsync(&self, req: &Request, ino: INodeNo, datasync: bool, reply: ReplyEmpty) {
+        let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
+        self.answer(Opcode::Fsync, req, is_slow, move |mounted, mut span| {
+            let result = span.store(|| mounted.store.fsync(ino.0, datasync));
+            reply_empty(&mut span, result, reply);
+        });
+    }
+
+    pub(super) fn fallocate(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let caller = caller(req);
+        self.change_content(Opcode::Fallocate, req, ino, move |mounted, mut span| {
+            let result = allocate(mode).and_then(|how| {
+                span.store(|| mounted.store.fallocate(&caller, ino.0, how, offset, length))
+            });
+            reply_empty(&mut span, result, reply);
+        });
+    }
+
+    pub(super) fn lseek(&self, ino: INodeNo, offset: i64, whence: i32, reply: ReplyLseek) {
+        const SEEK_DATA: i32 = 3;
+        const SEEK_HOLE: i32 = 4;
+        let mut span = self.mounted.start(Opcode::Lseek);
+        if self.policy.writeback {
+            // What the kernel has gathered would look like a hole: it takes the whole file for data instead.
+            reply.error(failed(&mut span, Errno::NOSYS.into()));
+            return;
+        }
+        let what = match whence {
+            SEEK_DATA => Ok(Seek::Data),
+            SEEK_HOLE => Ok(Seek::Hole),
+            _ => Err(StoreError::from(Errno::INVAL)),
+        };
+        let result = what.and_then(|what| {
+            let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+            span.store(|| self.store().seek(ino.0, offset, what))
+        });
+        match result {
+            Ok(offset) => {
+                span.handled();
+                reply.offset(offset as i64);
+            }
+            Err(error) => reply.error(failed(&mut span, error)),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Requests about listings.
+
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen, Request};
+
+use super::convert::{failed, file_attr, file_type};
+use super::counters::{Opcode, Span};
+use super::front_end::{FrontEnd, reply_empty};
+use super::names::GENERATION;
+use crate::store::{DirEntry, Ino, Kind, Result, Slow};
+
+/// The cookies of `.` and `..`.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+
+impl FrontEnd {
+    /// Feeds a listing to `add` from `offset` on, `.` and `..` first; `add` returns true when full.
+    fn list(
+        &self,
+        span: &mut Span<'_>,
+        dir: Ino,
+        offset: u64,
+        with_attr: bool,
+        add: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let store = self.store();
+        span.store(|| {
+            for (cookie, name) in [(DOT, b".".as_slice()), (DOT_DOT, b"..")] {
+                if offset >= cookie {
+                    continue;
+                }
+                let ino = if cookie == DOT {
+                    dir
+                } else {
+                    store.parent(dir)?
+                };
+                let attr = with_attr.then(|| store.getattr(ino)).transpose()?;
+                let dot = DirEntry {
+                    name,
+                    ino,
+                    kind: Kind::Directory,
+                    cookie,
+                    attr,
+                };
+                if add(dot) {
+                    return Ok(());
+                }
+            }
+            let after = if offset <= DOT_DOT { 0 } else { offset };
+            store.readdir(dir, after, with_attr, &mut |entry| {
+                if add(entry) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })
+        })
+    }
+
+    pub(super) fn opendir(&self, reply: ReplyOpen) {
+        self.reply_opened(Opcode::Opendir, reply);
+    }
+
+    pub(super) fn readdir(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectory) {
+        let mut span = self.mounted.start(Opcode::Readdir);
+        let result = self.list(&mut span, ino.0, offset, false, &mut |entry| {
+            let name = OsStr::from_bytes(entry.name);
+            reply.add(
+                INodeNo(entry.ino),
+                entry.cookie,
+                file_type(entry.kind),
+                name,
+            )
+        });
+        match result {
+            Ok(()) => {
+                span.handled();
+                reply.ok();
+            }
+            Err(error) => reply.error(failed(&mut span, error)),
+        }
+    }
+
+    pub(super) fn readdirplus(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let mut span = self.mounted.start(Opcode::Readdirplus);
+        let mut listed = Vec::new();
+        let result = self.list(&mut span, ino.0, offset, true, &mut |entry| {
+            let Some(attr) = entry.attr else {
+                return false;
+            };
+            let name = OsStr::from_bytes(entry.name);
+            let ttl = self.policy.attr_ttl(self.store(), attr.ino);
+            let attr = file_attr(&attr);
+            let full = reply.add(attr.ino, entry.cookie, name, &ttl, &attr, GENERATION);
+            // The kernel takes no reference on `.` and `..`.
+            if !full && entry.cookie > DOT_DOT {
+                listed.push(entry.ino);
+            }
+            full
+        });
+        match result {
+            Ok(()) => {
+                self.mounted.inodes.looked_up_all(&listed);
+                span.handled();
+                reply.ok();
+            }
+            Err(error) => reply.error(failed(&mut span, error)),
+        }
+    }
+
+    pub(super) fn releasedir(&self, reply: ReplyEmpty) {
+        let _span = self.mounted.start(Opcode::Releasedir);
+        reply.ok();
+    }
+
+    pub(super) fn fsyncdir(&self, req: &Request, ino: INodeNo, datasync: bool, reply: ReplyEmpty) {
+        let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
+        self.answer(Opcode::Fsyncdir, req, is_slow, move |mounted, mut span| {
+            let result = span.store(|| mounted.store.fsync(ino.0, datasync));
+            reply_empty(&mut span, result, reply);
+        });
+    }
+}

@@ -1,0 +1,157 @@
+//! What all requests to one mount share: the store, what is counted, which thread answers, and what becomes of a panic.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fuser::{FileHandle, FopenFlags, INodeNo, ReplyEmpty, ReplyOpen, Request};
+
+use super::convert::failed;
+use super::counters::{Opcode, Recorder, Span};
+use super::inodes::Inodes;
+use super::interrupt;
+use super::panics::contain;
+use super::policy::CachePolicy;
+use super::slow::SlowThreads;
+use crate::store::{Errno, Ino, Result, Slow, Store};
+
+/// What a mount shares with its control socket.
+pub(crate) struct Mounted {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) recorder: Recorder,
+    pub(crate) inodes: Inodes,
+    /// The next request is to panic: `ctxbench fault` sees what becomes of a mount with a bug.
+    pub(crate) panics_next: AtomicBool,
+}
+
+impl Mounted {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            recorder: Recorder::new(),
+            inodes: Inodes::default(),
+            panics_next: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts timing a request; panics if that was asked for.
+    pub(super) fn start(&self, opcode: Opcode) -> Span<'_> {
+        let span = self.recorder.start(opcode);
+        let panics = &self.panics_next;
+        // The load first: it costs nothing while nobody asks for a panic.
+        assert!(
+            !(panics.load(Ordering::Relaxed) && panics.swap(false, Ordering::Relaxed)),
+            "this panic was asked for, by the control socket"
+        );
+        span
+    }
+
+    /// Reclaims what was unlinked while open and never forgotten.
+    pub(crate) fn reclaim_orphans(&self) {
+        for ino in self.inodes.take_orphans() {
+            self.reclaim(ino);
+        }
+    }
+
+    pub(super) fn reclaim(&self, ino: Ino) {
+        if let Err(error) = self.store.reclaim(ino) {
+            tracing::warn!(ino, %error, "could not reclaim an unlinked inode");
+        }
+    }
+}
+
+/// The front end of one mount.
+pub(crate) struct FrontEnd {
+    pub(super) mounted: Arc<Mounted>,
+    pub(super) policy: CachePolicy,
+    slow: SlowThreads,
+}
+
+impl FrontEnd {
+    pub(crate) fn new(mounted: Arc<Mounted>, policy: CachePolicy) -> Self {
+        Self {
+            mounted,
+            policy,
+            slow: SlowThreads::default(),
+        }
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.mounted.store
+    }
+
+    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it, and it ends
+    /// when whoever made it gives up.
+    pub(super) fn answer(
+        &self,
+        opcode: Opcode,
+        request: &Request,
+        is_slow: bool,
+        answer: impl FnOnce(&Mounted, Span<'_>) + Send + 'static,
+    ) {
+        if !is_slow {
+            return answer(&self.mounted, self.mounted.start(opcode));
+        }
+        let mounted = Arc::clone(&self.mounted);
+        let requester = request.pid();
+        let answer = move || {
+            interrupt::on_behalf_of(requester, || {
+                contain(opcode, || answer(&mounted, mounted.start(opcode)));
+            });
+        };
+        if let Err(error) = self.slow.run(answer) {
+            // The reply went with the closure, and has answered EIO.
+            tracing::error!(%error, "no thread for a request that has to wait");
+        }
+    }
+
+    /// Makes a change of `ino`, or of names in it. Where somebody has to be asked first whether it may be made, that
+    /// is waited for on a thread of its own, and until whoever wants it is interrupted.
+    pub(super) fn change(
+        &self,
+        opcode: Opcode,
+        req: &Request,
+        ino: INodeNo,
+        make: impl FnOnce(&Mounted, Span<'_>) + Send + 'static,
+    ) {
+        let is_slow = self.store().is_slow(ino.0, Slow::Judged);
+        self.answer(opcode, req, is_slow, make);
+    }
+
+    /// As [`FrontEnd::change`], for a change that may have to wait for the content that is there.
+    pub(super) fn change_content(
+        &self,
+        opcode: Opcode,
+        req: &Request,
+        ino: INodeNo,
+        make: impl FnOnce(&Mounted, Span<'_>) + Send + 'static,
+    ) {
+        let is_slow = |call| self.store().is_slow(ino.0, call);
+        let is_slow = is_slow(Slow::Judged) || is_slow(Slow::Change);
+        self.answer(opcode, req, is_slow, make);
+    }
+
+    pub(super) fn reply_opened(&self, opcode: Opcode, reply: ReplyOpen) {
+        let mut span = self.mounted.start(opcode);
+        if self.policy.no_open {
+            reply.error(failed(&mut span, Errno::NOSYS.into()));
+        } else {
+            let flags = if self.policy.direct_io && opcode == Opcode::Open {
+                FopenFlags::FOPEN_DIRECT_IO
+            } else {
+                FopenFlags::empty()
+            };
+            span.handled();
+            reply.opened(FileHandle(0), flags);
+        }
+    }
+}
+
+pub(super) fn reply_empty(span: &mut Span<'_>, result: Result<()>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => {
+            span.handled();
+            reply.ok();
+        }
+        Err(error) => reply.error(failed(span, error)),
+    }
+}

@@ -1,0 +1,309 @@
+//! Requests about names: looking them up, making, moving and removing them, and how long the kernel holds what they lead to.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use fuser::{
+    FileHandle, FopenFlags, Generation, INodeNo, RenameFlags, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyEntry, Request,
+};
+
+use super::convert::{caller, check_name, failed, file_attr, missing, new_node};
+use super::counters::{Opcode, Span};
+use super::front_end::{FrontEnd, Mounted};
+use super::policy::CachePolicy;
+use crate::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, TARGET_MAX};
+
+/// Inode numbers are never used twice while a mount lives, so one generation is enough.
+pub(super) const GENERATION: Generation = Generation(0);
+
+impl FrontEnd {
+    /// Makes a node and replies with it.
+    fn create_node(
+        &self,
+        opcode: Opcode,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        node: Result<OwnedNode>,
+        reply: ReplyEntry,
+    ) {
+        let (policy, caller, name) = (self.policy, caller(req), name.to_owned());
+        self.change(opcode, req, parent, move |mounted, mut span| {
+            let result = node.and_then(|node| {
+                check_name(&name)?;
+                let node = node.as_new();
+                span.store(|| {
+                    mounted
+                        .store
+                        .create(&caller, parent.0, name.as_bytes(), &node)
+                })
+            });
+            reply_entry(mounted, policy, &mut span, result, reply);
+        });
+    }
+
+    pub(super) fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let mut span = self.mounted.start(Opcode::Lookup);
+        let result = check_name(name)
+            .and_then(|()| span.store(|| self.store().lookup(parent.0, name.as_bytes())));
+        match result {
+            // Inode 0 with a lifetime is how a missing name is cached.
+            Err(error)
+                if error.errno == Errno::NOENT
+                    && !self.policy.ttl.is_zero()
+                    && self.store().keeps_missing(name.as_bytes()) =>
+            {
+                span.failed();
+                let nothing = file_attr(&missing(req));
+                reply.entry(&self.policy.ttl, &nothing, GENERATION);
+            }
+            result => reply_entry(&self.mounted, self.policy, &mut span, result, reply),
+        }
+    }
+
+    pub(super) fn forget(&self, ino: INodeNo, lookups: u64) {
+        // Nobody waits for it: no place for a panic that was asked for.
+        let mut span = self.mounted.recorder.start(Opcode::Forget);
+        if self.mounted.inodes.forgotten(ino.0, lookups) {
+            span.store(|| self.mounted.reclaim(ino.0));
+        }
+    }
+
+    pub(super) fn readlink(&self, ino: INodeNo, reply: ReplyData) {
+        let mut span = self.mounted.start(Opcode::Readlink);
+        match span.store(|| self.store().readlink(ino.0)) {
+            Ok(target) => {
+                span.handled();
+                reply.data(&target);
+            }
+            Err(error) => reply.error(failed(&mut span, error)),
+        }
+    }
+
+    pub(super) fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let node = match Kind::from_mode(mode) {
+            None | Some(Kind::Directory | Kind::Symlink) => Err(Errno::INVAL.into()),
+            Some(kind) => Ok(OwnedNode {
+                rdev,
+                ..OwnedNode::new(kind, mode)
+            }),
+        };
+        self.create_node(Opcode::Mknod, req, parent, name, node, reply);
+    }
+
+    pub(super) fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        reply: ReplyEntry,
+    ) {
+        let node = OwnedNode::new(Kind::Directory, mode);
+        self.create_node(Opcode::Mkdir, req, parent, name, Ok(node), reply);
+    }
+
+    pub(super) fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (caller, name) = (caller(req), name.to_owned());
+        self.change(Opcode::Unlink, req, parent, move |mounted, mut span| {
+            let store = &mounted.store;
+            let result = check_name(&name)
+                .and_then(|()| span.store(|| store.unlink(&caller, parent.0, name.as_bytes())));
+            reply_removed(mounted, span, result, reply);
+        });
+    }
+
+    pub(super) fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (caller, name) = (caller(req), name.to_owned());
+        self.change(Opcode::Rmdir, req, parent, move |mounted, mut span| {
+            let store = &mounted.store;
+            let result = check_name(&name)
+                .and_then(|()| span.store(|| store.rmdir(&caller, parent.0, name.as_bytes())));
+            reply_removed(mounted, span, result, reply);
+        });
+    }
+
+    pub(super) fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        let node = if target.len() > TARGET_MAX {
+            Err(Errno::NAMETOOLONG.into())
+        } else {
+            Ok(OwnedNode {
+                target: target.to_vec(),
+                ..OwnedNode::new(Kind::Symlink, 0o777)
+            })
+        };
+        self.create_node(Opcode::Symlink, req, parent, name, node, reply);
+    }
+
+    pub(super) fn rename(
+        &self,
+        req: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        (newparent, newname): (INodeNo, &OsStr),
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            Ok(RenameMode::Replace)
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            Ok(RenameMode::NoReplace)
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            Ok(RenameMode::Exchange)
+        } else {
+            Err(StoreError::from(Errno::INVAL))
+        };
+        let (caller, name, newname) = (caller(req), name.to_owned(), newname.to_owned());
+        self.change(Opcode::Rename, req, parent, move |mounted, mut span| {
+            let result = mode.and_then(|mode| {
+                check_name(&name)?;
+                check_name(&newname)?;
+                let from = (parent.0, name.as_bytes());
+                let to = (newparent.0, newname.as_bytes());
+                span.store(|| mounted.store.rename(&caller, from, to, mode))
+            });
+            reply_removed(mounted, span, result, reply);
+        });
+    }
+
+    pub(super) fn link(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let (policy, caller, newname) = (self.policy, caller(req), newname.to_owned());
+        self.change(Opcode::Link, req, newparent, move |mounted, mut span| {
+            let store = &mounted.store;
+            let result = check_name(&newname).and_then(|()| {
+                span.store(|| store.link(&caller, ino.0, newparent.0, newname.as_bytes()))
+            });
+            reply_entry(mounted, policy, &mut span, result, reply);
+        });
+    }
+
+    pub(super) fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        reply: ReplyCreate,
+    ) {
+        let (policy, caller, name) = (self.policy, caller(req), name.to_owned());
+        self.change(Opcode::Create, req, parent, move |mounted, mut span| {
+            let node = new_node(Kind::File, mode, 0);
+            let store = &mounted.store;
+            let made = check_name(&name).and_then(|()| {
+                span.store(|| store.create(&caller, parent.0, name.as_bytes(), &node))
+            });
+            match made {
+                Ok(attr) => {
+                    mounted.inodes.looked_up(attr.ino);
+                    let flags = if policy.direct_io {
+                        FopenFlags::FOPEN_DIRECT_IO
+                    } else {
+                        FopenFlags::FOPEN_KEEP_CACHE
+                    };
+                    let attr = file_attr(&attr);
+                    span.handled();
+                    reply.created(&policy.ttl, &attr, GENERATION, FileHandle(0), flags);
+                }
+                Err(error) => reply.error(failed(&mut span, error)),
+            }
+        });
+    }
+}
+
+/// A node that is to be made, by a thread that may not be the one that was asked.
+struct OwnedNode {
+    kind: Kind,
+    mode: u32,
+    rdev: u32,
+    target: Vec<u8>,
+}
+
+impl OwnedNode {
+    fn new(kind: Kind, mode: u32) -> Self {
+        Self {
+            kind,
+            mode,
+            rdev: 0,
+            target: Vec::new(),
+        }
+    }
+
+    fn as_new(&self) -> NewNode<'_> {
+        NewNode {
+            target: &self.target,
+            ..new_node(self.kind, self.mode, self.rdev)
+        }
+    }
+}
+
+/// Replies with an entry that the kernel will hold until it forgets it.
+fn reply_entry(
+    mounted: &Mounted,
+    policy: CachePolicy,
+    span: &mut Span<'_>,
+    result: Result<Attr>,
+    reply: ReplyEntry,
+) {
+    match result {
+        Ok(attr) => {
+            mounted.inodes.looked_up(attr.ino);
+            let ttl = if attr.nlink > 0 {
+                policy.attr_ttl(&*mounted.store, attr.ino)
+            } else {
+                // What can be looked up but has no name is made anew each time: the kernel asks again,
+                // and what it has forgotten is reclaimed. It holds the inode, so not now.
+                let _ = mounted.inodes.orphaned(attr.ino);
+                Duration::ZERO
+            };
+            span.handled();
+            reply.entry(&ttl, &file_attr(&attr), GENERATION);
+        }
+        Err(error) => reply.error(failed(span, error)),
+    }
+}
+
+/// Replies, then reclaims an inode that lost its last name and that nobody holds.
+fn reply_removed(
+    mounted: &Mounted,
+    mut span: Span<'_>,
+    result: Result<Option<Ino>>,
+    reply: ReplyEmpty,
+) {
+    match result {
+        Ok(orphan) => {
+            span.handled();
+            reply.ok();
+            if let Some(ino) = orphan
+                && mounted.inodes.orphaned(ino)
+            {
+                mounted.reclaim(ino);
+            }
+        }
+        Err(error) => reply.error(failed(&mut span, error)),
+    }
+}

@@ -1,0 +1,148 @@
+//! Every request that is answered, in one table: none of them gets to its method but through what contains a panic.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+
+use super::counters::Opcode;
+use super::front_end::FrontEnd;
+use super::panics::contain;
+
+/// Trait methods that call the front end's own of the same name, which are in the files about names, content,
+/// directories and attributes.
+macro_rules! contained {
+    ($($opcode:ident: $method:ident($($argument:ident: $kind:ty),* $(,)?) => ($($passed:expr),*);)*) => {
+        $(fn $method(&self, $($argument: $kind),*) {
+            contain(Opcode::$opcode, || FrontEnd::$method(self, $($passed),*));
+        })*
+    };
+}
+
+impl Filesystem for FrontEnd {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Each is an improvement that an older kernel may lack; the mount works without any of them.
+        let wanted = [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_ASYNC_DIO,
+        ];
+        let cached = [
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+            InitFlags::FUSE_NO_OPEN_SUPPORT,
+            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+        ];
+        let cached = cached.into_iter().filter(|_| self.policy.no_open);
+        let gathered = self
+            .policy
+            .writeback
+            .then_some(InitFlags::FUSE_WRITEBACK_CACHE);
+        for flag in wanted.into_iter().chain(cached).chain(gathered) {
+            if config.add_capabilities(flag).is_err() {
+                tracing::info!(?flag, "this kernel's FUSE does not offer it");
+            }
+        }
+        let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        if self.policy.no_open && !config.capabilities().contains(no_open) {
+            tracing::warn!("this kernel asks for every open: reads will be slower");
+            self.policy.no_open = false;
+        }
+        Ok(())
+    }
+
+    contained! {
+        Lookup: lookup(req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) => (req, parent, name, reply);
+        Forget: forget(_req: &Request, ino: INodeNo, lookups: u64) => (ino, lookups);
+        Getattr: getattr(req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) => (req, ino, fh, reply);
+        Setattr: setattr(
+            req: &Request, ino: INodeNo, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>,
+            size: Option<u64>, atime: Option<TimeOrNow>, mtime: Option<TimeOrNow>,
+            ctime: Option<SystemTime>, _fh: Option<FileHandle>, _crtime: Option<SystemTime>,
+            _chgtime: Option<SystemTime>, _bkuptime: Option<SystemTime>, _flags: Option<BsdFileFlags>,
+            reply: ReplyAttr,
+        ) => (req, ino, mode, uid, gid, size, atime, mtime, ctime, reply);
+        Readlink: readlink(_req: &Request, ino: INodeNo, reply: ReplyData) => (ino, reply);
+        Mknod: mknod(
+            req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32,
+            reply: ReplyEntry,
+        ) => (req, parent, name, mode, rdev, reply);
+        Mkdir: mkdir(
+            req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry,
+        ) => (req, parent, name, mode, reply);
+        Unlink: unlink(req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) => (req, parent, name, reply);
+        Rmdir: rmdir(req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) => (req, parent, name, reply);
+        Symlink: symlink(
+            req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry,
+        ) => (req, parent, name, target, reply);
+        Rename: rename(
+            req: &Request, parent: INodeNo, name: &OsStr, newparent: INodeNo, newname: &OsStr,
+            flags: RenameFlags, reply: ReplyEmpty,
+        ) => (req, (parent, name), (newparent, newname), flags, reply);
+        Link: link(
+            req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry,
+        ) => (req, ino, newparent, newname, reply);
+        Open: open(_req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) => (reply);
+        Read: read(
+            req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, size: u32, _flags: OpenFlags,
+            _lock_owner: Option<LockOwner>, reply: ReplyData,
+        ) => (req, ino, offset, size, reply);
+        Write: write(
+            req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, data: &[u8],
+            write_flags: WriteFlags, _flags: OpenFlags, _lock_owner: Option<LockOwner>,
+            reply: ReplyWrite,
+        ) => (req, ino, offset, data, write_flags, reply);
+        Flush: flush(
+            req: &Request, ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty,
+        ) => (req, ino, reply);
+        Release: release(
+            _req: &Request, _ino: INodeNo, _fh: FileHandle, _flags: OpenFlags,
+            _lock_owner: Option<LockOwner>, _flush: bool, reply: ReplyEmpty,
+        ) => (reply);
+        Fsync: fsync(req: &Request, ino: INodeNo, _fh: FileHandle, datasync: bool, reply: ReplyEmpty) => (req, ino, datasync, reply);
+        Opendir: opendir(_req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) => (reply);
+        Readdir: readdir(
+            _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory,
+        ) => (ino, offset, reply);
+        Readdirplus: readdirplus(
+            _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectoryPlus,
+        ) => (ino, offset, reply);
+        Releasedir: releasedir(
+            _req: &Request, _ino: INodeNo, _fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty,
+        ) => (reply);
+        Fsyncdir: fsyncdir(
+            req: &Request, ino: INodeNo, _fh: FileHandle, datasync: bool, reply: ReplyEmpty,
+        ) => (req, ino, datasync, reply);
+        Statfs: statfs(_req: &Request, _ino: INodeNo, reply: ReplyStatfs) => (reply);
+        Setxattr: setxattr(
+            req: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32,
+            reply: ReplyEmpty,
+        ) => (req, ino, name, value, flags, reply);
+        Getxattr: getxattr(
+            req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr,
+        ) => (req, ino, name, size, reply);
+        Listxattr: listxattr(_req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) => (ino, size, reply);
+        Removexattr: removexattr(req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) => (req, ino, name, reply);
+        Create: create(
+            req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _flags: i32,
+            reply: ReplyCreate,
+        ) => (req, parent, name, mode, reply);
+        Fallocate: fallocate(
+            req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, length: u64, mode: i32,
+            reply: ReplyEmpty,
+        ) => (req, ino, offset, length, mode, reply);
+        Lseek: lseek(
+            _req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32,
+            reply: ReplyLseek,
+        ) => (ino, offset, whence, reply);
+    }
+}

@@ -1,0 +1,114 @@
+//! How a log that somebody took away is told from one that was never there.
+//!
+//! In the database file alone, the row of `log` says that a log is needed for as long as a mount has the file; the
+//! log's own version of that row says that none is. So whoever reads the database through its log reads 0, and so
+//! does whoever reads the file after the whole log has been copied into it, by us or by any other program, in order.
+//! Who reads 1 and has no log lacks what was in it.
+//!
+//! A 1 can stand in the log, too, while the log is being copied ([`super::log`]). A daemon that is killed then leaves
+//! its log behind, and that is all that the next mount asks for.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use rusqlite::config::DbConfig;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode};
+
+use super::db::Db;
+use super::open::{OpenError, connect, identify, own, unreadable};
+use crate::store::Result;
+
+/// The first schema version that has the mark.
+const SINCE: i32 = 3;
+
+/// The write-ahead log of the database at `path`.
+pub(super) fn log_of(path: &Path) -> PathBuf {
+    let mut log = OsString::from(path);
+    log.push("-wal");
+    log.into()
+}
+
+/// Whether there is a log; the empty one that SQLite makes when it opens a database is none.
+fn has_log(path: &Path) -> bool {
+    std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > 0)
+}
+
+/// Whether the database at `path`, of this schema version, needs a log that is not there.
+pub(super) fn lacks_log(
+    connection: &Connection,
+    version: Option<i32>,
+    path: &Path,
+) -> rusqlite::Result<bool> {
+    if version.is_none_or(|version| version < SINCE) {
+        return Ok(false);
+    }
+    let is_needed: bool = connection.query_row("SELECT needed FROM log", (), |row| row.get(0))?;
+    Ok(is_needed && !has_log(path))
+}
+
+/// Notes in the log whether the database needs it.
+pub(super) fn say(db: &Db, needed: bool) -> Result<()> {
+    // A commit that fails may be there after all.
+    db.log_says_needed.set(true);
+    db.transaction(|db| db.execute("UPDATE log SET needed = ?1", [needed]))?;
+    db.log_says_needed.set(needed);
+    Ok(())
+}
+
+/// Copies the log of a database that was just opened, so that from now on the file alone says that it needs it. The
+/// log's name must be durable before.
+pub(super) fn begin(db: &Db) -> Result<()> {
+    let begun = say(db, true).and_then(|()| copy(db));
+    if begun.is_err() {
+        end(db);
+    }
+    begun
+}
+
+fn copy(db: &Db) -> Result<()> {
+    let copied = db
+        .connection
+        .wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
+    match copied {
+        Ok(_) => {}
+        // Somebody else reads an old state: what is copied is less, and said later.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
+        Err(error) => tracing::warn!(%error, "the log cannot be copied into the database"),
+    }
+    say(db, false)
+}
+
+/// Sees to it that closing the database leaves the log where it is, if that says that it is needed.
+pub(super) fn end(db: &Db) {
+    if !db.log_says_needed.get() || say(db, false).is_ok() {
+        return;
+    }
+    let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    match db.connection.set_db_config(keep, true) {
+        Ok(_) => tracing::warn!("the log stays, and is copied at the next mount"),
+        Err(error) => tracing::warn!(%error, "keeping the log"),
+    }
+}
+
+/// Has the database at `path`, whose log is gone, opened in the state in which it is: an earlier one. Of files that
+/// are longer than [`super::HEAD`], what is past that may be newer. Answers whether a log was missing at all.
+///
+/// # Errors
+/// As [`super::SqliteStore::open`].
+pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
+    if !path.exists() || has_log(path) {
+        return Ok(false);
+    }
+    let _ownership = own(path)?;
+    let wrong = |error: rusqlite::Error| unreadable(path, &error);
+    let connection = connect(path)?;
+    let version = identify(&connection, path)?;
+    if !lacks_log(&connection, version, path).map_err(wrong)? {
+        return Ok(false);
+    }
+    connection
+        .execute("UPDATE log SET needed = 0", ())
+        .map_err(wrong)?;
+    Ok(true)
+}
