@@ -131,6 +131,44 @@ impl History {
         self.records.retain(|number, _| *number >= end);
     }
 
+    /// Forgets all records whose numbers are `first` or above: we removed them, and that was acknowledged.
+    pub fn forget_from(&mut self, first: u64) {
+        self.records.retain(|number, _| *number < first);
+    }
+
+    /// Whether the records together were ever as they are found: after some of the changes, in their order, and none of
+    /// those after them. A file without a byte was made, and not yet written: it counts as not there.
+    pub fn had_state(&self, found: &BTreeMap<u64, State>) -> bool {
+        let mut changes: Vec<(u64, u64, Change)> = Vec::new();
+        for (number, steps) in &self.records {
+            changes.extend(
+                steps
+                    .iter()
+                    .map(|step| (step.version, *number, step.change)),
+            );
+        }
+        // A record comes before its line in the log, whose number is the higher.
+        changes.sort_by_key(|(version, number, _)| (*version, *number));
+        let mut found = found.clone();
+        found.retain(|_, state| *state != State::Empty);
+        let mut state = BTreeMap::new();
+        let mut was_so = state == found;
+        for (version, number, change) in changes {
+            match change {
+                Change::Put => state.insert(number, State::Whole(version)),
+                Change::Remove => state.remove(&number),
+            };
+            was_so |= state == found;
+        }
+        was_so
+    }
+
+    /// Whether a change from `first` on was begun, and not acknowledged.
+    pub fn has_unacknowledged_since(&self, first: u64) -> bool {
+        let mut steps = self.records.values().flatten();
+        steps.any(|step| step.version >= first && step.acknowledged.is_none())
+    }
+
     /// Forgets what came before the last change that `class` acknowledges: for a long run.
     pub fn shorten(&mut self, class: Acknowledgement) {
         for steps in self.records.values_mut() {
@@ -187,6 +225,43 @@ mod tests {
         );
         let wrong = History::default().read("hope 3 1\n").unwrap_err();
         assert!(wrong.contains("hope"), "{wrong}");
+    }
+
+    #[test]
+    fn a_mixture_is_told_from_a_state_that_there_was() {
+        let history = of("put 1 1\nput 2 2\nput 1 3\nremove 2 4\n");
+        let whole = |states: &[(u64, u64)]| -> BTreeMap<u64, State> {
+            let states = states.iter();
+            states
+                .map(|(number, version)| (*number, State::Whole(*version)))
+                .collect()
+        };
+        for there_was in [
+            &[][..],
+            &[(1, 1)],
+            &[(1, 1), (2, 2)],
+            &[(1, 3), (2, 2)],
+            &[(1, 3)],
+        ] {
+            assert!(history.had_state(&whole(there_was)), "{there_was:?}");
+        }
+        assert!(
+            !history.had_state(&whole(&[(2, 2)])),
+            "the second without the first"
+        );
+        assert!(!history.had_state(&whole(&[(1, 4)])));
+        let mut made = whole(&[(1, 1)]);
+        made.insert(2, State::Empty);
+        assert!(history.had_state(&made));
+    }
+
+    #[test]
+    fn only_what_was_begun_since_counts_as_unacknowledged() {
+        let mut history = of("put 1 1\nput 2 2\nwrite 2 2\n");
+        assert!(history.has_unacknowledged_since(1));
+        assert!(!history.has_unacknowledged_since(2));
+        history.forget_from(1);
+        assert!(history.records().is_empty());
     }
 
     #[test]
