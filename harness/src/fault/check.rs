@@ -11,8 +11,8 @@ use reports::faults::{Audit, Verdict};
 use super::history::{Change, History, Step};
 use super::record::{DAMAGED_LINES, LOG_LINES, STRANGERS, State};
 
-/// How many of those that are not as they should be are named.
-const EXAMPLES: usize = 10;
+/// How many of each kind of those that are not as they should be are named.
+const EXAMPLES: usize = 3;
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub fn check(
             fate,
             Fate::Present | Fate::AbsentNeverAcknowledged | Fate::Unpromised | Fate::Half
         );
-        if is_wrong && audit.examples.len() < EXAMPLES {
+        if is_wrong && *count <= EXAMPLES as u64 {
             audit.examples.push(example(*number, steps, state, fate));
         }
     }

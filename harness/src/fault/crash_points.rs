@@ -54,6 +54,8 @@ pub struct Hits {
     pub unacknowledged: u64,
     /// At which a change was acknowledged since the last.
     pub newly_acknowledged: u64,
+    /// At which something promised was not as it should be.
+    pub broken: u64,
     /// Times that the daemon had ended before it was killed.
     pub died_by_itself: u64,
     /// What became of the records, at all points together.
@@ -137,9 +139,13 @@ impl Hits {
         // Each change once, at the point that it was acknowledged before.
         found.acknowledged = acknowledged;
         self.audit.add(&found);
-        stage
-            .history
-            .settle(&answer.found, promised.unwrap_or(Acknowledgement::Sync));
+        let class = promised.unwrap_or(Acknowledgement::Sync);
+        if found.verdict == Verdict::Invalid {
+            self.broken += 1;
+            stage.history.adopt(&answer.found, class);
+        } else {
+            stage.history.settle(&answer.found, class);
+        }
         Ok(Next::Continue(()))
     }
 
@@ -149,6 +155,7 @@ impl Hits {
         let reason = format!("after point {point} it did not come back: {reason}");
         stage.recovered(Return::Never, ms, Some(reason.clone()));
         stage.breach(reason.clone());
+        self.broken += 1;
         let mut audit = Audit::unknown(&reason);
         audit.verdict = Verdict::Invalid;
         audit.unreadable = stage.history.records().len() as u64;

@@ -31,6 +31,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64);
 #[derive(Default)]
 struct Machines {
     points: u64,
+    broken: u64,
     audit: Audit,
 }
 
@@ -67,6 +68,7 @@ pub fn kills(stage: &mut Stage, points: u64, progress: Progress<'_>) -> Played<V
         in_flight: Some(hits.in_flight),
         unacknowledged: Some(hits.unacknowledged),
         newly_acknowledged: Some(hits.newly_acknowledged),
+        broken: Some(hits.broken),
         died_by_itself: hits.died_by_itself,
         recovery_ms: hits.recovery_ms(),
         ..line(KILLED_DAEMON, how, hits.points, hits.audit)
@@ -75,7 +77,10 @@ pub fn kills(stage: &mut Stage, points: u64, progress: Progress<'_>) -> Played<V
         let how = format!(
             "every {POINTS_A_MACHINE} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead"
         );
-        lines.push(line(MACHINE_LOSS, how, machines.points, machines.audit));
+        lines.push(CrashPoints {
+            broken: Some(machines.broken),
+            ..line(MACHINE_LOSS, how, machines.points, machines.audit)
+        });
     }
     Ok(lines)
 }
@@ -150,6 +155,7 @@ fn lose_machine(stage: &mut Stage, point: u64, machines: &mut Machines) -> Playe
         return Err(Spoiled::Infra("there is nothing to mount".into()));
     };
     machines.points += 1;
+    machines.broken += u64::from(audit.verdict == Verdict::Invalid);
     for example in &mut audit.examples {
         *example = format!("after point {point}: {example}");
     }

@@ -126,6 +126,28 @@ impl History {
         self.records.retain(|_, steps| !steps.is_empty());
     }
 
+    /// Takes what is found for what there is, after it was counted as wrong: what comes to light later is not the same once more.
+    pub fn adopt(&mut self, found: &BTreeMap<u64, State>, class: Acknowledgement) {
+        self.records.retain(|number, _| found.contains_key(number));
+        for (number, state) in found {
+            match state {
+                State::Whole(version) => {
+                    let step = Step {
+                        version: *version,
+                        change: Change::Put,
+                        acknowledged: Some(class),
+                    };
+                    self.records.insert(*number, vec![step]);
+                }
+                State::Absent | State::Empty => {
+                    self.records.remove(number);
+                }
+                // Nobody knows what it is: it counts at every look.
+                State::Damaged(_) | State::Unreadable(_) => {}
+            }
+        }
+    }
+
     /// Forgets all records whose numbers are below `end`: somebody else removed them.
     pub fn forget_below(&mut self, end: u64) {
         self.records.retain(|number, _| *number >= end);
@@ -225,6 +247,24 @@ mod tests {
         );
         let wrong = History::default().read("hope 3 1\n").unwrap_err();
         assert!(wrong.contains("hope"), "{wrong}");
+    }
+
+    #[test]
+    fn what_was_counted_as_wrong_is_not_counted_again() {
+        use super::super::check::check;
+        let mut history = of("put 1 1\nwrite 1 1\nput 2 2\nwrite 2 2\nput 2 3\nwrite 2 3\n");
+        let strange = super::super::record::STRANGERS + 9;
+        // One lost, one stale, one that nobody made.
+        let found = BTreeMap::from([(2, State::Whole(2)), (strange, State::Whole(0))]);
+        let wrong = |history: &History, found: &BTreeMap<u64, State>| {
+            let audit = check(history, found, Some(Write));
+            audit.lost + audit.stale + audit.phantom
+        };
+        assert_eq!(wrong(&history, &found), 3);
+        history.adopt(&found, Write);
+        assert_eq!(wrong(&history, &found), 0);
+        // What is lost from then on is found out.
+        assert_eq!(wrong(&history, &BTreeMap::new()), 2);
     }
 
     #[test]

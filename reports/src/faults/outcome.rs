@@ -312,8 +312,20 @@ impl Audit {
         self.stale += other.stale;
         self.phantom += other.phantom;
         self.unreadable += other.unreadable;
-        self.examples.extend(other.examples.iter().cloned());
-        self.examples.truncate(10);
+        // Of each kind a few: many of the first would hide the others.
+        for example in &other.examples {
+            let kind = |example: &str| {
+                let mut words = example.split([' ', ':']);
+                words
+                    .find(|word| ["lost", "torn", "stale", "phantom"].contains(word))
+                    .map(str::to_owned)
+            };
+            let own = kind(example);
+            let same = self.examples.iter().filter(|known| kind(known) == own);
+            if same.count() < 3 {
+                self.examples.push(example.clone());
+            }
+        }
     }
 }
 
@@ -441,6 +453,10 @@ pub struct CrashPoints {
     /// Points before which at least one change was acknowledged since the last; `None` where that is not looked at.
     #[serde(default)]
     pub newly_acknowledged: Option<u64>,
+    /// Points at which something promised was lost, torn, stale or phantom; `None` where points are not told apart. What was
+    /// counted once is not counted at later points.
+    #[serde(default)]
+    pub broken: Option<u64>,
     /// Times that the daemon had ended by itself before it was to be killed.
     #[serde(default)]
     pub died_by_itself: u64,
@@ -476,6 +492,7 @@ impl CrashPoints {
             in_flight: None,
             unacknowledged: None,
             newly_acknowledged: None,
+            broken: None,
             died_by_itself: 0,
             unjudged: 0,
             mixtures: None,

@@ -17,6 +17,7 @@ pub(super) fn crash_points(run: &FaultRun) -> Vec<Part> {
         "a request was with the daemon",
         "a change was begun and not acknowledged",
         "a change was newly acknowledged",
+        "broken points",
         "acknowledged changes",
         "looks at a record",
         "lost",
@@ -30,7 +31,7 @@ pub(super) fn crash_points(run: &FaultRun) -> Vec<Part> {
         "back after (median, longest)",
         "how",
     ]);
-    let said = "A point at which nothing was lost, torn, stale or phantom is a point that was passed: 0 of n points mean, with 95 % confidence and if points are independent, fewer than 3 in n. n are points, not looks at a record: the records of one point are in one store. The seed decides delays and changes; which state a kill hits depends on scheduling. \"–\": not looked at.";
+    let said = "A point at which nothing was lost, torn, stale or phantom is a point that was passed: 0 of n points mean, with 95 % confidence and if points are independent, fewer than 3 in n. n are points, not looks at a record: the records of one point are in one store. What is wrong counts at the first point at which it is found. The seed decides delays and changes; which state a kill hits depends on scheduling. \"–\": not looked at.";
     let mut parts = vec![
         Part::Text(said.to_owned()),
         Part::Table(head, run.crash_points.iter().map(row).collect()),
@@ -56,7 +57,7 @@ fn row(points: &CrashPoints) -> Vec<String> {
     let none = || "–".to_owned();
     if points.points + points.unjudged == 0 {
         let mut row = vec![points.backend.clone(), points.loss.clone()];
-        row.extend((0..13).map(|_| none()));
+        row.extend((0..14).map(|_| none()));
         row.push(standing(points).to_owned());
         row.extend([none(), points.reason.clone().unwrap_or_default()]);
         return row;
@@ -84,6 +85,7 @@ fn row(points: &CrashPoints) -> Vec<String> {
         maybe(points.in_flight),
         maybe(points.unacknowledged),
         maybe(points.newly_acknowledged),
+        maybe(points.broken),
         match acknowledged {
             0 => none(),
             acknowledged => count(acknowledged),

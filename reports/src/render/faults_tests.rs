@@ -110,6 +110,7 @@ fn run() -> FaultRun {
                 in_flight: Some(6),
                 unacknowledged: Some(9),
                 newly_acknowledged: Some(8),
+                broken: Some(1),
                 died_by_itself: 1,
                 audit,
                 recovery_ms: (20.0, 31.0),
@@ -187,6 +188,21 @@ fn what_was_not_looked_at_is_passed_by_nobody_and_failed_by_nobody() {
         ..valid
     };
     assert!(!died.is_passed());
+}
+
+#[test]
+fn examples_of_one_kind_do_not_hide_those_of_another() {
+    let example = |at: u64, kind: &str| format!("point {at}: record {at} is {kind}: found nothing");
+    let mut all = Audit::default();
+    for at in 0..20 {
+        let kind = if at < 19 { "stale" } else { "lost" };
+        all.add(&Audit {
+            examples: vec![example(at, kind)],
+            ..Audit::default()
+        });
+    }
+    assert_eq!(all.examples.len(), 4);
+    assert_eq!(all.examples[3], example(19, "lost"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -346,8 +347,10 @@ pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64,
     for name in names.unwrap_or_default() {
         let Some(number) = number(&name) else {
             if !name.starts_with(NEW) {
-                // Such as a copy that was kept beside another: a file that nobody made.
-                found.insert(STRANGERS + found.len() as u64, State::Whole(0));
+                // Such as a copy that was kept beside another: a file that nobody made. Its name is its number.
+                let mut hasher = DefaultHasher::new();
+                name.hash(&mut hasher);
+                found.insert(STRANGERS + (hasher.finish() >> 16), State::Whole(0));
             }
             continue;
         };
