@@ -2,6 +2,7 @@
 //! at; again and again on one store. The seed decides the delay and the changes; which state the kill hits depends on how
 //! the machine schedules them.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -100,13 +101,23 @@ impl Hits {
         std::thread::sleep(after);
         let obituary = stage.kill_daemon()?;
         let answer = stage.end()?;
-        self.points += 1;
         self.died_by_itself += u64::from(obituary.is_some());
         self.in_flight += u64::from(answer.as_ref().is_some_and(was_with_daemon));
         stage.read_acknowledgements()?;
         let acknowledged = stage.history.acknowledged_since(first);
         self.newly_acknowledged += u64::from(!acknowledged.is_empty());
         self.unacknowledged += u64::from(stage.history.has_unacknowledged_since(first));
+        self.look(stage, point, acknowledged)
+    }
+
+    /// Looks at every record once a daemon that was killed is back; `acknowledged` is what has been since the last look.
+    pub fn look(
+        &mut self,
+        stage: &mut Stage,
+        point: u64,
+        acknowledged: BTreeMap<String, u64>,
+    ) -> Played<Next> {
+        self.points += 1;
         let promised = stage.backend.promises().killed_daemon;
         stage.workspace = None;
         let started = Instant::now();

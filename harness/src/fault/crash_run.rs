@@ -1,6 +1,7 @@
 //! A thousand crash points on one backend, and what comes to light: killed daemons, the loss of the machine where there is a
 //! bucket, power loss where it can be simulated.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use reports::faults::{
 use super::agent::Task;
 use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, Settings};
 use super::power_loss::PowerCuts;
-use super::record::LOG_LINES;
+use super::record::{LOG_LINES, STRANGERS};
 use super::stage::{Played, Spoiled, Stage};
 
 /// After how many points the bucket is looked at as if the machine were gone.
@@ -75,7 +76,7 @@ pub fn kills(stage: &mut Stage, points: u64, progress: Progress<'_>) -> Played<V
     }];
     if stage.backend.promises().machine_loss.is_some() {
         let how = format!(
-            "every {POINTS_A_MACHINE} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead"
+            "every {POINTS_A_MACHINE} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead. The first time only where nothing was broken since the last sync"
         );
         lines.push(CrashPoints {
             broken: Some(machines.broken),
@@ -95,6 +96,7 @@ fn all_kills(
     stage.open()?;
     let promises = stage.backend.promises();
     let has_bucket = promises.machine_loss.is_some();
+    let mut broken_at_sync = 0;
     for point in 0..points {
         let next = hits.hit(stage, &SETTINGS, point)?;
         progress(point + 1);
@@ -112,8 +114,14 @@ fn all_kills(
         if has_bucket {
             // What was synced at the last look must be there whatever has happened since, of which any part may have gone up.
             hits.died_by_itself += u64::from(stage.kill_daemon()?.is_some());
-            lose_machine(stage, point, machines)?;
-            reopen(stage)?;
+            // Where something was broken since, it is not known what the bucket may hold of it.
+            if hits.broken == broken_at_sync {
+                lose_machine(stage, point, machines)?;
+            }
+            let next = hits.look(stage, point, BTreeMap::new())?;
+            if next.is_break() {
+                return Ok(next);
+            }
         }
         remove_log(stage)?;
         if has_bucket {
@@ -126,15 +134,14 @@ fn all_kills(
             })?;
             stage.history.shorten(Acknowledgement::Sync);
             lose_machine(stage, point, machines)?;
-            reopen(stage)?;
+            let next = hits.look(stage, point, BTreeMap::new())?;
+            if next.is_break() {
+                return Ok(next);
+            }
+            broken_at_sync = hits.broken;
         }
     }
     Ok(Next::Continue(()))
-}
-
-fn reopen(stage: &mut Stage) -> Played {
-    stage.workspace = None;
-    stage.open()
 }
 
 /// The log would grow for ever.
@@ -142,7 +149,7 @@ fn remove_log(stage: &mut Stage) -> Played {
     let task = Task::RemoveLog { root: stage.root() };
     match stage.perform(&task)? {
         Some(answer) if answer.failures.is_empty() => {
-            stage.history.forget_from(LOG_LINES);
+            stage.history.forget(LOG_LINES..STRANGERS);
             Ok(())
         }
         _ => Err(Spoiled::Infra("the log could not be removed".into())),

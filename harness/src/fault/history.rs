@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::Range;
 
 use backends::promise::Acknowledgement;
 
@@ -148,14 +149,9 @@ impl History {
         }
     }
 
-    /// Forgets all records whose numbers are below `end`: somebody else removed them.
-    pub fn forget_below(&mut self, end: u64) {
-        self.records.retain(|number, _| *number >= end);
-    }
-
-    /// Forgets all records whose numbers are `first` or above: we removed them, and that was acknowledged.
-    pub fn forget_from(&mut self, first: u64) {
-        self.records.retain(|number, _| *number < first);
+    /// Forgets all records of these numbers: we removed them, and that was acknowledged.
+    pub fn forget(&mut self, numbers: Range<u64>) {
+        self.records.retain(|number, _| !numbers.contains(number));
     }
 
     /// Whether the records together were ever as they are found: after some of the changes, in their order, and none of
@@ -300,8 +296,8 @@ mod tests {
         let mut history = of("put 1 1\nput 2 2\nwrite 2 2\n");
         assert!(history.has_unacknowledged_since(1));
         assert!(!history.has_unacknowledged_since(2));
-        history.forget_from(1);
-        assert!(history.records().is_empty());
+        history.forget(2..9);
+        assert_eq!(history.records().len(), 1);
     }
 
     #[test]

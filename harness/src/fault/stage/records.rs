@@ -74,7 +74,7 @@ impl Stage {
 
     /// Somebody else has removed the records: what was done to them so far says nothing any more.
     pub fn forget_removed(&mut self) {
-        self.history.forget_below(LOG_LINES);
+        self.history.forget(0..LOG_LINES);
     }
 
     /// Takes what was acknowledged since the last time into the history.
