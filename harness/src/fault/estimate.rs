@@ -9,13 +9,13 @@ use workloads::fault::{Injection, S3Fault, Scenario};
 use super::schedule::{Turn, misfit};
 
 /// A scenario that waits for nothing: mounts, work, looks at the data.
-const A_TURN: Duration = Duration::from_secs(2);
+const A_TURN: Duration = Duration::from_secs(1);
 
 /// The same with a server of its own, a second host and a new machine.
-const A_TURN_OF_S3: Duration = Duration::from_secs(9);
+const A_TURN_OF_S3: Duration = Duration::from_secs(6);
 
 /// One crash point of one backend, with the power cut that may go with it.
-const A_POINT: Duration = Duration::from_millis(130);
+const A_POINT: Duration = Duration::from_millis(100);
 
 /// After so much of what was expected, the pace so far says more than what was expected.
 const ENOUGH: Duration = Duration::from_secs(10);
@@ -77,7 +77,11 @@ fn lasts(injection: &Injection, is_long: bool) -> Duration {
             seconds,
             long_seconds,
             ..
-        }) => (A_TURN_OF_S3, if is_long { *long_seconds } else { *seconds }),
+        }) => {
+            let seconds = if is_long { *long_seconds } else { *seconds };
+            // As long again until the mount tries the bucket by itself, but not for ever.
+            (A_TURN_OF_S3, seconds + seconds.min(30.0))
+        }
         Injection::S3(_) => (A_TURN_OF_S3, 0.0),
         Injection::TwoMounts { .. } => (A_TURN, 10.0),
         _ => (A_TURN, 0.0),

@@ -302,7 +302,7 @@ impl Stage {
         let ms = seen.as_millis() as u64;
         if seen > self.hang_limit() && self.outcome.uninterruptible_ms < ms {
             self.breach(format!(
-                "an agent was in state D, in which no signal ends it, for {:.1} s",
+                "an agent was in state D (only a deadly signal ends it, or none) for {:.1} s",
                 seen.as_secs_f64()
             ));
         }

@@ -33,7 +33,7 @@ pub struct FaultOutcome {
     pub seen: Vec<Seen>,
     /// The longest call, in milliseconds.
     pub longest_call_ms: u64,
-    /// The longest that an agent's process was seen in state `D`, in which no signal ends it, in milliseconds: looked at
+    /// The longest that an agent's process was seen in state `D`, in which no signal but a deadly one ends it, or none at all, in milliseconds: looked at
     /// every 50 ms while it is waited for, every 5 ms while a call that hangs is being ended.
     #[serde(default)]
     pub uninterruptible_ms: u64,

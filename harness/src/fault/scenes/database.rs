@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backends::promise::Acknowledgement;
@@ -14,7 +15,14 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 
 use super::super::agent::Task;
+use super::super::second::{Second, SecondMount};
 use super::super::stage::{Played, Spoiled, Stage};
+
+/// The option of `ctxbench mount` that takes a database as it is when its log is gone.
+const WITHOUT_LOG: &str = "--without-log";
+
+/// How long such a mount may take.
+const STEP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes of a page of our databases.
 const PAGE: u64 = 4096;
@@ -243,12 +251,9 @@ pub fn remove_log(stage: &mut Stage) -> Played {
     match opened {
         Err(error) => {
             let words = error.to_string();
-            let words = words.lines().next_back().unwrap_or_default();
-            stage.saw("mount", SeenKind::Refusal, None, words);
-            stage.recovered(Return::Never, ms, Some(format!("it is refused: {words}")));
-            let audit = Audit::unknown("the store is refused: nothing of it can be read");
-            stage.outcome.audits.insert("log-gone".to_owned(), audit);
-            return Ok(());
+            let first = words.lines().next().unwrap_or_default();
+            stage.saw("mount", SeenKind::Refusal, None, first);
+            return refused_without_log(stage, &path, &words, ms);
         }
         Ok(workspace) => stage.workspace = Some(workspace),
     }
@@ -293,6 +298,48 @@ pub fn remove_log(stage: &mut Stage) -> Played {
         && !stage.history.had_state(&answer.found)
     {
         stage.breach("what is left is no state that there ever was, but a mixture");
+    }
+    stage.outcome.audits.insert("log-gone".to_owned(), audit);
+    Ok(())
+}
+
+/// Goes on without the log, where the refusal to mount says how, and looks at what is left.
+fn refused_without_log(stage: &mut Stage, path: &Path, words: &str, ms: u64) -> Played {
+    let mut audit = Audit::unknown("the store is refused: nothing of it can be read");
+    let step = format!("the mount is refused, which names no step that was tried: {words}");
+    stage.recovered(Return::Never, ms, Some(step));
+    let name = stage.backend.describe().name;
+    let store = ["sqlite", "agent-memory"]
+        .into_iter()
+        .find(|store| name == *store);
+    if let Some(store) = store.filter(|_| words.contains(WITHOUT_LOG)) {
+        let mut command = Command::new(stage.program());
+        command
+            .args(["mount", store])
+            .arg(stage.mount_point())
+            .arg("--db")
+            .arg(path)
+            .args([WITHOUT_LOG, "--until-stdin-ends"])
+            .args((store == "agent-memory").then_some("--embeddings=none"));
+        let log = stage.site.dir.join("without-log.log");
+        let began = Instant::now();
+        match SecondMount::run(command, stage.mount_point(), &log, STEP_PATIENCE)? {
+            Second::Mounted(mount) => {
+                let ms = began.elapsed().as_millis() as u64;
+                let step = format!("a mount with {WITHOUT_LOG}, as the refusal says");
+                stage.recovered(Return::AfterStep, ms, Some(step));
+                let promised = stage.backend.promises().killed_daemon;
+                audit = stage.audit_promise(promised)?;
+                let note = "what was in the log was taken away on purpose, with the log; the mount was refused, and then told to go on";
+                audit.note = Some(note.to_owned());
+                stage.dismiss_agent();
+                drop(mount);
+            }
+            Second::Refused(words) => stage.breach(format!(
+                "the step that the refusal names does not help: {words}"
+            )),
+            Second::NoMount => {}
+        }
     }
     stage.outcome.audits.insert("log-gone".to_owned(), audit);
     Ok(())
