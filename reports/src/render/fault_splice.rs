@@ -57,7 +57,7 @@ pub fn splice_faults(
 fn source(run: &FaultRun) -> Part {
     let kernel = run.environment.kernel.split(' ').next().unwrap_or_default();
     Part::Text(format!(
-        "From the run of {}, ctxbench {}, {} build, {} ({} processors), Linux {kernel}, as {}:",
+        "From the run of {}, ctxbench {} ({}), on {} ({} processors), Linux {kernel}, as {}:",
         run.plan.created,
         run.plan.ctxbench,
         run.environment.build,

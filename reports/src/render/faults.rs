@@ -152,10 +152,14 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
             })
         }
         CellKind::Error => {
-            let seen = outcome
-                .seen
-                .iter()
-                .find(|seen| seen.what != SeenKind::Nothing);
+            // An error number says more than what the scenario did to an agent itself.
+            let all = || {
+                let seen = outcome.seen.iter();
+                seen.filter(|seen| seen.what != SeenKind::Nothing)
+            };
+            let seen = all()
+                .find(|seen| seen.errno.is_some())
+                .or_else(|| all().next());
             let what = seen.map_or("error".to_owned(), |seen| match (seen.errno, seen.what) {
                 (Some(errno), _) => errno_name(errno),
                 (None, SeenKind::Refusal) => "refused".to_owned(),

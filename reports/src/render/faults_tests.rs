@@ -169,6 +169,8 @@ fn the_worst_of_what_happened_is_what_a_cell_shows() {
     });
     assert_eq!(late.cell(), CellKind::Error, "late is not wrong");
     assert_eq!(short(&late), "seen late");
+    late.seen.push(seen(110));
+    assert_eq!(short(&late), "ETIMEDOUT", "a number says more");
 }
 
 #[test]
