@@ -11,14 +11,16 @@ use backends::backend::{self, Backend};
 use clap::Args;
 use reports::faults::{
     CellKind, FaultOutcome, FaultPlan, FaultRun, FaultWriter, KILLED_DAEMON, MACHINE_LOSS,
-    POWER_LOSS, PlannedBackend, PlannedScenario, Verdict,
+    POWER_LOSS, PlannedBackend, PlannedScenario,
 };
-use reports::render::{table, write_faults};
+use reports::render::{splice_faults, table, write_faults};
 use reports::run::SCHEMA_VERSION;
 use workloads::fault::{Group, Scenario, scenario, scenarios};
 
 use crate::environment::{self, environment};
-use crate::fault::{Ended, Live, Turn, Watcher, misfit, play_all, turns};
+use crate::fault::{
+    Ended, Estimate, Live, Turn, Watcher, misfit, of_points, play_all, roughly, turns,
+};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
@@ -35,8 +37,9 @@ use crate::scratch::ScratchDir;
   ctxbench fault --group daemon --backend sqlite
   ctxbench fault --scenario kill-while-writing --seed 7
   ctxbench fault --report results/20261122-150000-fault # write its page anew
+  ctxbench fault --report results/20261122-150000-fault --into docs/FAULTS.md   # and its tables into a document
 
-Exit codes: 0 nothing was breached, 1 something was, or could not be measured, 130 interrupted.")]
+Exit codes: 0 nothing was breached, 1 something was, or could not be measured, or is not known, 130 interrupted.")]
 pub struct Fault {
     /// List the scenarios and end.
     #[arg(long)]
@@ -53,8 +56,8 @@ pub struct Fault {
     /// What decides the random choices [default: as the scenario says].
     #[arg(long)]
     seed: Option<u64>,
-    /// Kill the daemon at so many seeded moments, and look at every record after each: of the backends asked for, else of
-    /// sqlite and s3. sqlite also gets as many simulated power cuts.
+    /// Kill the daemon so often, after delays that the seed decides, and look at every record after each: of the backends asked
+    /// for, else of sqlite and s3. sqlite also gets as many simulated power cuts.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     crash_points: u64,
     /// Play no scenarios: crash points only.
@@ -72,6 +75,10 @@ pub struct Fault {
     /// Write the page of an earlier run anew and end.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Also put the run's tables into this document, between marks such as `<!-- MATRIX -->` and `<!-- end of MATRIX -->`:
+    /// MATRIX, CRASH, FINDINGS, BUCKET, MODEL. What the run has nothing of stays.
+    #[arg(long, value_name = "FILE", requires = "report")]
+    into: Option<PathBuf>,
 }
 
 /// How often a line says how far the crash points are.
@@ -89,6 +96,9 @@ fn group(name: &str) -> Result<Group, String> {
 impl Fault {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(dir) = &self.report {
+            if let Some(file) = &self.into {
+                put_into(&FaultRun::read(dir)?, file)?;
+            }
             return conclude(dir);
         }
         let scenarios = self.scenarios()?;
@@ -117,12 +127,17 @@ impl Fault {
         let environment = environment(scratch.path()).context("looking at the machine")?;
         let writer = FaultWriter::create(&dir, &plan, &environment)?;
         let turns = turns(&scenarios, backends.len(), self.seed);
+        let estimate = Estimate::of(&turns, &scenarios, &backends, self.long);
         eprintln!(
             "{} scenarios on {} backends; results in {}",
             scenarios.len(),
             backends.len(),
             dir.display()
         );
+        if !turns.is_empty() {
+            let whole = estimate.left(turns.len());
+            eprintln!("the scenarios will take about {}", roughly(whole));
+        }
         let mut live = Live {
             scenarios,
             backends,
@@ -134,10 +149,12 @@ impl Fault {
         };
         let mut progress = Lines {
             names: plan.scenarios.iter().map(|s| s.name.clone()).collect(),
+            estimate,
             turn: String::new(),
         };
-        let mut ended = play_all(&turns, &mut live, &writer, &mut progress, &interrupt)?;
-        if ended == Ended::Complete && self.crash_points > 0 {
+        let mut ended = play_all(&turns, &mut live, &writer, &mut progress, &interrupt)
+            .map_err(anyhow::Error::from);
+        if matches!(ended, Ok(Ended::Complete)) && self.crash_points > 0 {
             if self.backend.is_empty() {
                 live.backends.retain(|(backend, _)| {
                     let name = backend.describe().name;
@@ -145,6 +162,8 @@ impl Fault {
                 });
             }
             let points = self.crash_points;
+            let whole = of_points(points, live.backends.len());
+            eprintln!("the crash points will take about {}", roughly(whole));
             let mut last = Instant::now();
             let mut told = |backend: &str, what: &str, at: u64| {
                 if at == points || last.elapsed() > LINE_EVERY {
@@ -152,14 +171,18 @@ impl Fault {
                     eprintln!("{backend}: {at} of {points} {what}");
                 }
             };
-            ended = live.crash_points(points, self.seed.unwrap_or(1), &writer, &mut told)?;
+            ended = live.crash_points(points, self.seed.unwrap_or(1), &writer, &mut told);
         }
         drop(live);
-        if ended == Ended::Interrupted {
-            eprintln!("interrupted; what there is of it is in {}", dir.display());
-            return Ok(ExitCode::from(130));
+        // Whatever has become of the rest: there is a page of what there is.
+        let concluded = conclude(&dir);
+        match ended? {
+            Ended::Interrupted => {
+                eprintln!("interrupted; what there is of it is in {}", dir.display());
+                Ok(ExitCode::from(130))
+            }
+            Ended::Complete => concluded,
         }
-        conclude(&dir)
     }
 
     fn scenarios(&self) -> anyhow::Result<Vec<Scenario>> {
@@ -281,12 +304,17 @@ fn stamp(created: &str) -> String {
 /// A line on standard error for each turn.
 struct Lines {
     names: Vec<String>,
+    estimate: Estimate,
     turn: String,
 }
 
 impl Watcher for Lines {
     fn begins(&mut self, turn: &Turn, left: usize) {
-        self.turn = format!("{left:4} left  {}", self.names[turn.scenario]);
+        self.turn = format!(
+            "{left:4} left, about {:>6}  {}",
+            roughly(self.estimate.left(left)),
+            self.names[turn.scenario]
+        );
     }
 
     fn recorded(&mut self, outcome: &FaultOutcome) {
@@ -327,6 +355,15 @@ fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
         println!("{count:5}  {}", kind.words());
     }
     for points in &run.crash_points {
+        if let Some(reason) = &points.reason {
+            println!(
+                "crash points on {}, {}: {:?}: {reason}",
+                points.backend, points.loss, points.status
+            );
+        }
+        if points.points == 0 {
+            continue;
+        }
         let audit = &points.audit;
         println!(
             "{} crash points on {}, {}: {} lost, {} torn, {} stale, {} phantom, {} mixtures, {} unreadable: {}",
@@ -337,16 +374,25 @@ fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
             audit.torn,
             audit.stale,
             audit.phantom,
-            points.mixtures,
+            points
+                .mixtures
+                .map_or("-".to_owned(), |mixtures| mixtures.to_string()),
             audit.unreadable,
             audit.verdict.name()
         );
     }
     println!("page: {}", page.display());
-    let bad_outcome = kinds.keys().any(|kind| *kind >= CellKind::Infra);
-    let bad_point = run
-        .crash_points
-        .iter()
-        .any(|points| points.audit.verdict != Verdict::Valid);
+    let bad_outcome = kinds.keys().any(|kind| *kind >= CellKind::Unknown);
+    let bad_point = run.crash_points.iter().any(|points| !points.is_passed());
     Ok(ExitCode::from(u8::from(bad_outcome || bad_point)))
+}
+
+/// Puts the tables of a run into a document.
+fn put_into(run: &FaultRun, file: &Path) -> anyhow::Result<()> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {name}"))?;
+    let (text, replaced) = splice_faults(run, &text).with_context(|| name.to_string())?;
+    std::fs::write(file, text).with_context(|| format!("writing {name}"))?;
+    println!("{name}: {}", replaced.join(", "));
+    Ok(())
 }

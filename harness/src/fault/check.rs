@@ -9,10 +9,10 @@ use backends::promise::Acknowledgement;
 use reports::faults::{Audit, Verdict};
 
 use super::history::{Change, History, Step};
-use super::record::{LOG_LINES, STRANGERS, State};
+use super::record::{DAMAGED_LINES, LOG_LINES, STRANGERS, State};
 
-/// How many of those that are not as they should be are named.
-const EXAMPLES: usize = 10;
+/// How many of each kind of those that are not as they should be are named.
+const EXAMPLES: usize = 3;
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +27,20 @@ pub enum Fate {
     Lost,
     /// Its bytes are no state that it ever had.
     Torn,
+    /// Half of a change is there that was not acknowledged by what is promised, and that nobody promised to be whole.
+    Half,
     /// It is as it was before an acknowledged change.
     Stale,
     /// Nobody wrote it, or its removal was acknowledged.
     Phantom,
     /// It cannot be read.
     Unreadable,
+}
+
+/// Whether a change is one transaction of its backend's, so that half of it must never be seen. Of ours, which promise to keep
+/// what `write` or `close` acknowledges, it is; the operating system's interface asks that of nobody.
+fn changes_are_whole(promised: Option<Acknowledgement>) -> bool {
+    promised.is_some_and(|promised| promised < Acknowledgement::Fsync)
 }
 
 /// What became of one record, whose backend promises to keep what `promised` acknowledges.
@@ -46,7 +54,14 @@ pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) ->
     let is_latest = |at: usize| acknowledged.is_none_or(|last| at >= last);
     match found {
         State::Unreadable(_) => Fate::Unreadable,
-        State::Damaged(_) => Fate::Torn,
+        State::Damaged(_) => {
+            let since = floor.map_or(0, |floor| floor + 1);
+            let may_be_half = steps[since..].iter().any(|step| step.change == Change::Put);
+            match may_be_half && !changes_are_whole(promised) {
+                true => Fate::Half,
+                false => Fate::Torn,
+            }
+        }
         State::Whole(version) => {
             let written = steps
                 .iter()
@@ -108,18 +123,30 @@ pub fn check(
     let unread_log = found
         .get(&LOG_LINES)
         .filter(|state| matches!(state, State::Unreadable(_)));
+    // A piece of the log that is no line may be half of one that was not promised: as many as there are of those.
+    let mut half_lines = match changes_are_whole(promised) {
+        true => 0,
+        false => unpromised_lines(history, found, promised),
+    };
     for number in numbers {
         let steps = history.records().get(number).map_or(&[][..], Vec::as_slice);
         let is_line = (LOG_LINES..STRANGERS).contains(number);
         let state = unread_log.filter(|_| is_line).or(found.get(number));
         let state = state.unwrap_or(&State::Absent);
-        let fate = fate(steps, state, promised);
+        let fate = match fate(steps, state, promised) {
+            Fate::Torn if (DAMAGED_LINES..STRANGERS).contains(number) && half_lines > 0 => {
+                half_lines -= 1;
+                Fate::Half
+            }
+            fate => fate,
+        };
         let count = match fate {
             Fate::Present => &mut audit.present,
             Fate::AbsentNeverAcknowledged => &mut audit.absent,
             Fate::Unpromised => &mut audit.unpromised,
             Fate::Lost => &mut audit.lost,
             Fate::Torn => &mut audit.torn,
+            Fate::Half => &mut audit.half,
             Fate::Stale => &mut audit.stale,
             Fate::Phantom => &mut audit.phantom,
             Fate::Unreadable => &mut audit.unreadable,
@@ -127,9 +154,9 @@ pub fn check(
         *count += 1;
         let is_wrong = !matches!(
             fate,
-            Fate::Present | Fate::AbsentNeverAcknowledged | Fate::Unpromised
+            Fate::Present | Fate::AbsentNeverAcknowledged | Fate::Unpromised | Fate::Half
         );
-        if is_wrong && audit.examples.len() < EXAMPLES {
+        if is_wrong && *count <= EXAMPLES as u64 {
             audit.examples.push(example(*number, steps, state, fate));
         }
     }
@@ -142,9 +169,24 @@ pub fn check(
     audit
 }
 
+/// Lines of the log that were begun, are not acknowledged by what is promised, and are not there.
+fn unpromised_lines(
+    history: &History,
+    found: &BTreeMap<u64, State>,
+    promised: Option<Acknowledgement>,
+) -> usize {
+    let lines = history.records().range(LOG_LINES..STRANGERS);
+    let missing = lines.filter(|(number, _)| !found.contains_key(number));
+    missing
+        .flat_map(|(_, steps)| steps)
+        .filter(|step| promised.is_none_or(|promised| step.acknowledged < Some(promised)))
+        .count()
+}
+
 fn example(number: u64, steps: &[Step], state: &State, fate: Fate) -> String {
     let what = match number.checked_sub(LOG_LINES) {
         Some(_) if number >= STRANGERS => "a file among the records".to_owned(),
+        Some(_) if number >= DAMAGED_LINES => "a piece of the log".to_owned(),
         Some(change) => format!("line {change} of the log"),
         None => format!("record {number}"),
     };

@@ -30,7 +30,18 @@ fn each_planted_fault_is_told_from_the_others() {
         (TWICE, State::Absent, Fsync, Fate::Lost),
         (TWICE, State::Absent, Sync, Fate::Unpromised),
         (TWICE, State::Empty, Write, Fate::Lost),
-        (TWICE, damaged(), Sync, Fate::Torn),
+        // Half of the second change, by what promises that a change is whole, and by what does not.
+        (TWICE, damaged(), Write, Fate::Torn),
+        (TWICE, damaged(), Fsync, Fate::Half),
+        (TWICE, damaged(), Sync, Fate::Half),
+        ("put 1 1\nfsync 1 1\n", damaged(), Fsync, Fate::Torn),
+        (
+            "put 1 1\nfsync 1 1\nremove 1 2\n",
+            damaged(),
+            Fsync,
+            Fate::Torn,
+        ),
+        ("", damaged(), Fsync, Fate::Torn),
         (TWICE, State::Whole(9), Write, Fate::Phantom),
         (TWICE, unreadable(), Write, Fate::Unreadable),
         (
@@ -134,6 +145,24 @@ fn a_log_that_cannot_be_read_hides_no_lost_record_and_loses_no_line() {
     assert_eq!(audit.verdict, Verdict::Invalid);
 }
 
+#[test]
+fn each_damaged_piece_of_a_log_counts_and_half_of_a_line_that_nobody_promised_is_none() {
+    let (first, second) = (LOG_LINES + 1, LOG_LINES + 2);
+    let log = format!("put {first} 1\nfsync {first} 1\nput {second} 2\nwrite {second} 2\n");
+    let damaged = |at| (DAMAGED_LINES + at, State::Damaged("zeros".to_owned()));
+    let whole = (first, State::Whole(1));
+    let found = BTreeMap::from([whole.clone(), damaged(0), damaged(1), damaged(2)]);
+    let counts = |promised| {
+        let audit = check(&history(&log), &found, promised);
+        (audit.torn, audit.half, audit.verdict)
+    };
+    assert_eq!(counts(Some(Fsync)), (2, 1, Verdict::Invalid));
+    assert_eq!(counts(Some(Write)), (3, 0, Verdict::Invalid));
+    let found = BTreeMap::from([whole, damaged(0)]);
+    let audit = check(&history(&log), &found, Some(Fsync));
+    assert_eq!((audit.half, audit.verdict), (1, Verdict::Valid));
+}
+
 /// Changes of one record, each a version higher, each acknowledged at least as well as all later ones: a crash cuts
 /// off the end of what was acknowledged, by class.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -196,7 +225,11 @@ proptest! {
     fn what_nobody_wrote_never_passes(steps in steps(), at in 0..4usize) {
         let promised = Some(Acknowledgement::ALL[at]);
         let torn = State::Damaged("x".to_owned());
-        prop_assert_eq!(fate(&steps, &torn, promised), Fate::Torn);
+        let floor = steps.iter().rposition(|step| step.acknowledged >= promised);
+        let since = floor.map_or(0, |floor| floor + 1);
+        let is_promised = steps[since..].iter().all(|step| step.change == Change::Remove);
+        let is_torn = fate(&steps, &torn, promised) == Fate::Torn;
+        prop_assert_eq!(is_torn, is_promised || promised < Some(Fsync));
         prop_assert_eq!(fate(&steps, &State::Whole(99), promised), Fate::Phantom);
     }
 }

@@ -1,20 +1,27 @@
 //! Crash points: the daemon is killed at seeded moments of a stream of changes, comes back, and every record is looked
-//! at; again and again on one store.
+//! at; again and again on one store. The seed decides the delay and the changes; which state the kill hits depends on how
+//! the machine schedules them.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use reports::faults::{Audit, Return};
+use reports::faults::{Audit, Return, Verdict};
+use rustix::io::Errno;
 use workloads::fault::Work;
 
-use super::agent::{LastCall, Task};
+use super::agent::{Answer, LastCall, Task};
 use super::check::check;
-use super::stage::{Played, Spoiled, Stage};
+use super::stage::{MOUNT, Played, Spoiled, Stage};
 
 /// The longest that a daemon works before it is killed, in microseconds: about as long as twenty changes take.
-const LONGEST_US: u64 = 12_000;
+pub const LONGEST_US: u64 = 12_000;
+
+/// The same where every tenth change is followed by `ctxbench sync`, so that some are hit in the middle of it.
+pub const LONGEST_SYNC_US: u64 = 60_000;
 
 /// Changes of one point: more than are made before it is hit.
 const CHANGES: u64 = 100_000;
@@ -42,38 +49,77 @@ impl Settings {
 pub struct Hits {
     /// How many.
     pub points: u64,
-    /// Of those, while a call was under way.
+    /// Of those, at which a request was with the daemon.
     pub in_flight: u64,
+    /// At which a change had begun, and was not acknowledged.
+    pub unacknowledged: u64,
+    /// At which a change was acknowledged since the last.
+    pub newly_acknowledged: u64,
+    /// At which something promised was not as it should be.
+    pub broken: u64,
+    /// Times that the daemon had ended before it was killed.
+    pub died_by_itself: u64,
     /// What became of the records, at all points together.
     pub audit: Audit,
+    /// What was there beside the records when something was first broken.
+    pub beside: Option<String>,
     recoveries: Vec<f64>,
 }
 
+/// Whether there can be another point.
+pub type Next = ControlFlow<String>;
+
+/// Whether a call failed because its request was with the daemon, or queued for it, when that ended: whoever asks afterwards
+/// gets `ENOTCONN`.
+fn was_with_daemon(answer: &Answer) -> bool {
+    let aborted = Some(Errno::CONNABORTED.raw_os_error());
+    let mut failures = answer.failures.iter();
+    failures.any(|failure| failure.errno == aborted)
+}
+
 impl Hits {
-    /// Has an open stage's daemon work, kills it, and looks at every record once it is back.
-    pub fn hit(&mut self, stage: &mut Stage, settings: &Settings, point: u64) -> Played {
+    /// Has an open stage's daemon work, kills it, and looks at every record once it is back. Breaks off with the reason where
+    /// it does not come back, or its records cannot be read.
+    pub fn hit(&mut self, stage: &mut Stage, settings: &Settings, point: u64) -> Played<Next> {
         let mut dice =
             ChaCha8Rng::seed_from_u64(stage.seed.wrapping_mul(0x9e37).wrapping_add(point));
+        let has_bucket = stage.backend.promises().machine_loss.is_some();
         let mut task = stage.write_task(CHANGES);
         task.records = settings.records;
         task.bytes = settings.bytes;
-        // The log would grow for ever; it begins anew every hundred points.
-        task.log = false;
-        task.sync = match dice.random_range(0..4) {
-            0 => LastCall::Fsync,
+        task.log = dice.random_range(0..2) == 0;
+        task.sync = match dice.random_range(0..8) {
+            0 | 1 => LastCall::Fsync,
+            2 if has_bucket => LastCall::Sync,
             _ => LastCall::Close,
+        };
+        let longest = match task.sync {
+            LastCall::Sync => LONGEST_SYNC_US,
+            _ => LONGEST_US,
         };
         let first = task.first;
         stage.begin(&Task::Write(task))?;
-        let after = Duration::from_micros(dice.random_range(0..LONGEST_US));
+        let after = Duration::from_micros(dice.random_range(0..longest));
         std::thread::sleep(after);
-        stage.kill_daemon()?;
+        let obituary = stage.kill_daemon()?;
         let answer = stage.end()?;
-        self.points += 1;
-        if answer.is_some_and(|answer| !answer.failures.is_empty()) {
-            self.in_flight += 1;
-        }
+        self.died_by_itself += u64::from(obituary.is_some());
+        self.in_flight += u64::from(answer.as_ref().is_some_and(was_with_daemon));
         stage.read_acknowledgements()?;
+        let acknowledged = stage.history.acknowledged_since(first);
+        self.newly_acknowledged += u64::from(!acknowledged.is_empty());
+        self.unacknowledged += u64::from(stage.history.has_unacknowledged_since(first));
+        self.look(stage, point, acknowledged)
+    }
+
+    /// Looks at every record once a daemon that was killed is back; `acknowledged` is what has been since the last look.
+    pub fn look(
+        &mut self,
+        stage: &mut Stage,
+        point: u64,
+        acknowledged: BTreeMap<String, u64>,
+    ) -> Played<Next> {
+        self.points += 1;
         let promised = stage.backend.promises().killed_daemon;
         stage.workspace = None;
         let started = Instant::now();
@@ -81,11 +127,7 @@ impl Hits {
             let Spoiled::Infra(reason) = error else {
                 return Err(error);
             };
-            let ms = started.elapsed().as_millis() as u64;
-            stage.recovered(Return::Never, ms, Some(reason.clone()));
-            stage.breach(format!("after point {point}: {reason}"));
-            self.audit.add(&Audit::unknown(reason));
-            return Ok(());
+            return Ok(self.gone(stage, point, started, reason));
         }
         self.recoveries.push(started.elapsed().as_secs_f64() * 1e3);
         let task = Task::ReadRecords {
@@ -93,28 +135,51 @@ impl Hits {
             seed: stage.seed,
         };
         let Some(answer) = stage.perform(&task)? else {
-            self.audit.add(&Audit::unknown("reading the records hung"));
-            return Ok(());
+            let reason = "reading the records hung".to_owned();
+            return Ok(self.gone(stage, point, started, reason));
         };
-        if let Some(failure) = answer
-            .failures
-            .iter()
-            .find(|failure| failure.call == "readdir")
+        let mut failures = answer.failures.iter();
+        if let Some(failure) =
+            failures.find(|failure| matches!(failure.call.as_str(), "readdir" | MOUNT))
         {
-            self.audit.add(&Audit::unknown(&failure.text));
-            return Ok(());
+            let reason = format!("{}: {}", failure.call, failure.text);
+            return Ok(self.gone(stage, point, started, reason));
         }
         let mut found = check(&stage.history, &answer.found, promised);
         for example in &mut found.examples {
             *example = format!("point {point}: {example}");
         }
         // Each change once, at the point that it was acknowledged before.
-        found.acknowledged = stage.history.acknowledged_since(first);
+        found.acknowledged = acknowledged;
         self.audit.add(&found);
-        stage
-            .history
-            .settle(&answer.found, promised.unwrap_or(Acknowledgement::Sync));
-        Ok(())
+        let class = promised.unwrap_or(Acknowledgement::Sync);
+        if found.verdict == Verdict::Invalid {
+            self.broken += 1;
+            stage.history.adopt(&answer.found, class);
+            if let Some(beside) = answer.facts.get("beside") {
+                let beside: String = beside.to_string().chars().take(400).collect();
+                self.beside
+                    .get_or_insert(format!("point {point}: beside the records: {beside}"));
+            }
+        } else {
+            stage.history.settle(&answer.found, class);
+        }
+        Ok(Next::Continue(()))
+    }
+
+    /// The worst that can be found: nothing of what was there can be read any more.
+    fn gone(&mut self, stage: &mut Stage, point: u64, since: Instant, reason: String) -> Next {
+        let ms = since.elapsed().as_millis() as u64;
+        let reason = format!("after point {point} it did not come back: {reason}");
+        stage.recovered(Return::Never, ms, Some(reason.clone()));
+        stage.breach(reason.clone());
+        self.broken += 1;
+        let mut audit = Audit::unknown(&reason);
+        audit.verdict = Verdict::Invalid;
+        audit.unreadable = stage.history.records().len() as u64;
+        audit.examples.push(reason.clone());
+        self.audit.add(&audit);
+        Next::Break(reason)
     }
 
     /// The median and the longest time of coming back, in milliseconds.
@@ -123,5 +188,29 @@ impl Hits {
         sorted.sort_by(f64::total_cmp);
         let at = |at: usize| sorted.get(at).copied().unwrap_or(0.0);
         (at(sorted.len() / 2), at(sorted.len().saturating_sub(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reports::faults::SeenKind;
+
+    use super::*;
+    use crate::fault::agent::Failure;
+
+    #[test]
+    fn only_a_request_that_was_with_the_daemon_was_under_way() {
+        let answer = |errno| Answer {
+            failures: vec![Failure {
+                call: "write".to_owned(),
+                what: SeenKind::Errno,
+                errno: Some(errno),
+                text: String::new(),
+            }],
+            ..Answer::default()
+        };
+        assert!(was_with_daemon(&answer(103)), "ECONNABORTED");
+        assert!(!was_with_daemon(&answer(107)), "ENOTCONN: asked afterwards");
+        assert!(!was_with_daemon(&Answer::default()));
     }
 }

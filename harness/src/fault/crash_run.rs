@@ -1,15 +1,19 @@
 //! A thousand crash points on one backend, and what comes to light: killed daemons, the loss of the machine where there is a
 //! bucket, power loss where it can be simulated.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use reports::faults::{Audit, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
-use reports::run::SCHEMA_VERSION;
+use backends::promise::Acknowledgement;
+use reports::faults::{
+    Audit, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status, Verdict,
+};
 
 use super::agent::Task;
-use super::crash_points::{Hits, Settings};
+use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, Settings};
 use super::power_loss::PowerCuts;
+use super::record::{LOG_LINES, STRANGERS};
 use super::stage::{Played, Spoiled, Stage};
 
 /// After how many points the bucket is looked at as if the machine were gone.
@@ -24,74 +28,146 @@ const SETTINGS: Settings = Settings {
 /// Sees how far it is.
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
 
-/// Kills the daemon of an open stage so often; the bucket, where there is one, is looked at in between.
+/// What machine losses came to.
+#[derive(Default)]
+struct Machines {
+    points: u64,
+    broken: u64,
+    audit: Audit,
+}
+
+/// Kills the daemon of a stage so often; the bucket, where there is one, is looked at in between. What is known is answered
+/// however it ends; the reason why it ended early is in the lines.
 pub fn kills(stage: &mut Stage, points: u64, progress: Progress<'_>) -> Played<Vec<CrashPoints>> {
     let began = Instant::now();
-    stage.open()?;
     let mut hits = Hits::default();
-    let mut machines = (0, Audit::default());
-    let has_bucket = stage.backend.promises().machine_loss.is_some();
-    for point in 0..points {
-        hits.hit(stage, &SETTINGS, point)?;
-        progress(point + 1);
-        if has_bucket && (point + 1) % POINTS_A_MACHINE == 0 {
-            // What was synced at the last look must be there whatever has happened since; then all of it.
-            lose_machine(stage, point, &mut machines)?;
-            sync(stage)?;
-            lose_machine(stage, point, &mut machines)?;
-        } else if !has_bucket && let Some(class) = stage.backend.promises().killed_daemon {
-            stage.history.shorten(class);
-        }
-    }
-    let line = |loss: &str, how: &str, points, hits: Option<&Hits>, audit| CrashPoints {
-        v: SCHEMA_VERSION,
-        backend: stage.outcome.backend.clone(),
+    let mut machines = Machines::default();
+    let ended = all_kills(stage, points, &mut hits, &mut machines, progress);
+    let (status, reason) = match ended {
+        Ok(Next::Continue(())) => (Status::Ran, None),
+        // What broke is what is measured.
+        Ok(Next::Break(reason)) => (Status::Ran, Some(reason)),
+        Err(Spoiled::Interrupted) => return Err(Spoiled::Interrupted),
+        Err(Spoiled::Skipped(reason) | Spoiled::Infra(reason)) => (Status::Infra, Some(reason)),
+    };
+    let line = |loss: &str, how: String, points, audit| CrashPoints {
         loss: loss.to_owned(),
-        how: how.to_owned(),
+        how,
         seed: stage.seed,
         points,
-        in_flight: hits.map_or(0, |hits| hits.in_flight),
-        unjudged: 0,
-        mixtures: 0,
         audit,
-        recovery_ms: hits.map_or((0.0, 0.0), Hits::recovery_ms),
+        reason: reason.clone(),
         took_ms: began.elapsed().as_millis() as u64,
+        ..CrashPoints::not_run(&stage.outcome.backend, loss, status, "")
     };
-    let audit = hits.audit.clone();
-    let how = "kill -9 of the daemon at a seeded moment of a stream of changes, over a real mount; all records are looked at after each";
-    let mut lines = vec![line(KILLED_DAEMON, how, hits.points, Some(&hits), audit)];
-    if has_bucket {
-        let how = "a second mount without a cache, every 50 kills: once before and once after ctxbench sync; the local cache is not asked";
-        lines.push(line(MACHINE_LOSS, how, machines.0, None, machines.1));
+    hits.audit.examples.extend(hits.beside.take());
+    let how = format!(
+        "kill -9 of the daemon, over a real mount, after a delay of 0 to {} ms (0 to {} ms where ctxbench sync is called) that the seed decides, into a stream of changes; which state that hits depends on scheduling. What the kernel's page cache holds survives a kill -9. All records are looked at after each",
+        LONGEST_US / 1000,
+        LONGEST_SYNC_US / 1000
+    );
+    let mut lines = vec![CrashPoints {
+        in_flight: Some(hits.in_flight),
+        unacknowledged: Some(hits.unacknowledged),
+        newly_acknowledged: Some(hits.newly_acknowledged),
+        broken: Some(hits.broken),
+        died_by_itself: hits.died_by_itself,
+        recovery_ms: hits.recovery_ms(),
+        ..line(KILLED_DAEMON, how, hits.points, hits.audit)
+    }];
+    if stage.backend.promises().machine_loss.is_some() {
+        let how = format!(
+            "every {POINTS_A_MACHINE} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead. The first time only where nothing was broken since the last sync"
+        );
+        lines.push(CrashPoints {
+            broken: Some(machines.broken),
+            ..line(MACHINE_LOSS, how, machines.points, machines.audit)
+        });
     }
     Ok(lines)
 }
 
-/// Has everything be in the bucket.
-fn sync(stage: &mut Stage) -> Played {
-    let task = Task::Sync { root: stage.root() };
-    let answer = stage.perform(&task)?;
-    if answer.is_none_or(|answer| !answer.failures.is_empty()) {
-        return Err(Spoiled::Infra(
-            "ctxbench sync failed between crash points".into(),
-        ));
+fn all_kills(
+    stage: &mut Stage,
+    points: u64,
+    hits: &mut Hits,
+    machines: &mut Machines,
+    progress: Progress<'_>,
+) -> Played<Next> {
+    stage.open()?;
+    let promises = stage.backend.promises();
+    let has_bucket = promises.machine_loss.is_some();
+    let mut broken_at_sync = 0;
+    for point in 0..points {
+        let next = hits.hit(stage, &SETTINGS, point)?;
+        progress(point + 1);
+        if next.is_break() {
+            return Ok(next);
+        }
+        if let Some(class) = promises.killed_daemon
+            && !has_bucket
+        {
+            stage.history.shorten(class);
+        }
+        if (point + 1) % POINTS_A_MACHINE != 0 {
+            continue;
+        }
+        if has_bucket {
+            // What was synced at the last look must be there whatever has happened since, of which any part may have gone up.
+            hits.died_by_itself += u64::from(stage.kill_daemon()?.is_some());
+            // Where something was broken since, it is not known what the bucket may hold of it.
+            if hits.broken == broken_at_sync {
+                lose_machine(stage, point, machines)?;
+            }
+            let next = hits.look(stage, point, BTreeMap::new())?;
+            if next.is_break() {
+                return Ok(next);
+            }
+        }
+        remove_log(stage)?;
+        if has_bucket {
+            // Then all of it, and nothing goes up after the sync has returned.
+            let synced = stage.sync_and_kill()?;
+            synced.map_err(|error| {
+                Spoiled::Infra(format!(
+                    "ctxbench sync failed between crash points: {error}"
+                ))
+            })?;
+            stage.history.shorten(Acknowledgement::Sync);
+            lose_machine(stage, point, machines)?;
+            let next = hits.look(stage, point, BTreeMap::new())?;
+            if next.is_break() {
+                return Ok(next);
+            }
+            broken_at_sync = hits.broken;
+        }
     }
-    let class = backends::promise::Acknowledgement::Sync;
-    stage.history.acknowledge_all(class);
-    stage.history.shorten(class);
-    Ok(())
+    Ok(Next::Continue(()))
+}
+
+/// The log would grow for ever.
+fn remove_log(stage: &mut Stage) -> Played {
+    let task = Task::RemoveLog { root: stage.root() };
+    match stage.perform(&task)? {
+        Some(answer) if answer.failures.is_empty() => {
+            stage.history.forget(LOG_LINES..STRANGERS);
+            Ok(())
+        }
+        _ => Err(Spoiled::Infra("the log could not be removed".into())),
+    }
 }
 
 /// What another machine finds in the bucket.
-fn lose_machine(stage: &mut Stage, point: u64, machines: &mut (u64, Audit)) -> Played {
+fn lose_machine(stage: &mut Stage, point: u64, machines: &mut Machines) -> Played {
     let Some(mut audit) = stage.audit_machine_loss()? else {
         return Err(Spoiled::Infra("there is nothing to mount".into()));
     };
-    machines.0 += 1;
+    machines.points += 1;
+    machines.broken += u64::from(audit.verdict == Verdict::Invalid);
     for example in &mut audit.examples {
         *example = format!("after point {point}: {example}");
     }
-    machines.1.add(&audit);
+    machines.audit.add(&audit);
     Ok(())
 }
 
@@ -105,34 +181,31 @@ pub fn power_cuts(stage: &Stage, points: u64, progress: Progress<'_>) -> Played<
         .prefix("ctxbench-power-")
         .tempdir_in(parent.unwrap_or(&stage.site.dir))?;
     let mut cuts = PowerCuts::new(dir.path(), stage.seed)?;
-    let mut at = 0;
-    while at < points {
+    let mut reason = None;
+    for at in 0..points {
         if stage.interrupt.is_set() {
             return Err(Spoiled::Interrupted);
         }
         if let Err(error) = cuts.cut(at) {
-            if cuts.losses.audit.unreadable > 0 {
-                // It is counted, and there is nothing to go on with.
-                break;
+            if cuts.losses.audit.verdict != Verdict::Invalid {
+                return Err(error.into());
             }
-            return Err(error.into());
+            // It is counted, and there is nothing to go on with.
+            reason = Some(format!("point {at}: {error}"));
+            break;
         }
-        at += 1;
-        progress(at);
+        progress(at + 1);
     }
     let losses = cuts.losses;
     Ok(CrashPoints {
-        v: SCHEMA_VERSION,
-        backend: stage.outcome.backend.clone(),
-        loss: POWER_LOSS.to_owned(),
-        how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last fsync or as at the cut; no tails".to_owned(),
+        how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last fsync or as at the cut; no tails. What was in the page cache when fsync returned counts as synced if the store has counted a sync of its log: that the disk was told is not seen".to_owned(),
+        reason,
         seed: stage.seed,
         points: losses.points,
-        in_flight: 0,
         unjudged: losses.unjudged,
-        mixtures: losses.mixtures,
+        mixtures: Some(losses.mixtures),
         audit: losses.audit,
-        recovery_ms: (0.0, 0.0),
         took_ms: began.elapsed().as_millis() as u64,
+        ..CrashPoints::not_run(&stage.outcome.backend, POWER_LOSS, Status::Ran, "")
     })
 }

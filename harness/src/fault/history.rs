@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::Range;
 
 use backends::promise::Acknowledgement;
 
@@ -126,9 +127,64 @@ impl History {
         self.records.retain(|_, steps| !steps.is_empty());
     }
 
-    /// Forgets all records whose numbers are below `end`: somebody else removed them.
-    pub fn forget_below(&mut self, end: u64) {
-        self.records.retain(|number, _| *number >= end);
+    /// Takes what is found for what there is, after it was counted as wrong: what comes to light later is not the same once more.
+    pub fn adopt(&mut self, found: &BTreeMap<u64, State>, class: Acknowledgement) {
+        self.records.retain(|number, _| found.contains_key(number));
+        for (number, state) in found {
+            match state {
+                State::Whole(version) => {
+                    let step = Step {
+                        version: *version,
+                        change: Change::Put,
+                        acknowledged: Some(class),
+                    };
+                    self.records.insert(*number, vec![step]);
+                }
+                State::Absent | State::Empty => {
+                    self.records.remove(number);
+                }
+                // Nobody knows what it is: it counts at every look.
+                State::Damaged(_) | State::Unreadable(_) => {}
+            }
+        }
+    }
+
+    /// Forgets all records of these numbers: we removed them, and that was acknowledged.
+    pub fn forget(&mut self, numbers: Range<u64>) {
+        self.records.retain(|number, _| !numbers.contains(number));
+    }
+
+    /// Whether the records together were ever as they are found: after some of the changes, in their order, and none of
+    /// those after them. A file without a byte was made, and not yet written: it counts as not there.
+    pub fn had_state(&self, found: &BTreeMap<u64, State>) -> bool {
+        let mut changes: Vec<(u64, u64, Change)> = Vec::new();
+        for (number, steps) in &self.records {
+            changes.extend(
+                steps
+                    .iter()
+                    .map(|step| (step.version, *number, step.change)),
+            );
+        }
+        // A record comes before its line in the log, whose number is the higher.
+        changes.sort_by_key(|(version, number, _)| (*version, *number));
+        let mut found = found.clone();
+        found.retain(|_, state| *state != State::Empty);
+        let mut state = BTreeMap::new();
+        let mut was_so = state == found;
+        for (version, number, change) in changes {
+            match change {
+                Change::Put => state.insert(number, State::Whole(version)),
+                Change::Remove => state.remove(&number),
+            };
+            was_so |= state == found;
+        }
+        was_so
+    }
+
+    /// Whether a change from `first` on was begun, and not acknowledged.
+    pub fn has_unacknowledged_since(&self, first: u64) -> bool {
+        let mut steps = self.records.values().flatten();
+        steps.any(|step| step.version >= first && step.acknowledged.is_none())
     }
 
     /// Forgets what came before the last change that `class` acknowledges: for a long run.
@@ -187,6 +243,61 @@ mod tests {
         );
         let wrong = History::default().read("hope 3 1\n").unwrap_err();
         assert!(wrong.contains("hope"), "{wrong}");
+    }
+
+    #[test]
+    fn what_was_counted_as_wrong_is_not_counted_again() {
+        use super::super::check::check;
+        let mut history = of("put 1 1\nwrite 1 1\nput 2 2\nwrite 2 2\nput 2 3\nwrite 2 3\n");
+        let strange = super::super::record::STRANGERS + 9;
+        // One lost, one stale, one that nobody made.
+        let found = BTreeMap::from([(2, State::Whole(2)), (strange, State::Whole(0))]);
+        let wrong = |history: &History, found: &BTreeMap<u64, State>| {
+            let audit = check(history, found, Some(Write));
+            audit.lost + audit.stale + audit.phantom
+        };
+        assert_eq!(wrong(&history, &found), 3);
+        history.adopt(&found, Write);
+        assert_eq!(wrong(&history, &found), 0);
+        // What is lost from then on is found out.
+        assert_eq!(wrong(&history, &BTreeMap::new()), 2);
+    }
+
+    #[test]
+    fn a_mixture_is_told_from_a_state_that_there_was() {
+        let history = of("put 1 1\nput 2 2\nput 1 3\nremove 2 4\n");
+        let whole = |states: &[(u64, u64)]| -> BTreeMap<u64, State> {
+            let states = states.iter();
+            states
+                .map(|(number, version)| (*number, State::Whole(*version)))
+                .collect()
+        };
+        for there_was in [
+            &[][..],
+            &[(1, 1)],
+            &[(1, 1), (2, 2)],
+            &[(1, 3), (2, 2)],
+            &[(1, 3)],
+        ] {
+            assert!(history.had_state(&whole(there_was)), "{there_was:?}");
+        }
+        assert!(
+            !history.had_state(&whole(&[(2, 2)])),
+            "the second without the first"
+        );
+        assert!(!history.had_state(&whole(&[(1, 4)])));
+        let mut made = whole(&[(1, 1)]);
+        made.insert(2, State::Empty);
+        assert!(history.had_state(&made));
+    }
+
+    #[test]
+    fn only_what_was_begun_since_counts_as_unacknowledged() {
+        let mut history = of("put 1 1\nput 2 2\nwrite 2 2\n");
+        assert!(history.has_unacknowledged_since(1));
+        assert!(!history.has_unacknowledged_since(2));
+        history.forget(2..9);
+        assert_eq!(history.records().len(), 1);
     }
 
     #[test]

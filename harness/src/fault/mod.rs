@@ -9,6 +9,7 @@ mod check;
 mod crash_points;
 mod crash_run;
 mod disk;
+mod estimate;
 mod history;
 mod power_loss;
 mod record;
@@ -18,4 +19,5 @@ mod second;
 mod stage;
 mod watch;
 
+pub use estimate::{Estimate, of_points, roughly};
 pub use schedule::{Ended, Live, Turn, Watcher, misfit, play_all, turns};

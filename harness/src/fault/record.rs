@@ -14,6 +14,9 @@ pub const LOG: &str = "log";
 /// What is added to the number of a change for the number of its line in the log, which is a record, too.
 pub const LOG_LINES: u64 = 1 << 40;
 
+/// Where the numbers of pieces of the log begin that are no lines.
+pub const DAMAGED_LINES: u64 = 1 << 45;
+
 /// Where the numbers of files begin that are among the records, and that nobody made.
 pub const STRANGERS: u64 = 1 << 50;
 
@@ -102,32 +105,41 @@ pub fn log_line(seed: u64, change: u64) -> Vec<u8> {
     format!("{text}{digest} \n").into_bytes()
 }
 
-/// The lines of a log, as records. A line that is no line is a damaged record in the place of the change whose
-/// line should be there, or, where nobody knows that, of number [`LOG_LINES`] itself.
+/// The lines of a log, as records. Each piece that is no line is a damaged record of its own, from [`DAMAGED_LINES`] on; the
+/// lines after it are lines again.
 pub fn log_states(seed: u64, log: &[u8]) -> Vec<(u64, State)> {
     let mut states = Vec::new();
     let mut last = None;
-    for piece in log.chunks(LINE) {
-        let change = std::str::from_utf8(piece)
+    let mut damaged = 0;
+    for piece in log.split_inclusive(|byte| *byte == b'\n') {
+        // What is before a whole line in its place, such as zeros without an end.
+        let (before, line) = piece.split_at(piece.len().saturating_sub(LINE));
+        let change = std::str::from_utf8(line)
             .ok()
-            .and_then(|line| line.get(..8)?.parse::<u64>().ok());
-        match change {
-            Some(change) if log_line(seed, change) == piece && last >= Some(change) => {
-                let found = format!("line {change} of the log comes twice, or too late");
-                states.push((LOG_LINES, State::Damaged(found)));
+            .and_then(|line| line.get(..8)?.parse::<u64>().ok())
+            .filter(|change| log_line(seed, *change) == line);
+        let wrong = match change {
+            Some(change) if last >= Some(change) => {
+                Some(format!("line {change} of the log comes twice, or too late"))
             }
-            Some(change) if log_line(seed, change) == piece => {
+            Some(change) => {
                 last = Some(change);
                 states.push((LOG_LINES + change, State::Whole(change)));
+                (!before.is_empty()).then(|| zeros(before))
             }
-            _ => {
-                let zeros = piece.iter().filter(|byte| **byte == 0).count();
-                let found = format!("{} bytes of the log, {zeros} of them zero", piece.len());
-                states.push((LOG_LINES, State::Damaged(found)));
-            }
+            None => Some(zeros(piece)),
+        };
+        if let Some(found) = wrong {
+            states.push((DAMAGED_LINES + damaged, State::Damaged(found)));
+            damaged += 1;
         }
     }
     states
+}
+
+fn zeros(piece: &[u8]) -> String {
+    let zeros = piece.iter().filter(|byte| **byte == 0).count();
+    format!("{} bytes of the log, {zeros} of them zero", piece.len())
 }
 
 fn digest(text: &str) -> String {
@@ -166,10 +178,26 @@ mod tests {
         assert_eq!(log_states(7, &log), [whole(0), whole(1)]);
         log.extend(&log_line(7, 2)[..20]);
         let states = log_states(7, &log);
-        assert!(matches!(states[2], (LOG_LINES, State::Damaged(_))));
+        assert!(matches!(states[2], (DAMAGED_LINES, State::Damaged(_))));
         let again = [log_line(7, 1), log_line(7, 1)].concat();
         assert!(matches!(log_states(7, &again)[1].1, State::Damaged(_)));
         log[3] ^= 1;
         assert!(matches!(log_states(7, &log)[0].1, State::Damaged(_)));
+    }
+
+    #[test]
+    fn each_piece_that_is_no_line_counts_and_spoils_no_line_after_it() {
+        let whole = |change| (LOG_LINES + change, State::Whole(change));
+        let mut log = log_line(7, 0);
+        log.extend([0; 100]);
+        log.extend(log_line(7, 1));
+        log.extend(b"short\n");
+        log.extend(log_line(7, 2));
+        let states = log_states(7, &log);
+        for change in 0..3 {
+            assert!(states.contains(&whole(change)), "{states:?}");
+        }
+        let damaged = states.iter().filter(|(number, _)| *number >= DAMAGED_LINES);
+        assert_eq!(damaged.count(), 2, "{states:?}");
     }
 }

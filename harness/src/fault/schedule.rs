@@ -1,11 +1,12 @@
 //! Which scenario is played on which backend, in what order, and what is recorded of it.
 
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backends::backend::{Backend, Site};
-use reports::faults::{FaultOutcome, FaultWriter, Status};
+use reports::faults::{CrashPoints, FaultOutcome, FaultWriter, KILLED_DAEMON, POWER_LOSS, Status};
 use reports::run::RunError;
 use workloads::fault::{Group, Need, Scenario};
 
@@ -16,6 +17,9 @@ use crate::interrupt::Interrupt;
 
 /// How long a daemon may take to start or stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why there is no row of power cuts for a backend.
+const POWER_LOSS_NOT_LOOKED_AT: &str = "not looked at: power cuts are simulated under the sqlite store alone, without FUSE; for this one it would take a block device that loses what was not synced, and this kernel has no dm-flakey";
 
 /// A scenario, on a backend, by a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,10 +153,11 @@ pub struct Live {
 }
 
 impl Live {
-    /// Has every backend that they fit go through so many crash points, and records each stretch.
+    /// Has every backend go through so many crash points, and records each stretch, or why there is none; goes on with the next
+    /// where one fails.
     ///
     /// # Errors
-    /// If it cannot be recorded, or the harness fails.
+    /// If a line cannot be recorded.
     pub fn crash_points(
         &mut self,
         points: u64,
@@ -163,11 +168,18 @@ impl Live {
         let scenario = crash_points_scenario();
         for (backend, unavailable) in &self.backends {
             let name = backend.describe().name;
-            if misfit(&scenario, &**backend).is_some() || unavailable.is_some() {
+            let why = match (misfit(&scenario, &**backend), unavailable) {
+                (Some(reason), _) => Some((Status::Unfit, reason)),
+                (None, Some(reason)) => Some((Status::Infra, reason.clone())),
+                (None, None) => None,
+            };
+            if let Some((status, reason)) = why {
+                let line = CrashPoints::not_run(&name, KILLED_DAEMON, status, reason);
+                writer.crash_points(&line)?;
                 continue;
             }
             let dir = self.scratch.join(format!("c-{name}"));
-            std::fs::create_dir(&dir)?;
+            std::fs::create_dir_all(&dir)?;
             let mut stage = Stage::new(
                 &scenario,
                 Arc::clone(backend),
@@ -176,35 +188,81 @@ impl Live {
                 self.interrupt.clone(),
                 false,
             );
-            let kills = crash_run::kills(&mut stage, points, &mut |at| told(&name, "kills", at));
-            let Some(lines) = whole(&name, kills)? else {
+            let kills = guarded(|| {
+                crash_run::kills(&mut stage, points, &mut |at| told(&name, "kills", at))
+            });
+            let failed = |reason| {
+                vec![CrashPoints::not_run(
+                    &name,
+                    KILLED_DAEMON,
+                    Status::Infra,
+                    reason,
+                )]
+            };
+            let Some(lines) = whole(kills, failed) else {
                 return Ok(Ended::Interrupted);
             };
             for line in lines {
                 writer.crash_points(&line)?;
             }
-            if name == "sqlite" {
-                let mut told = |at| told(&name, "power cuts", at);
-                let cuts = crash_run::power_cuts(&stage, points, &mut told);
-                match whole(&name, cuts)? {
-                    Some(line) => writer.crash_points(&line)?,
+            let cuts = match name.as_str() {
+                "sqlite" => guarded(|| {
+                    let mut told = |at| told(&name, "power cuts", at);
+                    crash_run::power_cuts(&stage, points, &mut told).map(|line| vec![line])
+                }),
+                _ => Err(Spoiled::Skipped(POWER_LOSS_NOT_LOOKED_AT.to_owned())),
+            };
+            // What was mounted goes before the next is.
+            drop(stage);
+            let failed = |reason| {
+                vec![CrashPoints::not_run(
+                    &name,
+                    POWER_LOSS,
+                    Status::Infra,
+                    reason,
+                )]
+            };
+            let lines = match cuts {
+                Err(Spoiled::Skipped(reason)) => vec![CrashPoints::not_run(
+                    &name,
+                    POWER_LOSS,
+                    Status::Skipped,
+                    reason,
+                )],
+                cuts => match whole(cuts, failed) {
+                    Some(lines) => lines,
                     None => return Ok(Ended::Interrupted),
-                }
+                },
+            };
+            for line in lines {
+                writer.crash_points(&line)?;
             }
         }
         Ok(Ended::Complete)
     }
 }
 
-/// What crash points came to; `None` if the user wanted to end.
-fn whole<T>(backend: &str, played: Played<T>) -> anyhow::Result<Option<T>> {
+/// What crash points came to, or a line that says why there are none; `None` if the user wanted to end.
+fn whole(
+    played: Played<Vec<CrashPoints>>,
+    failed: impl FnOnce(String) -> Vec<CrashPoints>,
+) -> Option<Vec<CrashPoints>> {
     match played {
-        Ok(whole) => Ok(Some(whole)),
-        Err(Spoiled::Interrupted) => Ok(None),
-        Err(Spoiled::Skipped(reason) | Spoiled::Infra(reason)) => {
-            anyhow::bail!("crash points on {backend}: {reason}")
-        }
+        Ok(lines) => Some(lines),
+        Err(Spoiled::Interrupted) => None,
+        Err(Spoiled::Skipped(reason) | Spoiled::Infra(reason)) => Some(failed(reason)),
     }
+}
+
+/// Plays, and takes a panic of ours for a failure of the harness: one scenario must not end the others.
+fn guarded<T>(play: impl FnOnce() -> Played<T>) -> Played<T> {
+    let played = std::panic::catch_unwind(AssertUnwindSafe(play));
+    played.unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+        let words = words.unwrap_or("see standard error");
+        Err(Spoiled::Infra(format!("the harness panicked: {words}")))
+    })
 }
 
 /// What crash points need of a backend, in the form of a scenario.
@@ -237,7 +295,7 @@ impl Player for Live {
             }
             (None, Some(reason)) => Err(Spoiled::Skipped(reason.clone())),
             (None, None) => match std::fs::create_dir(&dir) {
-                Ok(()) => scenes::play(&mut stage),
+                Ok(()) => guarded(|| scenes::play(&mut stage)),
                 Err(error) => Err(Spoiled::Infra(format!(
                     "creating {}: {error}",
                     dir.display()

@@ -41,6 +41,7 @@ impl Player for Scripted {
             label: None,
             seen: Vec::new(),
             longest_call_ms: 0,
+            uninterruptible_ms: 0,
             hang: None,
             recovery: None,
             audits: Default::default(),

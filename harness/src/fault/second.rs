@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -39,14 +39,27 @@ impl SecondMount {
     pub fn start(backend: &dyn Backend, site: &Site, beside: &Path) -> io::Result<Second> {
         let root = beside.join("mnt");
         std::fs::create_dir_all(&root)?;
-        let Some(mut command) = backend.second_mount(site, beside)? else {
-            return Ok(Second::NoMount);
-        };
-        let log = beside.join("daemon.log");
+        match backend.second_mount(site, beside)? {
+            Some(command) => Self::run(command, root, &beside.join("daemon.log"), PATIENCE),
+            None => Ok(Second::NoMount),
+        }
+    }
+
+    /// Runs a command that mounts on `root`, says [`READY`] within `patience` and ends when its standard input does; what it
+    /// says on standard error is in `log`.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn run(
+        mut command: Command,
+        root: PathBuf,
+        log: &Path,
+        patience: Duration,
+    ) -> io::Result<Second> {
         let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(&log)?)
+            .stderr(File::create(log)?)
             .spawn()?;
         let stdin = process.stdin.take();
         let (sender, ready) = channel();
@@ -63,11 +76,11 @@ impl SecondMount {
             stdin,
             root,
         };
-        if ready.recv_timeout(PATIENCE) == Ok(true) {
+        if ready.recv_timeout(patience) == Ok(true) {
             return Ok(Second::Mounted(second));
         }
         drop(second);
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let said = std::fs::read_to_string(log).unwrap_or_default();
         let said = said.trim().lines().take(3).collect::<Vec<_>>().join(" ");
         Ok(Second::Refused(said))
     }
@@ -93,5 +106,33 @@ impl Drop for SecondMount {
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = detach(&self.root);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str) -> Second {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let log = dir.path().join("log");
+        let patience = Duration::from_secs(5);
+        SecondMount::run(command, dir.path().join("mnt"), &log, patience).unwrap()
+    }
+
+    #[test]
+    fn a_mount_that_is_accepted_ends_with_its_standard_input_and_a_refused_one_is_heard() {
+        let began = Instant::now();
+        match run("echo ready; cat > /dev/null") {
+            Second::Mounted(second) => drop(second),
+            _ => panic!("it was ready"),
+        }
+        assert!(began.elapsed() < PATIENCE, "it was waited for");
+        match run("echo 'it is mounted already' >&2; exit 1") {
+            Second::Refused(words) => assert_eq!(words, "it is mounted already"),
+            _ => panic!("it was refused"),
+        }
     }
 }

@@ -1,16 +1,17 @@
 //! What a scenario is played on: a workspace, an agent under its watchdog, the records' history, and the outcome as
 //! far as it is known.
 
+mod daemon;
+mod mount;
 mod records;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backends::backend::{Backend, Site, Workspace};
-use backends::fuse;
-use reports::faults::{Fact, FaultOutcome, Hang, Recovery, Return, Seen, SeenKind, Status};
+use reports::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
 use reports::run::SCHEMA_VERSION;
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::fault::Scenario;
@@ -18,7 +19,9 @@ use workloads::fault::Scenario;
 use super::agent::{Answer, Task};
 use super::disk::SmallDisk;
 use super::history::History;
-use super::watch::{Agent, Waited, culprit};
+pub use mount::MOUNT;
+
+use super::watch::{Agent, Waited, culprit, waiting_requests};
 use crate::interrupt::Interrupt;
 
 /// Why a scenario was not played to its end.
@@ -63,6 +66,12 @@ pub struct Stage {
     pub workspace: Option<Box<dyn Workspace>>,
     agent: Option<Agent>,
     next_change: u64,
+    /// The answer to a task that no agent was given, because nothing was mounted.
+    unasked: Option<Answer>,
+    /// What was written beside the mount, on the directory that it is mounted on.
+    beside: Option<String>,
+    /// The daemon was killed, or has ended as it must not.
+    has_lost_daemon: bool,
     /// The disk that the workspace lies on, where it has one of its own. Last: it goes when nothing uses it.
     pub disk: Option<SmallDisk>,
 }
@@ -89,6 +98,7 @@ impl Stage {
             label: None,
             seen: Vec::new(),
             longest_call_ms: 0,
+            uninterruptible_ms: 0,
             hang: None,
             recovery: None,
             audits: Default::default(),
@@ -108,6 +118,9 @@ impl Stage {
             workspace: None,
             agent: None,
             next_change: 1,
+            unasked: None,
+            beside: None,
+            has_lost_daemon: false,
             disk: None,
         }
     }
@@ -123,7 +136,7 @@ impl Stage {
     /// Where the agent works.
     pub fn root(&self) -> PathBuf {
         let root = self.workspace.as_ref().map(|open| open.root().to_owned());
-        root.unwrap_or_else(|| self.site.dir.join("mnt"))
+        root.unwrap_or_else(|| self.mount_point())
     }
 
     /// A place in the workspace for what is no record.
@@ -184,6 +197,10 @@ impl Stage {
         if self.interrupt.is_set() {
             return Err(Spoiled::Interrupted);
         }
+        if task.place().is_some_and(|place| self.is_bare(place)) {
+            self.unasked = Some(mount::not_mounted());
+            return Ok(());
+        }
         if self.agent.is_none() {
             self.agent = Some(Agent::start(&self.site.program)?);
         }
@@ -201,28 +218,49 @@ impl Stage {
 
     /// As [`Stage::end`], with another limit than the scenario's.
     pub fn end_within(&mut self, limit: Duration) -> Played<Option<Answer>> {
-        let Some(agent) = &mut self.agent else {
+        if let Some(answer) = self.unasked.take() {
+            self.note(&answer);
+            return Ok(Some(answer));
+        }
+        let Some(mut agent) = self.agent.take() else {
             return Ok(None);
         };
-        match agent.wait(limit, &self.interrupt) {
+        let waited = agent.wait(limit, &self.interrupt);
+        let answer = self.take(agent, waited)?;
+        self.sweep();
+        Ok(answer)
+    }
+
+    /// Waits for another agent than the stage's own, as [`Stage::end`] does; it is gone if it hung or ended.
+    pub fn end_of(&mut self, mut other: Agent) -> Played<(Option<Answer>, Option<Agent>)> {
+        let own = self.agent.take();
+        let waited = other.wait(self.hang_limit(), &self.interrupt);
+        let answer = self.take(other, waited)?;
+        let other = std::mem::replace(&mut self.agent, own);
+        Ok((answer, other))
+    }
+
+    /// Notes what came of waiting for an agent, and keeps the agent where it can go on.
+    fn take(&mut self, mut agent: Agent, waited: Waited) -> Played<Option<Answer>> {
+        match waited {
             Waited::Answered(answer) => {
                 self.note(&answer);
+                self.note_uninterruptible(agent.uninterruptible());
+                self.agent = Some(agent);
                 Ok(Some(answer))
             }
             Waited::Interrupted => Err(Spoiled::Interrupted),
             Waited::Ended(status) => {
                 let call = agent.call();
                 let status = status.map_or("unknown".to_owned(), |status| status.to_string());
-                self.agent = None;
                 let text = format!("the agent ended: {status}");
                 self.saw(&call, SeenKind::Killed, None, &text);
                 Ok(None)
             }
             Waited::Overdue => {
-                if let Some(mut agent) = self.agent.take() {
-                    let hang = self.blame(&mut agent);
-                    self.note_hang(hang);
-                }
+                let hang = self.blame(&mut agent);
+                self.note_uninterruptible(agent.uninterruptible());
+                self.note_hang(hang);
                 Ok(None)
             }
         }
@@ -248,28 +286,43 @@ impl Stage {
         self.next_change = self.next_change.max(answer.next);
         let longest = answer.longest_ns / 1_000_000;
         self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(longest);
+        if Duration::from_nanos(answer.longest_ns) > self.hang_limit() {
+            self.breach(format!(
+                "a call took {:.1} s, more than the limit of {} s, and then ended by itself",
+                answer.longest_ns as f64 / 1e9,
+                self.scenario.limits.hang
+            ));
+        }
         for failure in &answer.failures {
-            let what = match failure.errno {
-                Some(_) => SeenKind::Errno,
-                None => SeenKind::WrongBytes,
-            };
-            self.saw(&failure.call, what, failure.errno, &failure.text);
+            self.saw(&failure.call, failure.what, failure.errno, &failure.text);
         }
     }
 
+    fn note_uninterruptible(&mut self, seen: Duration) {
+        let ms = seen.as_millis() as u64;
+        if seen > self.hang_limit() && self.outcome.uninterruptible_ms < ms {
+            self.breach(format!(
+                "an agent was in state D (only a deadly signal ends it, or none) for {:.1} s",
+                seen.as_secs_f64()
+            ));
+        }
+        self.outcome.uninterruptible_ms = self.outcome.uninterruptible_ms.max(ms);
+    }
+
     /// Finds out whose fault it is that an agent hangs, and ends it.
-    pub fn blame(&self, agent: &mut Agent) -> Hang {
+    fn blame(&self, agent: &mut Agent) -> Hang {
         // Before anything is asked: that may take a while, too.
         let waited = agent.in_call();
         let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
         let had_daemon = self.backend.describe().daemons > 0;
-        let culprit = culprit(daemon, had_daemon, &self.site.dir.join("control"));
-        let mount = self.site.dir.join("mnt");
+        let mount = self.mount_point();
+        let waiting = waiting_requests(&mount);
+        let culprit = culprit(daemon, had_daemon, &self.site.dir.join("control"), waiting);
         agent.end_hang(waited, Some(&mount), culprit)
     }
 
     /// Notes that an agent hung.
-    pub fn note_hang(&mut self, hang: Hang) {
+    fn note_hang(&mut self, hang: Hang) {
         let culprit = hang.culprit;
         self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(hang.waited_ms);
         let words = format!("{}, ended by {}", culprit.words(), hang.ended_by);
@@ -279,109 +332,6 @@ impl Stage {
             hang.call, self.scenario.limits.hang
         ));
         self.outcome.hang.get_or_insert(hang);
-    }
-
-    // ── The daemon ─────────────────────────────────────────────────────────────────────────────
-
-    /// `kill -9`; the mount stays as it then is.
-    pub fn kill_daemon(&mut self) -> Played {
-        let killed = match &mut self.workspace {
-            Some(workspace) => workspace.kill()?,
-            None => false,
-        };
-        if killed {
-            Ok(())
-        } else {
-            Err(Spoiled::Infra("there was no daemon to kill".into()))
-        }
-    }
-
-    /// Sends the daemon a signal.
-    pub fn signal_daemon(&mut self, signal: Signal) -> Played {
-        let pid = self.workspace.as_ref().and_then(|open| open.daemon());
-        let pid = pid.and_then(|pid| Pid::from_raw(pid as i32));
-        let pid = pid.ok_or_else(|| Spoiled::Infra("there is no daemon to signal".into()))?;
-        kill_process(pid, signal).map_err(|error| Spoiled::Infra(error.to_string()))
-    }
-
-    /// What the daemon has counted; `None` where nothing counts or nobody answers.
-    pub fn counters(&mut self) -> Option<fuse::Counters> {
-        self.workspace.as_mut()?.counters().ok().flatten()
-    }
-
-    /// What any program sees of the mount as it is now.
-    pub fn look(&mut self) -> Played<Option<Answer>> {
-        let task = Task::Look { root: self.root() };
-        self.perform(&task)
-    }
-
-    /// Whether the mount can be used now; what fails is not noted as seen.
-    pub fn is_usable(&mut self) -> Played<Result<(), String>> {
-        let task = Task::Look { root: self.root() };
-        let before = self.outcome.seen.clone();
-        let answer = self.perform(&task)?;
-        if answer.is_some() {
-            self.outcome.seen = before;
-        }
-        Ok(match answer {
-            None => Err("looking at it hung".to_owned()),
-            Some(answer) => match answer.failures.first() {
-                None => Ok(()),
-                Some(failure) => Err(format!("{}: {}", failure.call, failure.text)),
-            },
-        })
-    }
-
-    /// Comes back as a caller does who is started anew: opens the workspace again, and again until it can be used or
-    /// the scenario's time for it is over. Nobody helps.
-    pub fn come_back(&mut self) -> Played {
-        self.agent = None;
-        self.workspace = None;
-        let limit = Duration::from_secs_f64(self.scenario.limits.recovery);
-        let started = Instant::now();
-        loop {
-            let tried = match self.backend.open(&self.site) {
-                Ok(workspace) => {
-                    self.workspace = Some(workspace);
-                    self.is_usable()?
-                }
-                Err(error) => Err(error.to_string()),
-            };
-            let ms = started.elapsed().as_millis() as u64;
-            match tried {
-                Ok(()) => {
-                    self.recovered(Return::NextMount, ms, None);
-                    return Ok(());
-                }
-                Err(reason) if started.elapsed() > limit => {
-                    self.recovered(Return::Never, ms, Some(reason.clone()));
-                    self.breach(format!(
-                        "it did not come back within {} s: {reason}",
-                        limit.as_secs_f64()
-                    ));
-                    return Ok(());
-                }
-                Err(_) if self.interrupt.is_set() => return Err(Spoiled::Interrupted),
-                Err(_) => {
-                    self.workspace = None;
-                    std::thread::sleep(Duration::from_millis(200));
-                }
-            }
-        }
-    }
-
-    /// Notes how it came back.
-    pub fn recovered(&mut self, how: Return, ms: u64, step: Option<String>) {
-        self.outcome.recovery = Some(Recovery { how, ms, step });
-    }
-
-    /// Takes the workspace down in order.
-    pub fn close(&mut self) -> Played<Result<(), String>> {
-        self.agent = None;
-        Ok(match self.workspace.take() {
-            Some(workspace) => workspace.close().map_err(|error| error.to_string()),
-            None => Ok(()),
-        })
     }
 
     /// The program.
@@ -403,3 +353,7 @@ impl Drop for Stage {
         self.workspace = None;
     }
 }
+
+#[cfg(test)]
+#[path = "stage_tests.rs"]
+mod tests;

@@ -12,6 +12,10 @@ pub use outcome::{
     SeenKind, Status, Verdict,
 };
 
+/// Nothing of the backend's was killed: what a living mount shows.
+pub const IN_USE: &str = "in-use";
+/// After the mount was ended in order, and made again.
+pub const ORDERLY_END: &str = "orderly-end";
 /// The daemon, or where there is none the program, was killed.
 pub const KILLED_DAEMON: &str = "killed-daemon";
 /// What the machine had not written is gone.

@@ -33,6 +33,10 @@ pub struct FaultOutcome {
     pub seen: Vec<Seen>,
     /// The longest call, in milliseconds.
     pub longest_call_ms: u64,
+    /// The longest that an agent's process was seen in state `D`, in which no signal but a deadly one ends it, or none at all, in milliseconds: looked at
+    /// every 50 ms while it is waited for, every 5 ms while a call that hangs is being ended.
+    #[serde(default)]
+    pub uninterruptible_ms: u64,
     /// The call that did not end within the limit, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang: Option<Hang>,
@@ -78,19 +82,27 @@ impl FaultOutcome {
             _ if !comes_back => CellKind::Manual,
             _ if !self.breaches.is_empty() => CellKind::Breach,
             Some(Verdict::Unknown) => CellKind::Unknown,
+            _ if self.updates_lost() + self.torn_reads() > 0 => CellKind::Raced,
             _ if self.seen.iter().any(|seen| seen.what != SeenKind::Nothing) => CellKind::Error,
-            _ if self.raced() > 0 => CellKind::Raced,
             _ => CellKind::Clean,
         }
     }
 
-    /// Updates of a shared file that were lost, or damaged lines that were read of it, whichever is more.
-    pub fn raced(&self) -> u64 {
-        let count = |name| match self.facts.get(name) {
+    fn count(&self, name: &str) -> u64 {
+        match self.facts.get(name) {
             Some(Fact::Count(count)) => *count,
             _ => 0,
-        };
-        count("updates_lost").max(count("torn_reads"))
+        }
+    }
+
+    /// Lines that agents added to a shared file, whose calls all returned, and that are not in it afterwards.
+    pub fn updates_lost(&self) -> u64 {
+        self.count("updates_lost")
+    }
+
+    /// Damaged lines that agents read of a shared file.
+    pub fn torn_reads(&self) -> u64 {
+        self.count("torn_reads")
     }
 }
 
@@ -135,6 +147,10 @@ pub enum SeenKind {
     Errno,
     /// Success, with bytes that nobody wrote there.
     WrongBytes,
+    /// A failure without an error number, such as a write of no bytes.
+    Unnumbered,
+    /// What another had written was not seen in time.
+    Late,
     /// A refusal to start, with its text.
     Refusal,
     /// No answer within the limit.
@@ -159,6 +175,9 @@ pub struct Hang {
     pub ended_by: String,
     /// How long that took, in milliseconds.
     pub ended_after_ms: u64,
+    /// For how much of that the process was seen in state `D`, in milliseconds.
+    #[serde(default)]
+    pub uninterruptible_ms: u64,
 }
 
 /// Who does not answer.
@@ -169,8 +188,13 @@ pub enum Culprit {
     DaemonDied,
     /// The daemon is there, and does not answer on its control socket either, or is stopped.
     DaemonStuck,
-    /// The daemon answers on its control socket: the call waits in the kernel, or for what the daemon waits for.
+    /// The daemon answers on its control socket, and has requests of the mount that it has not answered: it waits for
+    /// somebody else, or for a lock of its own.
+    DaemonWaits,
+    /// The daemon answers on its control socket, and no request is with it: the call waits in the kernel.
     KernelWaits,
+    /// The daemon answers on its control socket; whether a request is with it could not be looked at.
+    Unclear,
     /// There is no daemon.
     NoDaemon,
 }
@@ -181,7 +205,9 @@ impl Culprit {
         match self {
             Culprit::DaemonDied => "daemon died",
             Culprit::DaemonStuck => "daemon stuck",
+            Culprit::DaemonWaits => "daemon waits",
             Culprit::KernelWaits => "kernel waits",
+            Culprit::Unclear => "daemon or kernel waits",
             Culprit::NoDaemon => "no daemon",
         }
     }
@@ -245,6 +271,10 @@ pub struct Audit {
     pub lost: u64,
     /// Records whose bytes are no state that they ever had.
     pub torn: u64,
+    /// Records of which half of a change is there that was not acknowledged by what is promised, where nothing is promised
+    /// of such a change either.
+    #[serde(default)]
+    pub half: u64,
     /// Records that are as they were before an acknowledged change.
     pub stale: u64,
     /// Records that nobody wrote, or that are back although their removal was acknowledged.
@@ -278,11 +308,24 @@ impl Audit {
         self.unpromised += other.unpromised;
         self.lost += other.lost;
         self.torn += other.torn;
+        self.half += other.half;
         self.stale += other.stale;
         self.phantom += other.phantom;
         self.unreadable += other.unreadable;
-        self.examples.extend(other.examples.iter().cloned());
-        self.examples.truncate(10);
+        // Of each kind a few: many of the first would hide the others.
+        for example in &other.examples {
+            let kind = |example: &str| {
+                let mut words = example.split([' ', ':']);
+                words
+                    .find(|word| ["lost", "torn", "stale", "phantom"].contains(word))
+                    .map(str::to_owned)
+            };
+            let own = kind(example);
+            let same = self.examples.iter().filter(|known| kind(known) == own);
+            if same.count() < 3 {
+                self.examples.push(example.clone());
+            }
+        }
     }
 }
 
@@ -341,10 +384,10 @@ pub enum CellKind {
     Skipped,
     /// Nothing was seen of it.
     Clean,
-    /// Agents that did not exclude one another lost updates, or read half of one: no promise of the backend's.
-    Raced,
     /// The agent saw an error, and everything promised was kept.
     Error,
+    /// Agents that did not exclude one another lost updates, or read half of one: no promise of the backend's.
+    Raced,
     /// What became of the data is not known.
     Unknown,
     /// The harness failed.
@@ -366,7 +409,7 @@ impl CellKind {
             CellKind::Unfit => "does not fit",
             CellKind::Skipped => "skipped",
             CellKind::Clean => "nothing seen",
-            CellKind::Raced => "agents raced",
+            CellKind::Raced => "agents' updates lost",
             CellKind::Error => "error, data kept",
             CellKind::Unknown => "data unknown",
             CellKind::Infra => "not measured",
@@ -388,22 +431,86 @@ pub struct CrashPoints {
     pub backend: String,
     /// What was lost at each: `killed-daemon`, `power-loss`, `machine-loss`.
     pub loss: String,
+    /// Whether it was looked at.
+    #[serde(default = "ran")]
+    pub status: Status,
+    /// Why it was not, or not to the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// How it was done, and what of it is simulated.
     pub how: String,
     /// The seed.
     pub seed: u64,
     /// How many points.
     pub points: u64,
-    /// Of those, points at which the daemon died while a call was under way.
-    pub in_flight: u64,
+    /// Of those, points at which a request was with the daemon, or queued for it, when it was killed: the agent's call
+    /// failed with `ECONNABORTED`. `None` where that is not looked at.
+    #[serde(default)]
+    pub in_flight: Option<u64>,
+    /// Points at which at least one change had begun and was not acknowledged; `None` where that is not looked at.
+    #[serde(default)]
+    pub unacknowledged: Option<u64>,
+    /// Points before which at least one change was acknowledged since the last; `None` where that is not looked at.
+    #[serde(default)]
+    pub newly_acknowledged: Option<u64>,
+    /// Points at which something promised was lost, torn, stale or phantom; `None` where points are not told apart. What was
+    /// counted once is not counted at later points.
+    #[serde(default)]
+    pub broken: Option<u64>,
+    /// Times that the daemon had ended by itself before it was to be killed.
+    #[serde(default)]
+    pub died_by_itself: u64,
     /// Points that could not be judged, which are not among the points.
     pub unjudged: u64,
-    /// Points after which the records together were in no state that there ever was; 0 where that is not looked at.
-    pub mixtures: u64,
+    /// Points after which the records together were in no state that there ever was; `None` where that is not looked at.
+    #[serde(default)]
+    pub mixtures: Option<u64>,
     /// What was found, over all points: a record that is looked at after each of ten points counts ten times.
     pub audit: Audit,
     /// Recovery times in milliseconds: median, and the longest.
     pub recovery_ms: (f64, f64),
     /// How long all of it took, in milliseconds.
     pub took_ms: u64,
+}
+
+fn ran() -> Status {
+    Status::Ran
+}
+
+impl CrashPoints {
+    /// A line that says that nothing was looked at, and why.
+    pub fn not_run(backend: &str, loss: &str, status: Status, reason: impl ToString) -> Self {
+        Self {
+            v: crate::run::SCHEMA_VERSION,
+            backend: backend.to_owned(),
+            loss: loss.to_owned(),
+            status,
+            reason: Some(reason.to_string()),
+            how: String::new(),
+            seed: 0,
+            points: 0,
+            in_flight: None,
+            unacknowledged: None,
+            newly_acknowledged: None,
+            broken: None,
+            died_by_itself: 0,
+            unjudged: 0,
+            mixtures: None,
+            audit: Audit {
+                verdict: Verdict::Unknown,
+                ..Audit::default()
+            },
+            recovery_ms: (0.0, 0.0),
+            took_ms: 0,
+        }
+    }
+
+    /// Whether what was looked at is as promised, or was not to be looked at. False if it is not known.
+    pub fn is_passed(&self) -> bool {
+        match self.status {
+            Status::Unfit | Status::Skipped => true,
+            Status::Infra => false,
+            Status::Ran => self.audit.verdict == Verdict::Valid && self.died_by_itself == 0,
+        }
+    }
 }

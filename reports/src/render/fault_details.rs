@@ -94,6 +94,7 @@ fn seen(outcome: &FaultOutcome) -> String {
         let what = match (seen.what, seen.errno) {
             (SeenKind::WrongBytes, _) => "WRONG: ".to_owned(),
             (SeenKind::Refusal, _) => "refused: ".to_owned(),
+            (SeenKind::Late, _) => "LATE: ".to_owned(),
             (_, Some(errno)) => format!("{} ", errno_name(errno)),
             _ => String::new(),
         };
@@ -105,13 +106,14 @@ fn seen(outcome: &FaultOutcome) -> String {
 fn hang(outcome: &FaultOutcome) -> String {
     outcome.hang.as_ref().map_or("no".to_owned(), |hang| {
         format!(
-            "{} for {:.1} s, {}, state {}; ended by {} after {:.1} s",
+            "{} for {:.1} s, {}, state {}; ended by {} after {:.1} s, of which {:.1} s in state D",
             hang.call,
             hang.waited_ms as f64 / 1e3,
             hang.culprit.words(),
             hang.state,
             hang.ended_by,
-            hang.ended_after_ms as f64 / 1e3
+            hang.ended_after_ms as f64 / 1e3,
+            hang.uninterruptible_ms as f64 / 1e3
         )
     })
 }
@@ -143,6 +145,7 @@ pub(super) fn data(audit: &Audit) -> String {
         (audit.unpromised, "gone or old, not promised"),
         (audit.lost, "LOST"),
         (audit.torn, "TORN"),
+        (audit.half, "half of an unpromised change"),
         (audit.stale, "STALE"),
         (audit.phantom, "PHANTOM"),
         (audit.unreadable, "unreadable"),

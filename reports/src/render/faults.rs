@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use plotters::style::RGBColor;
 
 use super::charts::Chart;
+use super::fault_crash::crash_points;
 use super::fault_details::{data, details, not_run, recovery};
+use super::fault_groups::{bucket, model};
 use super::files::{WriteError, csv, put};
 use super::heat::{HeatCell, HeatRow, heat_table};
 use super::html::html;
 use super::markdown::markdown;
 use super::page::Part;
-use super::text::count;
 use crate::faults::{
     CellKind, FaultOutcome, FaultRun, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Verdict,
 };
@@ -42,7 +43,7 @@ pub fn write_faults(run: &FaultRun) -> Result<PathBuf, WriteError> {
     Ok(page)
 }
 
-/// Okabe and Ito's colours, and greys for what says nothing.
+/// Okabe and Ito's colours, and greys for what was not looked at.
 fn colour(kind: CellKind) -> (RGBColor, bool) {
     match kind {
         CellKind::Unfit => (RGBColor(232, 234, 236), false),
@@ -50,8 +51,9 @@ fn colour(kind: CellKind) -> (RGBColor, bool) {
         CellKind::Clean => (RGBColor(0, 158, 115), true),
         CellKind::Raced => (RGBColor(170, 220, 170), false),
         CellKind::Error => (RGBColor(140, 205, 240), false),
-        CellKind::Unknown => (RGBColor(160, 164, 170), false),
-        CellKind::Infra => (RGBColor(110, 114, 120), true),
+        // No grey: what became of data is not known, although it was looked at.
+        CellKind::Unknown => (RGBColor(204, 121, 167), false),
+        CellKind::Infra => (RGBColor(90, 94, 100), true),
         CellKind::Breach => (RGBColor(240, 228, 66), false),
         CellKind::Manual => (RGBColor(230, 159, 0), false),
         CellKind::Hang => (RGBColor(213, 94, 0), true),
@@ -122,7 +124,10 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
         CellKind::Unfit => "–".to_owned(),
         CellKind::Skipped => "skipped".to_owned(),
         CellKind::Clean => format!("ok{slow}"),
-        CellKind::Raced => format!("{} raced", outcome.raced()),
+        CellKind::Raced => match (outcome.updates_lost(), outcome.torn_reads()) {
+            (0, torn) => format!("{torn} torn reads"),
+            (lost, _) => format!("{lost} upd. lost"),
+        },
         CellKind::Unknown => "unknown".to_owned(),
         CellKind::Infra => "failed".to_owned(),
         CellKind::Breach => format!("breach{slow}"),
@@ -147,14 +152,19 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
             })
         }
         CellKind::Error => {
-            let seen = outcome
-                .seen
-                .iter()
-                .find(|seen| seen.what != SeenKind::Nothing);
+            // An error number says more than what the scenario did to an agent itself.
+            let all = || {
+                let seen = outcome.seen.iter();
+                seen.filter(|seen| seen.what != SeenKind::Nothing)
+            };
+            let seen = all()
+                .find(|seen| seen.errno.is_some())
+                .or_else(|| all().next());
             let what = seen.map_or("error".to_owned(), |seen| match (seen.errno, seen.what) {
                 (Some(errno), _) => errno_name(errno),
                 (None, SeenKind::Refusal) => "refused".to_owned(),
                 (None, SeenKind::Killed) => "agent killed".to_owned(),
+                (None, SeenKind::Late) => "seen late".to_owned(),
                 (None, _) => "error".to_owned(),
             });
             format!("{what}{slow}")
@@ -194,20 +204,38 @@ pub(super) fn errno_name(errno: i32) -> String {
     name.to_owned()
 }
 
-fn strings<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub(super) fn strings<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
 fn page(run: &FaultRun) -> Vec<Part> {
     let mut parts = Vec::new();
     first_page(run, &mut parts);
-    crash_points(run, &mut parts);
-    findings(run, &mut parts);
+    for (title, section) in [
+        ("Crash points", crash_points(run)),
+        ("Findings", findings(run)),
+    ] {
+        titled(title, section, &mut parts);
+    }
     promises(run, &mut parts);
-    matrix_table(run, &mut parts);
+    for (title, section) in [
+        ("The matrix in words", matrix_table(run)),
+        ("When the bucket fails", bucket(run)),
+        ("When the model fails", model(run)),
+    ] {
+        titled(title, section, &mut parts);
+    }
     details(run, &mut parts);
     not_run(run, &mut parts);
     parts
+}
+
+/// A section that has something to say.
+fn titled(title: &str, section: Vec<Part>, parts: &mut Vec<Part>) {
+    if !section.is_empty() {
+        parts.push(Part::Heading(2, title.to_owned()));
+        parts.extend(section);
+    }
 }
 
 fn first_page(run: &FaultRun, parts: &mut Vec<Part>) {
@@ -242,7 +270,7 @@ fn first_page(run: &FaultRun, parts: &mut Vec<Part>) {
             run.environment.user,
             run.environment.scratch,
         ),
-        "Every call on a mount is made by a process of its own under a watchdog. Records are numbered and checksummed; what was acknowledged is noted outside the mount; a pure checker says what became of each. One run of a scenario shows what can happen, not how often: 0 losses in n records is not more than 3/n.".to_owned(),
+        "Every call on a mount is made by a process of its own under a watchdog. Records are numbered and checksummed; what was acknowledged is noted outside the mount; a pure checker says what became of each. One run of a scenario shows what can happen, not how often. A killed daemon leaves the kernel's page cache as it is: what was written and is in no disk yet survives it.".to_owned(),
     ];
     if run.environment.build.starts_with("debug") {
         facts.push("This was a DEBUG build: times mean nothing, outcomes do.".to_owned());
@@ -254,85 +282,13 @@ fn first_page(run: &FaultRun, parts: &mut Vec<Part>) {
     ));
 }
 
-fn crash_points(run: &FaultRun, parts: &mut Vec<Part>) {
-    if run.crash_points.is_empty() {
-        return;
+pub(super) fn findings(run: &FaultRun) -> Vec<Part> {
+    if run.outcomes.is_empty() {
+        return Vec::new();
     }
-    parts.push(Part::Heading(2, "Crash points".to_owned()));
-    let head = strings([
-        "backend",
-        "what was lost",
-        "points",
-        "call under way",
-        "acknowledged changes",
-        "looks at a record",
-        "lost",
-        "torn",
-        "stale",
-        "phantom",
-        "mixtures",
-        "unreadable",
-        "not judged",
-        "verdict",
-        "back after (median, longest)",
-        "how",
-    ]);
-    let rows = run.crash_points.iter().map(|points| {
-        let audit = &points.audit;
-        let acknowledged: u64 = audit.acknowledged.values().sum();
-        let looks = audit.present
-            + audit.absent
-            + audit.unpromised
-            + audit.lost
-            + audit.torn
-            + audit.stale
-            + audit.phantom
-            + audit.unreadable;
-        vec![
-            points.backend.clone(),
-            points.loss.clone(),
-            count(points.points),
-            count(points.in_flight),
-            count(acknowledged),
-            count(looks),
-            count(audit.lost),
-            count(audit.torn),
-            count(audit.stale),
-            count(audit.phantom),
-            count(points.mixtures),
-            count(audit.unreadable),
-            count(points.unjudged),
-            audit.verdict.name().to_owned(),
-            if points.recovery_ms.1 > 0.0 {
-                format!(
-                    "{:.0} ms, {:.0} ms",
-                    points.recovery_ms.0, points.recovery_ms.1
-                )
-            } else {
-                "–".to_owned()
-            },
-            points.how.clone(),
-        ]
-    });
-    parts.push(Part::Table(head, rows.collect()));
-    let examples: Vec<String> = run
-        .crash_points
-        .iter()
-        .flat_map(|points| {
-            let named = points.audit.examples.iter();
-            named.map(|example| format!("{}, {}: {example}", points.backend, points.loss))
-        })
-        .collect();
-    if !examples.is_empty() {
-        parts.push(Part::List(examples));
-    }
-}
-
-fn findings(run: &FaultRun, parts: &mut Vec<Part>) {
-    parts.push(Part::Heading(2, "Findings".to_owned()));
-    parts.push(Part::Text(
-        "The worst of each backend: promised data that was lost before hangs, hangs before recoveries by hand, those before other breaches.".to_owned(),
-    ));
+    let said = Part::Text(
+        "The worst of each backend: promised data that was lost before hangs, hangs before recoveries by hand, those before other breaches. \"Needs a hand\" is no fault of a backend where its disk had to be repaired.".to_owned(),
+    );
     let mut items = Vec::new();
     for backend in &run.plan.backends {
         let own = run
@@ -347,7 +303,7 @@ fn findings(run: &FaultRun, parts: &mut Vec<Part>) {
         }
         items.extend(bad.iter().map(|outcome| finding(outcome)));
     }
-    parts.push(Part::List(items));
+    vec![said, Part::List(items)]
 }
 
 fn finding(outcome: &FaultOutcome) -> String {
@@ -398,8 +354,10 @@ fn promises(run: &FaultRun, parts: &mut Vec<Part>) {
     parts.push(Part::Table(head, rows.collect()));
 }
 
-fn matrix_table(run: &FaultRun, parts: &mut Vec<Part>) {
-    parts.push(Part::Heading(2, "The matrix in words".to_owned()));
+pub(super) fn matrix_table(run: &FaultRun) -> Vec<Part> {
+    if run.plan.scenarios.is_empty() {
+        return Vec::new();
+    }
     let mut head = strings(["group", "scenario"]);
     head.extend(run.plan.backends.iter().map(|backend| backend.name.clone()));
     let rows = run.plan.scenarios.iter().map(|scenario| {
@@ -415,7 +373,7 @@ fn matrix_table(run: &FaultRun, parts: &mut Vec<Part>) {
         }
         row
     });
-    parts.push(Part::Table(head, rows.collect()));
+    vec![Part::Table(head, rows.collect())]
 }
 
 fn table_file(run: &FaultRun, dir: &Path) -> Result<(), WriteError> {
@@ -428,15 +386,19 @@ fn table_file(run: &FaultRun, dir: &Path) -> Result<(), WriteError> {
         "injected",
         "label",
         "longest_call_ms",
+        "uninterruptible_ms",
         "hang_ms",
         "recovery",
         "recovery_ms",
         "verdict",
         "lost",
         "torn",
+        "half",
         "stale",
         "phantom",
         "unreadable",
+        "updates_lost",
+        "torn_reads",
         "breaches",
     ];
     let rows = run.outcomes.iter().map(|outcome| {
@@ -453,6 +415,7 @@ fn table_file(run: &FaultRun, dir: &Path) -> Result<(), WriteError> {
             outcome.injected.clone(),
             outcome.label.clone().unwrap_or_default(),
             outcome.longest_call_ms.to_string(),
+            outcome.uninterruptible_ms.to_string(),
             outcome
                 .hang
                 .as_ref()
@@ -469,9 +432,12 @@ fn table_file(run: &FaultRun, dir: &Path) -> Result<(), WriteError> {
                 .unwrap_or_default(),
             sum(|audit| audit.lost),
             sum(|audit| audit.torn),
+            sum(|audit| audit.half),
             sum(|audit| audit.stale),
             sum(|audit| audit.phantom),
             sum(|audit| audit.unreadable),
+            outcome.updates_lost().to_string(),
+            outcome.torn_reads().to_string(),
             outcome.breaches.join("; "),
         ]
     });

@@ -18,6 +18,7 @@ fn outcome(scenario: &str, backend: &str) -> FaultOutcome {
         label: None,
         seen: Vec::new(),
         longest_call_ms: 3,
+        uninterruptible_ms: 0,
         hang: None,
         recovery: None,
         audits: BTreeMap::new(),
@@ -70,9 +71,10 @@ fn run() -> FaultRun {
         call: "write".to_owned(),
         waited_ms: 30_100,
         culprit: Culprit::KernelWaits,
-        state: "D".to_owned(),
+        state: "S".to_owned(),
         ended_by: "abort".to_owned(),
         ended_after_ms: 2_000,
+        uninterruptible_ms: 1_900,
     });
     hang.breaches
         .push("write did not end within 30 s".to_owned());
@@ -100,20 +102,23 @@ fn run() -> FaultRun {
         },
         environment: crate::testing::environment(),
         outcomes: vec![error, lost, hang, unfit],
-        crash_points: vec![CrashPoints {
-            v: SCHEMA_VERSION,
-            backend: "theirs".to_owned(),
-            loss: KILLED_DAEMON.to_owned(),
-            how: "kill -9".to_owned(),
-            seed: 1,
-            points: 10,
-            in_flight: 9,
-            unjudged: 0,
-            mixtures: 0,
-            audit,
-            recovery_ms: (20.0, 31.0),
-            took_ms: 100,
-        }],
+        crash_points: vec![
+            CrashPoints {
+                how: "kill -9".to_owned(),
+                seed: 1,
+                points: 10,
+                in_flight: Some(6),
+                unacknowledged: Some(9),
+                newly_acknowledged: Some(8),
+                broken: Some(1),
+                died_by_itself: 1,
+                audit,
+                recovery_ms: (20.0, 31.0),
+                took_ms: 100,
+                ..CrashPoints::not_run("theirs", KILLED_DAEMON, Status::Ran, "it went away")
+            },
+            CrashPoints::not_run("theirs", POWER_LOSS, Status::Skipped, "no block device"),
+        ],
     }
 }
 
@@ -147,11 +152,138 @@ fn the_worst_of_what_happened_is_what_a_cell_shows() {
     assert_eq!(unknown.cell(), CellKind::Breach);
     assert_eq!(outcome("x", "y").cell(), CellKind::Clean);
     let mut raced = outcome("x", "y");
+    raced.facts.insert("torn_reads".to_owned(), Fact::Count(12));
+    assert_eq!(short(&raced), "12 torn reads");
     raced
         .facts
         .insert("updates_lost".to_owned(), Fact::Count(86));
+    // Also where a call has failed: the updates are the worse.
+    raced.seen.push(seen(5));
     assert_eq!(raced.cell(), CellKind::Raced);
-    assert_eq!(short(&raced), "86 raced");
+    assert_eq!(short(&raced), "86 upd. lost");
+    let mut late = outcome("x", "y");
+    late.seen.push(Seen {
+        what: SeenKind::Late,
+        errno: None,
+        ..seen(5)
+    });
+    assert_eq!(late.cell(), CellKind::Error, "late is not wrong");
+    assert_eq!(short(&late), "seen late");
+    late.seen.push(seen(110));
+    assert_eq!(short(&late), "ETIMEDOUT", "a number says more");
+}
+
+#[test]
+fn what_was_not_looked_at_is_passed_by_nobody_and_failed_by_nobody() {
+    let line = |status| CrashPoints::not_run("sqlite", POWER_LOSS, status, "why");
+    assert!(line(Status::Skipped).is_passed() && line(Status::Unfit).is_passed());
+    assert!(!line(Status::Infra).is_passed());
+    // It was looked at, and nothing is known.
+    assert!(!line(Status::Ran).is_passed());
+    let valid = CrashPoints {
+        audit: Audit::default(),
+        ..line(Status::Ran)
+    };
+    assert!(valid.is_passed());
+    let died = CrashPoints {
+        died_by_itself: 1,
+        ..valid
+    };
+    assert!(!died.is_passed());
+}
+
+#[test]
+fn examples_of_one_kind_do_not_hide_those_of_another() {
+    let example = |at: u64, kind: &str| format!("point {at}: record {at} is {kind}: found nothing");
+    let mut all = Audit::default();
+    for at in 0..20 {
+        let kind = if at < 19 { "stale" } else { "lost" };
+        all.add(&Audit {
+            examples: vec![example(at, kind)],
+            ..Audit::default()
+        });
+    }
+    assert_eq!(all.examples.len(), 4);
+    assert_eq!(all.examples[3], example(19, "lost"));
+}
+
+#[test]
+fn a_line_of_an_earlier_version_is_read() {
+    let old = r#"{"v":1,"backend":"sqlite","loss":"killed-daemon","how":"kill -9","seed":1,"points":12,"in_flight":12,"unjudged":0,"mixtures":0,"audit":{"verdict":"valid","acknowledged":{},"present":3,"absent":0,"unpromised":0,"lost":0,"torn":0,"stale":0,"phantom":0,"unreadable":0,"examples":[]},"recovery_ms":[1.0,2.0],"took_ms":3}"#;
+    let old: CrashPoints = serde_json::from_str(old).unwrap();
+    assert_eq!((old.status, old.in_flight), (Status::Ran, Some(12)));
+}
+
+/// A run of the groups that have tables of their own.
+fn remote() -> FaultRun {
+    let mut run = run();
+    for (name, group) in [("s3-cut", "s3"), ("llm-empty", "llm")] {
+        let mut scenario = run.plan.scenarios[0].clone();
+        scenario.name = name.to_owned();
+        scenario.group = group.to_owned();
+        run.plan.scenarios.push(scenario);
+    }
+    let mut cut = outcome("s3-cut", "sqlite");
+    cut.group = "s3".to_owned();
+    cut.seen.push(seen(5));
+    cut.recovery = Some(Recovery {
+        how: Return::ByItself,
+        ms: 1_500,
+        step: None,
+    });
+    cut.audits.insert(MACHINE_LOSS.to_owned(), Audit::default());
+    for (name, count) in [
+        ("uploaded_once", 300),
+        ("uploads_expected", 300),
+        ("rss_before_kib", 90_000),
+        ("rss_peak_kib", 95_000),
+        ("written_meanwhile_kib", 65_536),
+    ] {
+        cut.facts.insert(name.to_owned(), Fact::Count(count));
+    }
+    let words = "not measured: no call waited".to_owned();
+    cut.facts
+        .insert("sync_interrupted_after_ms".to_owned(), Fact::Words(words));
+    let mut empty = outcome("llm-empty", "theirs");
+    empty.group = "llm".to_owned();
+    empty.seen.push(Seen {
+        call: "read".to_owned(),
+        ..seen(5)
+    });
+    empty.facts.insert("read_ms".to_owned(), Fact::Count(4));
+    run.outcomes.extend([cut, empty]);
+    run
+}
+
+#[test]
+fn tables_of_a_run_replace_those_in_a_document() {
+    let mut text = "before\n".to_owned();
+    for name in ["MATRIX", "CRASH", "BUCKET", "MODEL"] {
+        text += &format!("<!-- {name} -->\nold {name}\n<!-- end of {name} -->\nbetween\n");
+    }
+    let (spliced, replaced) = super::super::splice_faults(&remote(), &text).unwrap();
+    assert_eq!(replaced, ["MATRIX", "CRASH", "BUCKET", "MODEL"]);
+    assert!(!spliced.contains("old "), "{spliced}");
+    for words in [
+        "before\n<!-- MATRIX -->",
+        "300 of 300 once",
+        "daemon 87 MiB, 92 at most while 64 MiB were written",
+        "sync interrupted: not measured: no call waited",
+        "| `s3-cut` | `sqlite` | write: `EIO` | 3 ms | 1.5 s |",
+        "| `llm-empty` | read: `EIO` | 4 ms | – |",
+        "not looked at",
+        "From the run of 2026-11-22T00:00:00Z",
+    ] {
+        assert!(spliced.contains(words), "{words}: {spliced}");
+    }
+    let again = super::super::splice_faults(&remote(), &spliced).unwrap().0;
+    assert_eq!(again, spliced);
+    // What a run has nothing of stays.
+    let (spliced, replaced) = super::super::splice_faults(&run(), &text).unwrap();
+    assert_eq!(replaced, ["MATRIX", "CRASH"]);
+    assert!(spliced.contains("old BUCKET") && spliced.contains("old MODEL"));
+    assert!(super::super::splice_faults(&run(), "no mark").is_err());
+    assert!(super::super::splice_faults(&run(), "<!-- CRASH -->").is_err());
 }
 
 #[test]

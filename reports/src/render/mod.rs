@@ -5,7 +5,10 @@ mod charts;
 mod contexts;
 mod endings;
 mod excerpt;
+mod fault_crash;
 mod fault_details;
+mod fault_groups;
+mod fault_splice;
 mod faults;
 mod files;
 mod heat;
@@ -17,6 +20,7 @@ mod page;
 mod text;
 
 pub use excerpt::splice;
+pub use fault_splice::splice_faults;
 pub use faults::write_faults;
 pub use files::{Report, WriteError, write};
 pub use markdown::markdown_table;

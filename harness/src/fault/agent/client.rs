@@ -69,6 +69,19 @@ pub enum ClientTask {
 }
 
 impl ClientTask {
+    /// Where it does it.
+    pub(super) fn place(&self) -> &Path {
+        match self {
+            ClientTask::LargeFile { file, .. } => file,
+            ClientTask::OpenMany { dir, .. }
+            | ClientTask::ManyFiles { dir, .. }
+            | ClientTask::OddNames { dir }
+            | ClientTask::DeepPath { dir, .. }
+            | ClientTask::RemoveTree { dir }
+            | ClientTask::ReadAll { dir } => dir,
+        }
+    }
+
     /// Does it. What fails is noted, and ends it.
     pub(super) fn perform(self, caller: &mut Caller) {
         let started = Instant::now();

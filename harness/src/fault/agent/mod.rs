@@ -10,18 +10,19 @@ mod sharing;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use reports::faults::Fact;
+use reports::faults::{Fact, SeenKind};
 use serde::{Deserialize, Serialize};
 
 pub use client::ClientTask;
 pub use records::{Held, LastCall, WriteTask};
 pub use remote::{RemoteTask, Series};
-pub use sharing::{How, ShareTask};
+pub use sharing::{How, ShareTask, word};
 
-use super::record::State;
+use super::record::{LOG, State};
+use crate::cmd::attribute;
 
 /// What an agent is asked to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,12 +51,40 @@ pub enum Task {
         /// The workspace.
         root: PathBuf,
     },
+    /// How many changes are not in the bucket yet, as the mount says when asked; fact `pending`.
+    Pending {
+        /// The workspace.
+        root: PathBuf,
+    },
+    /// Remove the log of the records.
+    RemoveLog {
+        /// The workspace.
+        root: PathBuf,
+    },
     /// Something that several agents do at once.
     Share(ShareTask),
     /// Something that only an agent can do wrong.
     Client(ClientTask),
     /// Files that several hosts or a model have to do with.
     Remote(RemoteTask),
+}
+
+impl Task {
+    /// Something in the file system that it touches; `None` where it goes on with what is open.
+    pub fn place(&self) -> Option<&Path> {
+        match self {
+            Task::Write(task) | Task::WriteAndHold(task) => Some(&task.root),
+            Task::SyncHeld => None,
+            Task::ReadRecords { root, .. }
+            | Task::Look { root }
+            | Task::Sync { root }
+            | Task::Pending { root }
+            | Task::RemoveLog { root } => Some(root),
+            Task::Share(task) => task.place(),
+            Task::Client(task) => Some(task.place()),
+            Task::Remote(task) => Some(task.place()),
+        }
+    }
 }
 
 /// What came of a task.
@@ -80,7 +109,9 @@ pub struct Answer {
 pub struct Failure {
     /// The call.
     pub call: String,
-    /// The error number; `None` where it succeeded with something wrong.
+    /// What came of it.
+    pub what: SeenKind,
+    /// The error number, where there was one.
     pub errno: Option<i32>,
     /// What the system said, or what was wrong.
     pub text: String,
@@ -107,9 +138,14 @@ impl Caller {
         let took = started.elapsed().as_nanos() as u64;
         self.answer.longest_ns = self.answer.longest_ns.max(took);
         if let Err(error) = &result {
+            let errno = error.raw_os_error();
             self.answer.failures.push(Failure {
                 call: name.to_owned(),
-                errno: error.raw_os_error(),
+                what: match errno {
+                    Some(_) => SeenKind::Errno,
+                    None => SeenKind::Unnumbered,
+                },
+                errno,
                 text: error.to_string(),
             });
         }
@@ -118,8 +154,18 @@ impl Caller {
 
     /// Notes that a call succeeded with something wrong.
     pub(super) fn wrong(&mut self, call: &str, text: String) {
+        self.failed(call, SeenKind::WrongBytes, text);
+    }
+
+    /// Notes that what another had written was not seen in time.
+    pub(super) fn late(&mut self, call: &str, text: String) {
+        self.failed(call, SeenKind::Late, text);
+    }
+
+    fn failed(&mut self, call: &str, what: SeenKind, text: String) {
         self.answer.failures.push(Failure {
             call: call.to_owned(),
+            what,
             errno: None,
             text,
         });
@@ -176,6 +222,19 @@ fn perform(task: Task, kept: &mut Kept) -> anyhow::Result<Answer> {
             // What came of it is noted.
             let _ = caller.call("sync", || records::sync(&root));
         }
+        Task::Pending { root } => {
+            let asked = || Ok(attribute::get(&root, "user.ctx.pending")?);
+            if let Ok(pending) = caller.call("getxattr", asked) {
+                caller.fact("pending", Fact::Count(pending.trim().parse()?));
+            }
+        }
+        Task::RemoveLog { root } => {
+            // What came of it is noted; there may be none.
+            let _ = caller.call("unlink", || match std::fs::remove_file(root.join(LOG)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            });
+        }
         Task::Share(task) => task.perform(&mut caller, &mut kept.share)?,
         Task::Client(task) => task.perform(&mut caller),
         Task::Remote(task) => task.perform(&mut caller),
@@ -184,7 +243,7 @@ fn perform(task: Task, kept: &mut Kept) -> anyhow::Result<Answer> {
 }
 
 /// Four calls that any program makes; each is made whatever came of the one before.
-fn look(root: &std::path::Path, caller: &mut Caller) {
+fn look(root: &Path, caller: &mut Caller) {
     let file = root.join("looked");
     let _ = caller.call("readdir", || {
         std::fs::read_dir(root)?.try_for_each(|entry| entry.map(drop))
@@ -208,5 +267,29 @@ fn look(root: &std::path::Path, caller: &mut Caller) {
 fn pause(micros: u64) {
     if micros > 0 {
         std::thread::sleep(Duration::from_micros(micros));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_without_a_number_is_no_wrong_byte() {
+        let mut caller = Caller::default();
+        let _ = caller.call::<()>("write", || Err(io::ErrorKind::WriteZero.into()));
+        let _ = caller.call::<()>("read", || Err(io::Error::from_raw_os_error(5)));
+        caller.late("read", "not seen within 10 ms".to_owned());
+        caller.wrong("read", "byte 3 of 9".to_owned());
+        let kinds: Vec<_> = caller.answer.failures.iter().map(|own| own.what).collect();
+        assert_eq!(
+            kinds,
+            [
+                SeenKind::Unnumbered,
+                SeenKind::Errno,
+                SeenKind::Late,
+                SeenKind::WrongBytes
+            ]
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use anyhow::Context;
 use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use reports::faults::Fact;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -332,7 +334,21 @@ pub fn sync(root: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads every record there is, and the log.
+/// What a file among the records is: of a copy that was kept beside a record, the version that it holds.
+fn strange(dir: &Path, name: &str, seed: u64) -> String {
+    let record = name.split('.').next().and_then(number);
+    let held = record.and_then(|number| {
+        let bytes = fs::read(dir.join(name)).ok()?;
+        Some(identify(seed, number, &bytes))
+    });
+    match held {
+        Some(State::Whole(version)) => format!("{name} (version {version})"),
+        Some(State::Empty) => format!("{name} (empty)"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Reads every record there is, and the log; fact `beside` names what nobody has made, where there is such.
 pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64, State> {
     let mut found = BTreeMap::new();
     let dir = root.join(DIR);
@@ -343,11 +359,15 @@ pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64,
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect(),
     });
+    let mut beside = Vec::new();
     for name in names.unwrap_or_default() {
         let Some(number) = number(&name) else {
             if !name.starts_with(NEW) {
-                // Such as a copy that was kept beside another: a file that nobody made.
-                found.insert(STRANGERS + found.len() as u64, State::Whole(0));
+                // Such as a copy that was kept beside another: a file that nobody made. Its name is its number.
+                let mut hasher = DefaultHasher::new();
+                name.hash(&mut hasher);
+                found.insert(STRANGERS + (hasher.finish() >> 16), State::Whole(0));
+                beside.push(strange(&dir, &name, seed));
             }
             continue;
         };
@@ -356,6 +376,9 @@ pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64,
             Err(error) => State::Unreadable(format!("listed, but: {error}")),
         };
         found.insert(number, state);
+    }
+    if !beside.is_empty() {
+        caller.fact("beside", Fact::Words(beside.join(", ")));
     }
     let log = caller.call("read", || match fs::read(root.join(LOG)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

@@ -90,6 +90,18 @@ impl Series {
 }
 
 impl RemoteTask {
+    /// Where it does it.
+    pub(super) fn place(&self) -> &Path {
+        match self {
+            RemoteTask::Write(series)
+            | RemoteTask::Read(series)
+            | RemoteTask::Remove(series)
+            | RemoteTask::Await(series) => &series.dir,
+            RemoteTask::List { dir } => dir,
+            RemoteTask::WriteText { file, .. } | RemoteTask::ReadAny { file } => file,
+        }
+    }
+
     /// Does it; what fails is noted.
     pub(super) fn perform(self, caller: &mut Caller) {
         match self {

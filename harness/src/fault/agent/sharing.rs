@@ -15,7 +15,7 @@ use super::{Caller, pause};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShareTask {
-    /// Adds lines to a file, one after the other.
+    /// Adds lines to a file, one after the other; fact `not_added` names those whose calls did not all succeed.
     AddLines {
         /// The file.
         file: PathBuf,
@@ -28,17 +28,10 @@ pub enum ShareTask {
         /// Microseconds between them.
         pause_us: u64,
     },
-    /// Counts the lines of a file: whole, damaged, twice.
+    /// Counts the lines of a file: whole, damaged, twice; fact `present` names those that are whole.
     CountLines {
         /// The file.
         file: PathBuf,
-    },
-    /// Counts the names in a directory that hold a word.
-    CountNames {
-        /// The directory.
-        dir: PathBuf,
-        /// The word.
-        word: String,
     },
     /// Takes an exclusive `flock` and keeps it, or finds that somebody else has it.
     TryLock {
@@ -85,9 +78,14 @@ pub struct Kept {
     lock: Option<File>,
 }
 
+/// The name of a line.
+pub fn word(agent: u32, number: u32) -> String {
+    format!("{agent:03}-{number:05}")
+}
+
 /// A line that says if a part of it is missing.
 pub fn line(agent: u32, number: u32) -> String {
-    let word = format!("{agent:03}-{number:05}");
+    let word = word(agent, number);
     format!("{word} {word} {word} {word}\n")
 }
 
@@ -100,6 +98,18 @@ fn is_whole(line: &str) -> bool {
 }
 
 impl ShareTask {
+    /// Where it does it.
+    pub(super) fn place(&self) -> Option<&Path> {
+        match self {
+            ShareTask::AddLines { file, .. }
+            | ShareTask::CountLines { file }
+            | ShareTask::TryLock { file }
+            | ShareTask::WriteNote { file, .. }
+            | ShareTask::AwaitNote { file, .. } => Some(file),
+            ShareTask::Unlock => None,
+        }
+    }
+
     /// Does it.
     pub(super) fn perform(self, caller: &mut Caller, kept: &mut Kept) -> anyhow::Result<()> {
         match self {
@@ -111,25 +121,19 @@ impl ShareTask {
                 pause_us,
             } => {
                 let mut torn = 0;
+                let mut not_added = Vec::new();
                 for number in 0..times {
                     // Noted if it fails; the others go on.
-                    torn += add(&file, how, agent, number, caller).unwrap_or(0);
+                    match add(&file, how, agent, number, caller) {
+                        Ok(damaged) => torn += damaged,
+                        Err(_) => not_added.push(word(agent, number)),
+                    }
                     pause(pause_us);
                 }
                 caller.fact("torn_reads", Fact::Count(torn));
+                caller.fact("not_added", Fact::Words(not_added.join(" ")));
             }
             ShareTask::CountLines { file } => count(&file, caller),
-            ShareTask::CountNames { dir, word } => {
-                let names = caller.call("readdir", || {
-                    let names = fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name()));
-                    names.collect::<io::Result<Vec<_>>>()
-                });
-                let names = names.unwrap_or_default();
-                let named = names
-                    .iter()
-                    .filter(|name| name.to_string_lossy().contains(&word));
-                caller.fact("names", Fact::Count(named.count() as u64));
-            }
             ShareTask::TryLock { file } => {
                 let open = || {
                     OpenOptions::new()
@@ -176,7 +180,7 @@ impl ShareTask {
                         Err(_) => {}
                     }
                     if started.elapsed() > limit {
-                        caller.wrong("read", format!("not seen within {limit_ms} ms"));
+                        caller.late("read", format!("not seen within {limit_ms} ms"));
                         break;
                     }
                     std::thread::sleep(Duration::from_millis(1));
@@ -248,6 +252,9 @@ fn count(file: &Path, caller: &mut Caller) {
             twice += 1;
         }
     }
+    let names = seen.iter().filter_map(|line| line.split(' ').next());
+    let names: Vec<&str> = names.collect();
+    caller.fact("present", Fact::Words(names.join(" ")));
     caller.fact("lines", Fact::Count(seen.len() as u64));
     caller.fact("lines_twice", Fact::Count(twice));
     caller.fact("lines_damaged", Fact::Count(damaged(&text)));
@@ -269,6 +276,22 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_added_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut caller = Caller::default();
+        let task = ShareTask::AddLines {
+            file: dir.path().join("missing").join("file"),
+            how: How::Append,
+            agent: 2,
+            times: 2,
+            pause_us: 0,
+        };
+        task.perform(&mut caller, &mut Kept::default()).unwrap();
+        let not_added = Fact::Words("002-00000 002-00001".to_owned());
+        assert_eq!(caller.answer.facts["not_added"], not_added);
+    }
+
+    #[test]
     fn each_way_of_adding_adds() {
         let dir = tempfile::tempdir().unwrap();
         for how in [How::Append, How::ReadModifyWrite, How::Locked, How::Rename] {
@@ -279,6 +302,8 @@ mod tests {
             }
             count(&file, &mut caller);
             assert_eq!(caller.answer.facts["lines"], Fact::Count(3), "{how:?}");
+            let present = Fact::Words("001-00000 001-00001 001-00002".to_owned());
+            assert_eq!(caller.answer.facts["present"], present);
             assert_eq!(caller.answer.facts["lines_damaged"], Fact::Count(0));
         }
     }

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use reports::faults::{Fact, KILLED_DAEMON, Return};
+use reports::faults::{Fact, IN_USE, Return, SeenKind};
 use rustix::process::Signal;
 
 use super::super::agent::{Answer, ClientTask, ShareTask, Task};
 use super::super::record::DIR;
 use super::super::stage::{Played, Spoiled, Stage};
-use super::super::watch::{Agent, Waited};
+use super::super::watch::Agent;
 
 /// One task of one agent: its facts are the outcome's.
 pub fn ask(stage: &mut Stage, what: String, task: ClientTask) -> Played<Option<Answer>> {
@@ -29,7 +30,7 @@ pub fn ask(stage: &mut Stage, what: String, task: ClientTask) -> Played<Option<A
         if answer
             .failures
             .iter()
-            .any(|failure| failure.errno.is_none())
+            .any(|failure| failure.what == SeenKind::WrongBytes)
         {
             stage.breach("the agent saw what is not so");
         }
@@ -84,7 +85,7 @@ pub fn killed(stage: &mut Stage) -> Played {
         stage.breach("the lock of an agent that was killed is still held");
     }
     stage.read_acknowledgements()?;
-    stage.audit(KILLED_DAEMON)
+    stage.audit()
 }
 
 /// One agent removes what another one writes.
@@ -98,30 +99,26 @@ pub fn removed(stage: &mut Stage) -> Played {
     let dir = stage.root().join(DIR);
     other.ask(&Task::Client(ClientTask::RemoveTree { dir }))?;
     stage.injected("rm -rf of the records' directory, 20 ms into a stream of changes in it");
-    let limit = stage.hang_limit();
-    match other.wait(limit, &stage.interrupt) {
-        Waited::Answered(answer) => {
-            for (name, fact) in answer.facts {
-                stage.fact(&format!("rm_{name}"), fact);
-            }
-            for failure in answer.failures {
-                stage.breach(format!("rm -rf: {}", failure.text));
-            }
+    if let (Some(answer), _) = stage.end_of(other)? {
+        for (name, fact) in answer.facts {
+            stage.fact(&format!("rm_{name}"), fact);
         }
-        Waited::Interrupted => return Err(Spoiled::Interrupted),
-        Waited::Overdue => {
-            let hang = stage.blame(&mut other);
-            stage.note_hang(hang);
+        for failure in answer.failures {
+            stage.breach(format!("rm -rf: {}", failure.text));
         }
-        Waited::Ended(_) => return Err(Spoiled::Infra("the agent that removes has ended".into())),
     }
-    stage.end()?;
+    if stage
+        .end()?
+        .is_some_and(|writer| writer.failures.is_empty())
+    {
+        let message = "the writer met nothing of the rm -rf: nothing was hit";
+        return Err(Spoiled::Infra(message.into()));
+    }
     stage.read_acknowledgements()?;
     stage.forget_removed();
     // The next writer starts where there is nothing.
     stage.fill_again()?;
-    let audit = stage.audit_promise(Some(backends::promise::Acknowledgement::Write))?;
-    stage.outcome.audits.insert("in-use".to_owned(), audit);
+    stage.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     let path = stage.backend.database(&stage.site);
     if let Err(error) = stage.close()? {
         stage.breach(format!("an orderly end: {error}"));

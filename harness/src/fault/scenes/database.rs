@@ -4,15 +4,25 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use reports::faults::{Audit, Fact, KILLED_DAEMON, Return, SeenKind, Verdict};
+use reports::faults::{Audit, Fact, ORDERLY_END, Return, SeenKind};
 use rusqlite::Connection;
+use rustix::io::Errno;
 
 use super::super::agent::Task;
+use super::super::second::{Second, SecondMount};
 use super::super::stage::{Played, Spoiled, Stage};
+
+/// The option of `ctxbench mount` that takes a database as it is when its log is gone.
+const WITHOUT_LOG: &str = "--without-log";
+
+/// How long such a mount may take.
+const STEP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes of a page of our databases.
 const PAGE: u64 = 4096;
@@ -22,7 +32,7 @@ fn database(stage: &Stage) -> Played<PathBuf> {
     found.ok_or_else(|| Spoiled::Infra("there is no database".into()))
 }
 
-/// Another process begins an exclusive transaction and keeps it for so many seconds.
+/// Another process begins a transaction that writes and keeps it for so many seconds.
 pub fn lock(stage: &mut Stage, seconds: f64) -> Played {
     stage.open()?;
     stage.fill()?;
@@ -33,13 +43,25 @@ pub fn lock(stage: &mut Stage, seconds: f64) -> Played {
         "another connection holds SQLite's write lock for {seconds} s"
     ));
     let locked = Instant::now();
-    stage.write(1)?;
+    let answer = stage.write(1)?;
+    let waited = locked.elapsed();
+    stage.fact("write_waited_ms", Fact::Count(waited.as_millis() as u64));
+    let failure = answer.as_ref().and_then(|answer| answer.failures.first());
+    match failure {
+        None if answer.is_some() => {
+            return Err(Spoiled::Infra(
+                "a change was made while another held the lock: nothing was hit".into(),
+            ));
+        }
+        Some(failure) if failure.errno != Some(Errno::BUSY.raw_os_error()) => {
+            let text = failure.text.clone();
+            stage.breach(format!("a locked database is told as {text}, not as EBUSY"));
+        }
+        _ => {}
+    }
     let left = Duration::from_secs_f64(seconds).saturating_sub(locked.elapsed());
     // Reading needs no lock.
-    let read = stage.audit_promise(None)?;
-    if read.verdict != Verdict::Valid {
-        stage.breach("what had been written could not be read while another holds the lock");
-    }
+    stage.audit_as("while-locked", Some(Acknowledgement::Write))?;
     std::thread::sleep(left);
     other.execute_batch("ROLLBACK").map_err(infra)?;
     drop(other);
@@ -54,7 +76,7 @@ pub fn lock(stage: &mut Stage, seconds: f64) -> Played {
             stage.come_back()?;
         }
     }
-    stage.audit(KILLED_DAEMON)
+    stage.audit()
 }
 
 fn infra(error: rusqlite::Error) -> Spoiled {
@@ -204,7 +226,7 @@ pub fn newer(stage: &mut Stage) -> Played {
             "with the version that wrote it, which is the one that we pretended it was not".into(),
         );
     }
-    stage.audit(KILLED_DAEMON)
+    stage.audit_as(ORDERLY_END, Some(Acknowledgement::Write))
 }
 
 /// The log goes after a crash, so that what is left is the state of the last checkpoint.
@@ -222,29 +244,108 @@ pub fn remove_log(stage: &mut Stage) -> Played {
     stage.injected(format!(
         "after kill -9, the -wal file ({bytes} bytes) was removed"
     ));
-    stage.come_back()?;
-    let task = Task::Look { root: stage.root() };
-    stage.perform(&task)?;
+    let said_before = daemon_log(stage).len();
+    let started = Instant::now();
+    let opened = stage.backend.open(&stage.site);
+    let ms = started.elapsed().as_millis() as u64;
+    match opened {
+        Err(error) => {
+            let words = error.to_string();
+            let first = words.lines().next().unwrap_or_default();
+            stage.saw("mount", SeenKind::Refusal, None, first);
+            return refused_without_log(stage, &path, &words, ms);
+        }
+        Ok(workspace) => stage.workspace = Some(workspace),
+    }
+    stage.recovered(Return::NextMount, ms, None);
+    let said = daemon_log(stage);
+    let said = said.get(said_before..).unwrap_or_default();
+    let is_told = said.contains("-wal");
     let checked = backends::sqlite::check(&path);
-    let said = match &checked {
+    let words = match &checked {
         Ok(checked) if checked.problems.is_empty() => "whole".to_owned(),
         Ok(checked) => checked.problems[0].clone(),
         Err(error) => error.to_string(),
     };
-    if said != "whole" {
-        stage.breach(format!("what is left is not whole: {said}"));
+    if words != "whole" {
+        stage.breach(format!("what is left is not whole: {words}"));
     }
-    stage.fact("check_store", Fact::Words(said));
-    // What was in the log was taken away by us; what is left must be an earlier state, and no mixture.
-    let mut audit = stage.audit_promise(None)?;
-    audit.note = Some("the log was taken away on purpose: whatever was in it is gone".into());
-    if audit.unpromised > 0 {
+    stage.fact("check_store", Fact::Words(words));
+    let told = match is_told {
+        true => "the daemon's log names the -wal file",
+        false => "the next mount says nothing",
+    };
+    stage.fact("told", Fact::Words(told.to_owned()));
+    // By what is promised of a killed daemon: that somebody took the log away does not make it less of a loss.
+    let promised = stage.backend.promises().killed_daemon;
+    let mut audit = stage.audit_promise(promised)?;
+    audit.note = Some(format!(
+        "what was in the log was taken away on purpose, with the log; {told}"
+    ));
+    let gone = audit.lost + audit.stale;
+    if gone > 0 && !is_told {
         stage.breach(format!(
-            "{} records were in the log alone; the next mount works, and nothing says that they are gone",
-            audit.unpromised
+            "{gone} records were in the log alone; the next mount works, and nothing says that they are gone"
         ));
     }
-    stage.fact("gone_with_the_log", Fact::Count(audit.unpromised));
+    stage.fact("gone_with_the_log", Fact::Count(gone));
+    let task = Task::ReadRecords {
+        root: stage.root(),
+        seed: stage.seed,
+    };
+    if let Some(answer) = stage.perform(&task)?
+        && answer.failures.is_empty()
+        && !stage.history.had_state(&answer.found)
+    {
+        stage.breach("what is left is no state that there ever was, but a mixture");
+    }
     stage.outcome.audits.insert("log-gone".to_owned(), audit);
     Ok(())
+}
+
+/// Goes on without the log, where the refusal to mount says how, and looks at what is left.
+fn refused_without_log(stage: &mut Stage, path: &Path, words: &str, ms: u64) -> Played {
+    let mut audit = Audit::unknown("the store is refused: nothing of it can be read");
+    let step = format!("the mount is refused, which names no step that was tried: {words}");
+    stage.recovered(Return::Never, ms, Some(step));
+    let name = stage.backend.describe().name;
+    let store = ["sqlite", "agent-memory"]
+        .into_iter()
+        .find(|store| name == *store);
+    if let Some(store) = store.filter(|_| words.contains(WITHOUT_LOG)) {
+        let mut command = Command::new(stage.program());
+        command
+            .args(["mount", store])
+            .arg(stage.mount_point())
+            .arg("--db")
+            .arg(path)
+            .args([WITHOUT_LOG, "--until-stdin-ends"])
+            .args((store == "agent-memory").then_some("--embeddings=none"));
+        let log = stage.site.dir.join("without-log.log");
+        let began = Instant::now();
+        match SecondMount::run(command, stage.mount_point(), &log, STEP_PATIENCE)? {
+            Second::Mounted(mount) => {
+                let ms = began.elapsed().as_millis() as u64;
+                let step = format!("a mount with {WITHOUT_LOG}, as the refusal says");
+                stage.recovered(Return::AfterStep, ms, Some(step));
+                let promised = stage.backend.promises().killed_daemon;
+                audit = stage.audit_promise(promised)?;
+                let note = "what was in the log was taken away on purpose, with the log; the mount was refused, and then told to go on";
+                audit.note = Some(note.to_owned());
+                stage.dismiss_agent();
+                drop(mount);
+            }
+            Second::Refused(words) => stage.breach(format!(
+                "the step that the refusal names does not help: {words}"
+            )),
+            Second::NoMount => {}
+        }
+    }
+    stage.outcome.audits.insert("log-gone".to_owned(), audit);
+    Ok(())
+}
+
+/// What the daemons have said on their standard error.
+fn daemon_log(stage: &Stage) -> String {
+    std::fs::read_to_string(stage.site.dir.join("daemon.log")).unwrap_or_default()
 }

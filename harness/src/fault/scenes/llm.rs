@@ -207,6 +207,14 @@ pub fn play(stage: &mut Stage, fault: LlmFault) -> Played {
             "the model was not asked: nothing was broken".into(),
         ));
     }
+    let is_refused = read
+        .as_ref()
+        .is_none_or(|answer| !answer.failures.is_empty());
+    if fault == LlmFault::BudgetExhausted && !is_refused {
+        return Err(Spoiled::Infra(
+            "the read was answered: the budget was not spent, or nothing was asked".into(),
+        ));
+    }
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let said = said.get(said_before..).unwrap_or_default();
     judge(stage, fault, read, said);

@@ -1,12 +1,15 @@
 //! Mounted twice, unmounted while in use.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backends::fuse::connection::{end, mount_at};
-use reports::faults::{Fact, KILLED_DAEMON, Return, SeenKind};
+use backends::promise::Acknowledgement;
+use reports::faults::{Audit, Fact, ORDERLY_END, SeenKind};
 use rustix::process::Signal;
 
 use super::super::agent::Task;
+use super::super::check::check;
 use super::super::second::{Second, SecondMount};
 use super::super::stage::{Played, Spoiled, Stage};
 
@@ -39,31 +42,55 @@ pub fn twice(stage: &mut Stage) -> Played {
                 root: second.root().to_owned(),
                 seed: stage.seed,
             };
-            stage.perform(&task)?;
+            // Both have to agree: what the first has acknowledged, the second must show, but of a bucket only what is there.
+            let promised = stage.backend.promises().machine_loss;
+            let promised = promised.or(Some(Acknowledgement::Write));
+            let audit = match stage.perform(&task)? {
+                None => Audit::unknown("reading the records hung"),
+                Some(answer) => match answer.failures.first() {
+                    Some(failure) => Audit::unknown(format!("{}: {}", failure.call, failure.text)),
+                    None => check(&stage.history, &answer.found, promised),
+                },
+            };
+            stage
+                .outcome
+                .audits
+                .insert("second-mount".to_owned(), audit);
         }
     }
     stage.dismiss_agent();
     drop(second);
     on_the_same_directory(stage)?;
     stage.fill_again()?;
-    stage.recovered(Return::ByItself, 0, None);
-    stage.audit(KILLED_DAEMON)
+    stage.audit()
 }
 
 /// Our own command, on the directory that is mounted: it must be refused, and leave the mount alone.
 fn on_the_same_directory(stage: &mut Stage) -> Played {
-    let output = std::process::Command::new(stage.program())
+    let mount = stage.mount_point();
+    let mut command = Command::new(stage.program());
+    command
         .args(["mount", "memory"])
-        .arg(stage.site.dir.join("mnt"))
-        .stdin(std::process::Stdio::null())
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim().lines().next().unwrap_or_default().to_owned();
-    if output.status.success() {
-        stage.breach("a directory that is a mount was mounted over");
+        .arg(&mount)
+        .arg("--until-stdin-ends");
+    let log = stage.site.dir.join("same-directory.log");
+    match SecondMount::run(command, mount, &log, END_PATIENCE)? {
+        Second::Mounted(over) => {
+            stage.breach("a directory that is a mount was mounted over");
+            stage.fact("same_directory", Fact::Words("mounted over".to_owned()));
+            drop(over);
+        }
+        Second::Refused(words) if words.is_empty() => {
+            stage.breach(
+                "a second mount on the same directory was refused without a word, or took too long",
+            );
+        }
+        Second::Refused(words) => {
+            stage.fact("same_directory", Fact::Words(format!("refused: {words}")));
+            stage.saw("mount", SeenKind::Refusal, None, &words);
+        }
+        Second::NoMount => {}
     }
-    stage.fact("same_directory", Fact::Words(format!("refused: {said}")));
-    stage.saw("mount", SeenKind::Refusal, None, &said);
     Ok(())
 }
 
@@ -72,9 +99,12 @@ pub fn unmount_in_use(stage: &mut Stage) -> Played {
     stage.open()?;
     stage.fill()?;
     let task = stage.write_task(1);
-    stage.perform(&Task::WriteAndHold(task))?;
+    let held = stage.perform(&Task::WriteAndHold(task))?;
+    if held.is_none_or(|answer| !answer.failures.is_empty()) {
+        return Err(Spoiled::Infra("no file could be held open".into()));
+    }
     stage.injected("an unmount while a file is open, then SIGTERM to the daemon");
-    let mount = stage.site.dir.join("mnt");
+    let mount = stage.mount_point();
     match end(&mount) {
         Ok(()) => stage.breach("a mount in use was unmounted as if it were not"),
         Err(error) => stage.saw(
@@ -90,11 +120,7 @@ pub fn unmount_in_use(stage: &mut Stage) -> Played {
     std::thread::sleep(Duration::from_millis(500));
     stage.perform(&Task::SyncHeld)?;
     stage.dismiss_agent();
-    while stage
-        .workspace
-        .as_mut()
-        .is_some_and(|open| open.obituary().is_none())
-    {
+    while stage.workspace.is_some() && stage.obituary().is_none() {
         if started.elapsed() > END_PATIENCE {
             stage.breach("the daemon did not end after SIGTERM");
             break;
@@ -110,5 +136,5 @@ pub fn unmount_in_use(stage: &mut Stage) -> Played {
     }
     stage.read_acknowledgements()?;
     stage.come_back()?;
-    stage.audit(KILLED_DAEMON)
+    stage.audit_as(ORDERLY_END, Some(Acknowledgement::Write))
 }

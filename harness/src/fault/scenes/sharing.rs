@@ -1,15 +1,16 @@
 //! Several agents at once, on one mount or on two.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reports::faults::{Fact, SeenKind};
+use reports::faults::{Audit, Fact, SeenKind};
 use workloads::fault::WriteMode;
 
-use super::super::agent::{Answer, How, ShareTask, Task};
+use super::super::agent::{Answer, How, RemoteTask, ShareTask, Task, word};
 use super::super::second::{Second, SecondMount};
 use super::super::stage::{Played, Spoiled, Stage};
-use super::super::watch::{Agent, Waited};
+use super::super::watch::Agent;
 
 fn how(mode: WriteMode) -> How {
     match mode {
@@ -28,7 +29,16 @@ pub fn writers(stage: &mut Stage, processes: u32, times: u32, mode: WriteMode) -
         "{processes} processes add {times} lines each to one file"
     ));
     let roots = vec![file; processes as usize];
-    let (lost, torn, twice) = add_lines(stage, &roots, times, how(mode), 0)?;
+    let added = add_lines(stage, &roots, times, how(mode), 0)?;
+    let Some(found) = read_lines(stage, &roots[0])? else {
+        let audit = Audit::unknown("the shared file could not be read at the end");
+        stage.outcome.audits.insert("shared-file".to_owned(), audit);
+        return Ok(());
+    };
+    let lost = added.acknowledged.difference(&found.present).count() as u64;
+    stage.fact("updates_lost", Fact::Count(lost));
+    stage.fact("lines_damaged", Fact::Count(found.damaged));
+    stage.fact("lines_twice", Fact::Count(found.twice));
     let (lost_is_wrong, torn_is_wrong) = match mode {
         WriteMode::Append | WriteMode::Locked => (true, true),
         // Who reads while another writes in place may see half of it on any file system.
@@ -36,26 +46,57 @@ pub fn writers(stage: &mut Stage, processes: u32, times: u32, mode: WriteMode) -
         WriteMode::Rename => (false, true),
     };
     if lost_is_wrong && lost > 0 {
-        stage.breach(format!("{lost} of {} lines are lost", processes * times));
+        let acknowledged = added.acknowledged.len();
+        stage.breach(format!(
+            "{lost} of {acknowledged} lines are lost whose calls had returned"
+        ));
     }
+    let torn = added.torn_reads + found.damaged;
     if torn_is_wrong && torn > 0 {
         stage.breach(format!("{torn} damaged lines were read"));
     }
-    if lost_is_wrong && twice > 0 {
-        stage.breach(format!("{twice} lines are there twice"));
+    if lost_is_wrong && found.twice > 0 {
+        stage.breach(format!("{} lines are there twice", found.twice));
     }
     Ok(())
 }
 
-/// Adds lines by one process for each of `files`, which may be one file by several paths; notes and answers how many
-/// were lost, damaged and doubled.
+/// What several agents have added to one file.
+struct Added {
+    /// The lines of which every call succeeded.
+    acknowledged: BTreeSet<String>,
+    torn_reads: u64,
+}
+
+/// What is in a file of lines.
+struct Lines {
+    present: BTreeSet<String>,
+    damaged: u64,
+    twice: u64,
+}
+
+fn words(answer: &Answer, name: &str) -> BTreeSet<String> {
+    match answer.facts.get(name) {
+        Some(Fact::Words(words)) => words.split_whitespace().map(str::to_owned).collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// The lines whose calls all succeeded: of an agent that hung or was killed, none.
+fn acknowledged(agent: u32, times: u32, answer: &Answer) -> BTreeSet<String> {
+    let not_added = words(answer, "not_added");
+    let all = (0..times).map(|number| word(agent, number));
+    all.filter(|word| !not_added.contains(word)).collect()
+}
+
+/// Adds lines by one process for each of `files`, which may be one file by several paths; answers which were added.
 fn add_lines(
     stage: &mut Stage,
     files: &[PathBuf],
     times: u32,
     how: How,
     pause_us: u64,
-) -> Played<(u64, u64, u64)> {
+) -> Played<Added> {
     let mut agents = Vec::new();
     for (agent, file) in (0..).zip(files) {
         let mut process = Agent::start(stage.program())?;
@@ -68,72 +109,46 @@ fn add_lines(
         }))?;
         agents.push(process);
     }
-    let mut torn = 0;
-    for mut agent in agents {
-        if let Some(answer) = wait(stage, &mut agent)? {
-            torn += count(&answer, "torn_reads");
+    let mut added = Added {
+        acknowledged: BTreeSet::new(),
+        torn_reads: 0,
+    };
+    for (number, agent) in (0..).zip(agents) {
+        if let (Some(answer), _) = stage.end_of(agent)? {
+            added.torn_reads += count(&answer, "torn_reads");
+            added
+                .acknowledged
+                .extend(acknowledged(number, times, &answer));
         }
     }
+    stage.fact("lines_added", Fact::Count(added.acknowledged.len() as u64));
+    let asked = files.len() as u64 * u64::from(times);
+    stage.fact(
+        "lines_not_added",
+        Fact::Count(asked - added.acknowledged.len() as u64),
+    );
+    stage.fact("torn_reads", Fact::Count(added.torn_reads));
+    Ok(added)
+}
+
+/// The lines of a file; `None` if it cannot be read.
+fn read_lines(stage: &mut Stage, file: &Path) -> Played<Option<Lines>> {
     let task = Task::Share(ShareTask::CountLines {
-        file: files[0].clone(),
+        file: file.to_owned(),
     });
-    let Some(answer) = stage.perform(&task)? else {
-        return Ok((0, 0, 0));
-    };
-    let written = files.len() as u64 * u64::from(times);
-    let lost = written - count(&answer, "lines").min(written);
-    let damaged = count(&answer, "lines_damaged");
-    let twice = count(&answer, "lines_twice");
-    for (name, value) in [
-        ("lines_written", written),
-        ("updates_lost", lost),
-        ("torn_reads", torn),
-        ("lines_damaged", damaged),
-        ("lines_twice", twice),
-    ] {
-        stage.fact(name, Fact::Count(value));
-    }
-    Ok((lost, torn + damaged, twice))
+    let answer = stage.perform(&task)?;
+    let answer = answer.filter(|answer| answer.facts.contains_key("present"));
+    Ok(answer.map(|answer| Lines {
+        present: words(&answer, "present"),
+        damaged: count(&answer, "lines_damaged"),
+        twice: count(&answer, "lines_twice"),
+    }))
 }
 
 fn count(answer: &Answer, name: &str) -> u64 {
     match answer.facts.get(name) {
         Some(Fact::Count(count)) => *count,
         _ => 0,
-    }
-}
-
-/// Waits for one of several agents; what failed is noted.
-fn wait(stage: &mut Stage, agent: &mut Agent) -> Played<Option<Answer>> {
-    match agent.wait(stage.hang_limit(), &stage.interrupt) {
-        Waited::Answered(answer) => {
-            for failure in &answer.failures {
-                let what = match failure.errno {
-                    Some(_) => SeenKind::Errno,
-                    None => SeenKind::WrongBytes,
-                };
-                stage.saw(&failure.call, what, failure.errno, &failure.text);
-            }
-            let longest = answer.longest_ns / 1_000_000;
-            stage.outcome.longest_call_ms = stage.outcome.longest_call_ms.max(longest);
-            Ok(Some(answer))
-        }
-        Waited::Interrupted => Err(Spoiled::Interrupted),
-        Waited::Overdue => {
-            let hang = stage.blame(agent);
-            stage.note_hang(hang);
-            Ok(None)
-        }
-        Waited::Ended(status) => {
-            let text = status.map_or("unknown".to_owned(), |status| status.to_string());
-            stage.saw(
-                "any",
-                SeenKind::Killed,
-                None,
-                &format!("an agent ended: {text}"),
-            );
-            Ok(None)
-        }
     }
 }
 
@@ -158,34 +173,20 @@ pub fn two_mounts(stage: &mut Stage, notes: u32) -> Played {
         Second::Mounted(second) => second.root().to_owned(),
     };
     let here = stage.root();
-    let mut other = Agent::start(stage.program())?;
-    visibility(stage, &mut other, &here, &there, notes)?;
-    locks(stage, &mut other, &here, &there)?;
+    visibility(stage, &here, &there, notes)?;
+    locks(stage, &here, &there)?;
     // Both read, add and write back, as agents do that do not lock. The pauses let one see the other.
     let files = [here.join("both.md"), there.join("both.md")];
-    add_lines(stage, &files, 20, How::Rename, 20_000)?;
-    settle(stage, &here, &there)?;
-    let task = ShareTask::CountNames {
-        dir: here,
-        word: "conflict".to_owned(),
-    };
-    if let Some(answer) = stage.perform(&Task::Share(task))? {
-        stage.fact("kept_beside", Fact::Count(count(&answer, "names")));
-    }
-    drop(other);
+    let added = add_lines(stage, &files, 20, How::Rename, 20_000)?;
+    settle(stage, &here, &there, &added)?;
     stage.dismiss_agent();
     drop(second);
     Ok(())
 }
 
 /// How long until one sees what the other wrote.
-fn visibility(
-    stage: &mut Stage,
-    other: &mut Agent,
-    here: &Path,
-    there: &Path,
-    notes: u32,
-) -> Played {
+fn visibility(stage: &mut Stage, here: &Path, there: &Path, notes: u32) -> Played {
+    let mut other = Agent::start(stage.program())?;
     let mut delays = Vec::new();
     let mut partial = 0;
     for note in 0..notes {
@@ -203,10 +204,18 @@ fn visibility(
         };
         stage.perform(&Task::Share(task))?;
         let written = std::time::Instant::now();
-        if let Some(answer) = wait(stage, other)? {
-            delays.push(written.elapsed().as_secs_f64() * 1e3);
+        let (answer, agent) = stage.end_of(other)?;
+        if let Some(answer) = answer {
+            // One that was not seen has no delay: it is noted.
+            if answer.failures.is_empty() {
+                delays.push(written.elapsed().as_secs_f64() * 1e3);
+            }
             partial += count(&answer, "partial_reads");
         }
+        other = match agent {
+            Some(agent) => agent,
+            None => Agent::start(stage.program())?,
+        };
     }
     delays.sort_by(f64::total_cmp);
     if let (Some(median), Some(longest)) = (delays.get(delays.len() / 2), delays.last()) {
@@ -218,7 +227,8 @@ fn visibility(
 }
 
 /// Whether a lock that is held on one mount is seen on the other.
-fn locks(stage: &mut Stage, other: &mut Agent, here: &Path, there: &Path) -> Played {
+fn locks(stage: &mut Stage, here: &Path, there: &Path) -> Played {
+    let mut other = Agent::start(stage.program())?;
     let task = |dir: &Path| {
         Task::Share(ShareTask::TryLock {
             file: dir.join("lock"),
@@ -227,7 +237,7 @@ fn locks(stage: &mut Stage, other: &mut Agent, here: &Path, there: &Path) -> Pla
     let mine = stage.perform(&task(here))?;
     std::thread::sleep(Duration::from_millis(50));
     other.ask(&task(there))?;
-    let theirs = wait(stage, other)?;
+    let (theirs, other) = stage.end_of(other)?;
     if let (Some(mine), Some(theirs)) = (mine, theirs) {
         let excludes = count(&mine, "locked") == 1 && count(&theirs, "locked") == 0;
         let words = if excludes {
@@ -238,11 +248,12 @@ fn locks(stage: &mut Stage, other: &mut Agent, here: &Path, there: &Path) -> Pla
         stage.fact("locks", Fact::Words(words.to_owned()));
     }
     stage.perform(&Task::Share(ShareTask::Unlock))?;
+    drop(other);
     Ok(())
 }
 
-/// Lets both have all of what the other wrote.
-fn settle(stage: &mut Stage, here: &Path, there: &Path) -> Played {
+/// Lets both have all of what the other wrote, and looks for it, in the file and in the versions that were kept beside it.
+fn settle(stage: &mut Stage, here: &Path, there: &Path, added: &Added) -> Played {
     for _ in 0..2 {
         for root in [here, there] {
             let task = Task::Sync {
@@ -253,26 +264,75 @@ fn settle(stage: &mut Stage, here: &Path, there: &Path) -> Played {
         // Longer than a bucket is looked at.
         std::thread::sleep(Duration::from_millis(1_500));
     }
-    let both = [here, there].map(|root| root.join("both.md"));
-    let mut seen = Vec::new();
-    for file in both {
-        let task = Task::Share(ShareTask::CountLines { file });
-        if let Some(answer) = stage.perform(&task)? {
-            seen.push(count(&answer, "lines"));
-        }
-    }
-    let [one, other] = seen[..] else {
+    let one = read_lines(stage, &here.join("both.md"))?;
+    let other = read_lines(stage, &there.join("both.md"))?;
+    let (Some(one), Some(other)) = (one, other) else {
+        let audit = Audit::unknown("the shared file could not be read at the end");
+        stage.outcome.audits.insert("shared-file".to_owned(), audit);
         return Ok(());
     };
-    let written = match stage.outcome.facts.get("lines_written") {
-        Some(Fact::Count(written)) => *written,
-        _ => 0,
-    };
-    stage.fact("updates_lost", Fact::Count(written - one.min(written)));
-    if one != other {
+    let lost: BTreeSet<String> = added
+        .acknowledged
+        .difference(&one.present)
+        .cloned()
+        .collect();
+    stage.fact("updates_lost", Fact::Count(lost.len() as u64));
+    if one.present != other.present {
         stage.breach(format!(
-            "after both were synced, one shows {one} lines and the other {other}"
+            "after both were synced, one shows {} lines and the other {}, or others",
+            one.present.len(),
+            other.present.len()
+        ));
+    }
+    let beside = kept_beside(stage, here)?;
+    let mut kept = BTreeSet::new();
+    for file in &beside {
+        if let Some(lines) = read_lines(stage, file)? {
+            kept.extend(lines.present);
+        }
+    }
+    stage.fact("kept_beside", Fact::Count(beside.len() as u64));
+    // An agent that writes over what it has not read loses it on one host, too: of that no version is ever made.
+    let nowhere = lost.difference(&kept).count() as u64;
+    stage.fact("updates_in_no_version", Fact::Count(nowhere));
+    let has_hosts = stage.backend.promises().machine_loss.is_some();
+    if has_hosts && nowhere > 0 && beside.is_empty() {
+        stage.breach(format!(
+            "two hosts wrote one file, {nowhere} lines are lost, and no version was kept"
         ));
     }
     Ok(())
+}
+
+/// The versions of a file that were kept beside it because of a conflict.
+fn kept_beside(stage: &mut Stage, dir: &Path) -> Played<Vec<PathBuf>> {
+    let list = RemoteTask::List {
+        dir: dir.to_owned(),
+    };
+    let Some(answer) = stage.perform(&Task::Remote(list))? else {
+        return Ok(Vec::new());
+    };
+    let names = answer.facts.get("names").map(ToString::to_string);
+    let names = names.unwrap_or_default();
+    let kept = names.lines().filter(|name| name.contains("conflict"));
+    Ok(kept.map(|name| dir.join(name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_that_failed_is_not_a_lost_one() {
+        let mut answer = Answer::default();
+        let not_added = Fact::Words("003-00001 003-00002".to_owned());
+        answer.facts.insert("not_added".to_owned(), not_added);
+        let added = acknowledged(3, 4, &answer);
+        assert_eq!(
+            added,
+            BTreeSet::from(["003-00000".to_owned(), "003-00003".to_owned()])
+        );
+        let present = BTreeSet::from(["003-00000".to_owned(), "003-00001".to_owned()]);
+        assert_eq!(added.difference(&present).count(), 1);
+    }
 }

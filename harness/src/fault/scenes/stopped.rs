@@ -6,12 +6,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use backends::fuse::{self, Command};
-use reports::faults::{Fact, KILLED_DAEMON, Return, SeenKind};
+use reports::faults::{Fact, Return, SeenKind};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::agent::Task;
 use super::super::stage::{Played, Spoiled, Stage};
 use super::super::watch::{Agent, state_of};
+
+/// How long a call has to be under way to be one that waits.
+const UNDER_WAY: Duration = Duration::from_millis(300);
+
+/// What the daemon says when it panics because it was told to.
+const ASKED_FOR: &str = "this panic was asked for";
 
 /// SIGSTOP for so many seconds, then SIGCONT.
 pub fn stop(stage: &mut Stage, seconds: f64, long: f64) -> Played {
@@ -31,6 +37,12 @@ pub fn stop(stage: &mut Stage, seconds: f64, long: f64) -> Played {
     interrupt_another(stage)?;
     let answer = stage.end()?;
     let resumed = resumer.wait();
+    let waited = stage.outcome.longest_call_ms as f64 / 1e3;
+    if stage.outcome.hang.is_none() && waited < seconds * 0.8 {
+        return Err(Spoiled::Infra(format!(
+            "no call waited for the daemon: the longest took {waited:.1} s of {seconds} s"
+        )));
+    }
     match (answer, stage.is_usable()?) {
         (_, Ok(())) => {
             let ms = resumed.elapsed().as_millis() as u64;
@@ -43,7 +55,7 @@ pub fn stop(stage: &mut Stage, seconds: f64, long: f64) -> Played {
         // The call was ended by force, and the connection with it.
         (None, Err(_)) => stage.come_back()?,
     }
-    stage.audit(KILLED_DAEMON)
+    stage.audit()
 }
 
 /// Sends SIGCONT after a while, whatever is waited for meanwhile.
@@ -95,14 +107,27 @@ impl Drop for Resumer {
 fn interrupt_another(stage: &mut Stage) -> Played {
     let mut another = Agent::start(stage.program())?;
     another.ask(&Task::Look { root: stage.root() })?;
-    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    while !another.is_waiting(UNDER_WAY) {
+        if began.elapsed() > stage.hang_limit() {
+            let words = "not measured: no call of another agent waited".to_owned();
+            stage.fact("interrupted_by", Fact::Words(words));
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let state = state_of(another.pid()).unwrap_or('?');
     let call = another.call();
     let started = Instant::now();
     let ended_by = another.interrupt();
     let words = match ended_by {
         Some(signal) => format!("{signal}, after {} ms", started.elapsed().as_millis()),
-        None => "neither SIGINT nor SIGKILL, within 1 s each".to_owned(),
+        None => {
+            stage.breach(format!(
+                "{call} of another agent was ended by neither SIGINT nor SIGKILL, within 1 s each"
+            ));
+            "neither SIGINT nor SIGKILL, within 1 s each".to_owned()
+        }
     };
     stage.fact(
         "interrupted_call",
@@ -126,6 +151,12 @@ pub fn panic(stage: &mut Stage) -> Played {
         .as_ref()
         .is_some_and(|answer| !answer.failures.is_empty());
     let hung = looked.is_none();
+    let log = std::fs::read_to_string(stage.site.dir.join("daemon.log")).unwrap_or_default();
+    if !log.contains(ASKED_FOR) {
+        return Err(Spoiled::Infra(
+            "the daemon's log says nothing of a panic: nothing was hit".into(),
+        ));
+    }
     if !failed && !hung {
         stage.saw("look", SeenKind::Nothing, None, "no call failed");
     }
@@ -138,9 +169,8 @@ pub fn panic(stage: &mut Stage) -> Played {
             break;
         }
     }
-    let obituary = stage.workspace.as_mut().and_then(|open| open.obituary());
-    if let Some(obituary) = &obituary {
-        stage.fact("daemon", Fact::Words(obituary.clone()));
+    if let Some(obituary) = stage.obituary() {
+        stage.fact("daemon", Fact::Words(obituary));
     }
     match usable {
         Ok(()) => {
@@ -154,9 +184,9 @@ pub fn panic(stage: &mut Stage) -> Played {
             stage.open()?;
         }
         Err(reason) => {
-            stage.saw("any", SeenKind::Errno, None, &reason);
+            stage.saw("any", SeenKind::Unnumbered, None, &reason);
             stage.come_back()?;
         }
     }
-    stage.audit(KILLED_DAEMON)
+    stage.audit()
 }

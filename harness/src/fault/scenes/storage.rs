@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use reports::faults::{KILLED_DAEMON, Return, SeenKind};
+use backends::promise::Acknowledgement;
+use reports::faults::{Return, SeenKind};
 use rustix::io::Errno;
 
 use super::super::disk::SmallDisk;
@@ -38,7 +39,11 @@ pub fn full(stage: &mut Stage, mib: u64) -> Played {
     let answer = stage.write(MANY)?;
     if let Some(answer) = &answer {
         match answer.failures.first() {
-            None => stage.saw("write", SeenKind::Nothing, None, "no call failed"),
+            None => {
+                let message =
+                    format!("{MANY} changes found room on the full disk: nothing was hit");
+                return Err(Spoiled::Infra(message));
+            }
             Some(failure) if failure.errno == Some(Errno::NOSPC.raw_os_error()) => {}
             Some(failure) => {
                 let text = failure.text.clone();
@@ -46,13 +51,13 @@ pub fn full(stage: &mut Stage, mib: u64) -> Played {
             }
         }
     }
-    let read = stage.audit_promise(stage.backend.promises().killed_daemon)?;
-    stage.outcome.audits.insert("while-full".to_owned(), read);
+    // Of a change that was told to have failed, half may be there: a `write` that is short is no broken promise.
+    stage.audit_as("while-full", Some(Acknowledgement::Fsync))?;
     disk(stage)?.empty()?;
     let emptied = Instant::now();
     go_on(stage, emptied)?;
     stage.fill_again()?;
-    stage.audit(KILLED_DAEMON)
+    stage.audit_as("after-it", Some(Acknowledgement::Fsync))
 }
 
 /// Whether the mount goes on by itself; if not, it is mounted anew.
@@ -63,10 +68,15 @@ fn go_on(stage: &mut Stage, since: Instant) -> Played {
             Ok(())
         }
         Err(reason) => {
-            stage.saw("after the fault", SeenKind::Errno, None, &reason);
-            // In order, as far as it ends in order.
-            let _ = stage.close()?;
-            stage.come_back()
+            stage.saw("after the fault", SeenKind::Unnumbered, None, &reason);
+            let step = match stage.close()? {
+                Ok(()) => "an unmount, and a mount again".to_owned(),
+                Err(error) => format!(
+                    "an unmount, and a mount again; the unmount: {}",
+                    error.lines().next().unwrap_or_default()
+                ),
+            };
+            stage.come_back_after(Some(step))
         }
     }
 }
@@ -82,11 +92,7 @@ pub fn read_only(stage: &mut Stage) -> Played {
             "changes were acknowledged by fsync although the disk under the store is read-only",
         );
     }
-    let read = stage.audit_promise(stage.backend.promises().killed_daemon)?;
-    stage
-        .outcome
-        .audits
-        .insert("while-read-only".to_owned(), read);
+    stage.audit_as("while-read-only", Some(Acknowledgement::Fsync))?;
     if let Err(error) = stage.close()? {
         stage.saw(
             "end",
@@ -96,12 +102,11 @@ pub fn read_only(stage: &mut Stage) -> Played {
         );
     }
     disk(stage)?.repair().map_err(Spoiled::Infra)?;
-    stage.come_back()?;
-    if let Some(recovery) = &mut stage.outcome.recovery {
-        recovery.step =
-            Some("after the disk was repaired and mounted again, which no store can do".into());
-    }
-    stage.audit(KILLED_DAEMON)
+    let step =
+        "an unmount, e2fsck and a mount of the disk, which no store can do, and a mount again";
+    stage.come_back_after(Some(step.to_owned()))?;
+    // What was not synced, the kernel may have let go of with the disk.
+    stage.audit_as("after-it", stage.backend.promises().power_loss)
 }
 
 /// A quota of the user's is used up.

@@ -3,13 +3,14 @@
 use std::io;
 
 use backends::promise::Acknowledgement;
-use reports::faults::{Audit, KILLED_DAEMON, POWER_LOSS};
+use reports::faults::{Audit, IN_USE, KILLED_DAEMON, MACHINE_LOSS};
 use workloads::fault::SyncClass;
 
 use super::super::agent::{Answer, LastCall, Task, WriteTask};
 use super::super::check::check;
 use super::super::record::LOG_LINES;
 use super::super::second::{Second, SecondMount};
+use super::mount::MOUNT;
 use super::{Played, Spoiled, Stage};
 
 impl Stage {
@@ -42,33 +43,30 @@ impl Stage {
         Ok(answer)
     }
 
+    /// Makes so many changes, and answers what failed.
+    pub fn write_whole(&mut self, changes: u64) -> Played<Option<String>> {
+        Ok(match self.write(changes)? {
+            None => Some("the agent hung or ended".to_owned()),
+            Some(answer) => {
+                let first = answer.failures.first();
+                first.map(|failure| format!("{} failed: {}", failure.call, failure.text))
+            }
+        })
+    }
+
     /// Makes all of the scenario's changes, in a whole world: what fails is not the fault's doing.
     pub fn fill(&mut self) -> Played {
-        match self.write(self.scenario.work.changes)? {
-            Some(answer) if answer.failures.is_empty() => Ok(()),
-            Some(answer) => {
-                let first = &answer.failures[0];
-                let (call, text) = (&first.call, &first.text);
-                Err(Spoiled::Infra(format!(
-                    "before anything was broken, {call} failed: {text}"
-                )))
-            }
-            None => Err(Spoiled::Infra(
-                "before anything was broken, the agent hung or ended".into(),
-            )),
+        match self.write_whole(self.scenario.work.changes)? {
+            None => Ok(()),
+            Some(failed) => Err(Spoiled::Infra(format!(
+                "before anything was broken, {failed}"
+            ))),
         }
     }
 
     /// Makes changes after something that must not have mattered; what fails is a breach.
     pub fn fill_again(&mut self) -> Played {
-        let failed = match self.write(10)? {
-            None => Some("it hung, or the agent ended".to_owned()),
-            Some(answer) => {
-                let first = answer.failures.first();
-                first.map(|failure| format!("{}: {}", failure.call, failure.text))
-            }
-        };
-        if let Some(failed) = failed {
+        if let Some(failed) = self.write_whole(10)? {
             self.breach(format!("it does not go on as before: {failed}"));
         }
         Ok(())
@@ -76,7 +74,7 @@ impl Stage {
 
     /// Somebody else has removed the records: what was done to them so far says nothing any more.
     pub fn forget_removed(&mut self) {
-        self.history.forget_below(LOG_LINES);
+        self.history.forget(0..LOG_LINES);
     }
 
     /// Takes what was acknowledged since the last time into the history.
@@ -96,22 +94,29 @@ impl Stage {
         Ok(())
     }
 
-    /// Reads all records and says what became of them; `loss` is what they went through.
-    pub fn audit(&mut self, loss: &str) -> Played {
-        let promises = self.backend.promises();
-        let promised = match loss {
-            KILLED_DAEMON => promises.killed_daemon,
-            POWER_LOSS => promises.power_loss,
-            _ => promises.machine_loss,
-        };
+    /// Reads all records and says what became of them: where the daemon is lost by what is promised of that, else a living
+    /// mount has to show whatever a call has acknowledged.
+    pub fn audit(&mut self) -> Played {
+        match self.has_lost_daemon {
+            true => self.audit_as(KILLED_DAEMON, self.backend.promises().killed_daemon),
+            false => self.audit_as(IN_USE, Some(Acknowledgement::Write)),
+        }
+    }
+
+    /// As [`Stage::audit`], by what is said to be promised, and under a name of its own.
+    pub fn audit_as(&mut self, what: &str, promised: Option<Acknowledgement>) -> Played {
         let audit = self.audit_promise(promised)?;
-        self.outcome.audits.insert(loss.to_owned(), audit);
+        self.outcome.audits.insert(what.to_owned(), audit);
         Ok(())
     }
 
-    /// As [`Stage::audit`], by what is said to be promised; the outcome does not get it.
+    /// As [`Stage::audit_as`]; the outcome does not get it.
     pub fn audit_promise(&mut self, promised: Option<Acknowledgement>) -> Played<Audit> {
         self.read_acknowledgements()?;
+        self.sweep();
+        if let Some(beside) = &self.beside {
+            return Ok(Audit::unknown(beside));
+        }
         let task = Task::ReadRecords {
             root: self.root(),
             seed: self.seed,
@@ -121,14 +126,41 @@ impl Stage {
         };
         let mut failures = answer.failures.iter();
         // Without a listing nothing is known of any; a record that cannot be read is one.
-        if let Some(failure) = failures.find(|failure| failure.call == "readdir") {
+        let says_nothing = |call: &str| matches!(call, "readdir" | MOUNT);
+        if let Some(failure) = failures.find(|failure| says_nothing(&failure.call)) {
             let known = check(&self.history, &answer.found, None);
-            let mut audit = Audit::unknown(format!("readdir: {}", failure.text));
+            let mut audit = Audit::unknown(format!("{}: {}", failure.call, failure.text));
             audit.acknowledged = known.acknowledged;
             audit.unreadable = self.history.records().len() as u64;
             return Ok(audit);
         }
         Ok(check(&self.history, &answer.found, promised))
+    }
+
+    /// Has everything be in the bucket by `ctxbench sync`, and kills the daemon as soon as that has returned: what it had not
+    /// sent by then, it never sends. What was acknowledged at all is then acknowledged by `sync`. Answers what failed.
+    pub fn sync_and_kill(&mut self) -> Played<Result<(), String>> {
+        let root = self.root();
+        let answer = self.perform(&Task::Sync { root })?;
+        let failed = match &answer {
+            None => Some("it hung".to_owned()),
+            Some(answer) => answer.failures.first().map(|failure| failure.text.clone()),
+        };
+        if let Some(failed) = failed {
+            return Ok(Err(failed));
+        }
+        self.kill_daemon()?;
+        self.read_acknowledgements()?;
+        self.history.acknowledge_all(Acknowledgement::Sync);
+        Ok(Ok(()))
+    }
+
+    /// Notes what another machine finds in the bucket, where there is one.
+    pub fn lose_machine(&mut self) -> Played {
+        if let Some(audit) = self.audit_machine_loss()? {
+            self.outcome.audits.insert(MACHINE_LOSS.to_owned(), audit);
+        }
+        Ok(())
     }
 
     /// What another machine finds in the bucket, without this one's cache; `None` where there is no bucket.

@@ -82,7 +82,7 @@ pub fn flaky(stage: &mut Stage, how: Flaky) -> Played {
     world.fired(stage)?;
     world.proxy.clear();
     if recover(stage)? {
-        world.once_and_in_order(stage, &mine);
+        world.once_and_before_deletions(stage, &mine);
         after(stage, &mut world, &mine)?;
     }
     Ok(())
@@ -242,7 +242,7 @@ pub fn damaged_upload(stage: &mut Stage) -> Played {
     world.fired(stage)?;
     world.proxy.clear();
     if recover(stage)? {
-        world.once_and_in_order(stage, &mine);
+        world.once_and_before_deletions(stage, &mine);
         after(stage, &mut world, &mine)?;
     }
     Ok(())
@@ -308,8 +308,7 @@ pub fn stale_list(stage: &mut Stage) -> Played {
         stage.perform(&Task::Remote(RemoteTask::Read(series.clone())))?;
     }
     world.fired(stage)?;
-    let audit = stage.audit_promise(Some(Acknowledgement::Write))?;
-    stage.outcome.audits.insert("during".to_owned(), audit);
+    stage.audit_as("during", Some(Acknowledgement::Write))?;
     world.proxy.clear();
     if recover(stage)? {
         after(stage, &mut world, &mine)?;

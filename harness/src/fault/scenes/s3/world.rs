@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use backends::backend::{Launch, Site, Workspace};
-use reports::faults::Fact;
+use reports::faults::{Fact, Return};
 use servers::{Answered, BUCKET, FaultProxy, Operation, Options, Rule, Seen, Server, ServerKind};
 use tokio::runtime::Runtime;
 
@@ -219,8 +219,9 @@ impl World {
         since.filter(|seen| is_done(seen.answered)).collect()
     }
 
-    /// Whether each file of a series was put once, and before anything was deleted.
-    pub fn once_and_in_order(&self, stage: &mut Stage, series: &Series) {
+    /// Whether each file of a series was put exactly once, and none after the first deletion. In what order they were put, and
+    /// what became of overwrites and renames, is not looked at.
+    pub fn once_and_before_deletions(&self, stage: &mut Stage, series: &Series) {
         let done = self.done();
         let in_doubt = std::cell::Cell::new(0);
         let place = |number: u64| {
@@ -270,10 +271,10 @@ impl World {
             (Some(last), Some(deletion)) if deletion < last => {
                 stage.breach("something was deleted before what was written earlier was there");
             }
-            (Some(_), Some(_)) => stage.fact("order", Fact::Words("kept".to_owned())),
+            (Some(_), Some(_)) => stage.fact("deleted_early", Fact::Count(0)),
             _ => stage.fact(
-                "order",
-                Fact::Words("not seen: nothing was deleted".to_owned()),
+                "deleted_early",
+                Fact::Words("not looked at: nothing was deleted".to_owned()),
             ),
         }
     }
@@ -312,11 +313,18 @@ impl World {
         }
     }
 
-    /// A new machine: the cache is gone, and the way to the bucket is whole.
+    /// The machine goes as soon as `ctxbench sync` has returned, so that nothing can go up after it; on a new one there is no
+    /// cache, and the way to the bucket is whole.
     pub fn lose_machine(&mut self, stage: &mut Stage) -> Played {
-        stage
-            .close()?
-            .map_err(|error| Spoiled::Infra(format!("the end of the mount: {error}")))?;
+        let synced = stage.sync_and_kill()?;
+        synced.map_err(|error| Spoiled::Infra(format!("sync before the machine went: {error}")))?;
+        stage.dismiss_agent();
+        stage.workspace = None;
+        self.begin_anew(stage, "new-machine")
+    }
+
+    /// Mounts without the cache, as another writer than before, by a way that is whole.
+    pub fn begin_anew(&self, stage: &mut Stage, writer: &str) -> Played {
         let cache = cache(&stage.site);
         for suffix in ["", "-wal", "-shm", "-log"] {
             let mut file = cache.clone().into_os_string();
@@ -324,7 +332,7 @@ impl World {
             // Not all of them are always there.
             let _ = std::fs::remove_file(file);
         }
-        let launch = self.launch(stage, &self.endpoint, "new-machine", cache);
+        let launch = self.launch(stage, &self.endpoint, writer, cache);
         self.go_by(stage, launch)?;
         stage.open()
     }
@@ -371,43 +379,72 @@ pub fn sync(stage: &mut Stage, root: PathBuf) -> Played {
     }
 }
 
-/// Tries `ctxbench sync` until it succeeds, and says how long that took; failures on the way are not noted as seen.
+/// Waits until the mount says that nothing is missing in the bucket, which it has to reach by itself: it is only asked how
+/// much is missing. Where it does not within the scenario's time, `ctxbench sync` is the step by hand. False if neither helps.
 pub fn recover(stage: &mut Stage) -> Played<bool> {
     let limit = Duration::from_secs_f64(stage.scenario.limits.recovery);
     let started = Instant::now();
-    loop {
+    let mut last = "nobody said how much is missing".to_owned();
+    let is_by_itself = loop {
         let seen = stage.outcome.seen.clone();
         let root = stage.root();
-        let answer = stage.perform(&Task::Sync { root })?;
-        let ms = started.elapsed().as_millis() as u64;
-        let reason = match answer {
-            Some(answer) => match answer.failures.first() {
-                None => {
-                    stage.recovered(reports::faults::Return::ByItself, ms, None);
-                    return Ok(true);
-                }
-                Some(failure) => failure.text.clone(),
-            },
-            None => "sync hung".to_owned(),
-        };
+        let answer = stage.perform(&Task::Pending { root })?;
         stage.outcome.seen = seen;
+        match answer
+            .as_ref()
+            .and_then(|answer| answer.facts.get("pending"))
+        {
+            Some(Fact::Count(0)) => break true,
+            Some(pending) => last = format!("{pending} changes were missing"),
+            None => {}
+        }
         if started.elapsed() > limit {
-            stage.recovered(reports::faults::Return::Never, ms, Some(reason.clone()));
+            break false;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let ms = started.elapsed().as_millis() as u64;
+    let root = stage.root();
+    let answer = stage.perform(&Task::Sync { root })?;
+    let failed = match &answer {
+        None => Some("sync hung".to_owned()),
+        Some(answer) => answer.failures.first().map(|failure| failure.text.clone()),
+    };
+    match (is_by_itself, failed) {
+        (true, None) => stage.recovered(Return::ByItself, ms, None),
+        (false, None) => {
+            let limit = limit.as_secs_f64();
+            let step = format!("ctxbench sync; after {limit} s {last}");
+            stage.recovered(Return::AfterStep, ms, Some(step));
+        }
+        (_, Some(reason)) => {
+            stage.recovered(Return::Never, ms, Some(reason.clone()));
             stage.breach(format!(
-                "what was done meanwhile did not get to the bucket: {reason}"
+                "what was done meanwhile did not get to the bucket: {last}; {reason}"
             ));
             return Ok(false);
         }
-        std::thread::sleep(Duration::from_millis(200));
     }
+    Ok(true)
 }
 
-/// What the daemon holds in memory, in KiB.
-pub fn memory(stage: &Stage) -> Option<u64> {
+/// The most that the daemon has held in memory since [`watch_memory`], in KiB.
+pub fn memory_peak(stage: &Stage) -> Option<u64> {
+    status(stage, "VmHWM:")
+}
+
+/// Has the kernel note from now on what the daemon holds at most; answers what it holds now, in KiB. `None` where the kernel
+/// does not let us.
+pub fn watch_memory(stage: &Stage) -> Option<u64> {
+    let daemon = stage.workspace.as_ref()?.daemon()?;
+    // See proc_pid_clear_refs(5): 5 sets the peak to what is held now.
+    std::fs::write(format!("/proc/{daemon}/clear_refs"), "5").ok()?;
+    status(stage, "VmRSS:")
+}
+
+fn status(stage: &Stage, field: &str) -> Option<u64> {
     let daemon = stage.workspace.as_ref()?.daemon()?;
     let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }

@@ -1,0 +1,117 @@
+//! The crash points of a fault run, as a table.
+
+use super::faults::strings;
+use super::page::Part;
+use super::text::count;
+use crate::faults::{CrashPoints, FaultRun, Status};
+
+/// The crash points, and of how many losses nothing found is evidence; empty where none were run.
+pub(super) fn crash_points(run: &FaultRun) -> Vec<Part> {
+    if run.crash_points.is_empty() {
+        return Vec::new();
+    }
+    let head = strings([
+        "backend",
+        "what was lost",
+        "points",
+        "a request was with the daemon",
+        "a change was begun and not acknowledged",
+        "a change was newly acknowledged",
+        "broken points",
+        "acknowledged changes",
+        "looks at a record",
+        "lost",
+        "torn",
+        "stale",
+        "phantom",
+        "mixtures",
+        "unreadable",
+        "not judged",
+        "verdict",
+        "back after (median, longest)",
+        "how",
+    ]);
+    let said = "A point at which nothing was lost, torn, stale or phantom is a point that was passed: 0 of n points mean, with 95 % confidence and if points are independent, fewer than 3 in n. n are points, not looks at a record: the records of one point are in one store. What is wrong counts at the first point at which it is found. The seed decides delays and changes; which state a kill hits depends on scheduling. \"–\": not looked at.";
+    let mut parts = vec![
+        Part::Text(said.to_owned()),
+        Part::Table(head, run.crash_points.iter().map(row).collect()),
+    ];
+    let named = run.crash_points.iter().flat_map(|points| {
+        let (backend, loss) = (&points.backend, &points.loss);
+        let died = (points.died_by_itself > 0).then(|| {
+            let died = points.died_by_itself;
+            format!("{backend}: the daemon had ended by itself before {died} of the kills")
+        });
+        let examples = points.audit.examples.iter();
+        let examples = examples.map(move |example| format!("{backend}, {loss}: {example}"));
+        examples.chain(died)
+    });
+    let named: Vec<String> = named.collect();
+    if !named.is_empty() {
+        parts.push(Part::List(named));
+    }
+    parts
+}
+
+fn row(points: &CrashPoints) -> Vec<String> {
+    let none = || "–".to_owned();
+    if points.points + points.unjudged == 0 {
+        let mut row = vec![points.backend.clone(), points.loss.clone()];
+        row.extend((0..14).map(|_| none()));
+        row.push(standing(points).to_owned());
+        row.extend([none(), points.reason.clone().unwrap_or_default()]);
+        return row;
+    }
+    let audit = &points.audit;
+    let acknowledged: u64 = audit.acknowledged.values().sum();
+    let looks = audit.present
+        + audit.absent
+        + audit.unpromised
+        + audit.lost
+        + audit.torn
+        + audit.half
+        + audit.stale
+        + audit.phantom
+        + audit.unreadable;
+    let maybe = |value: Option<u64>| value.map_or_else(none, count);
+    let how = match &points.reason {
+        Some(reason) => format!("ENDED EARLY: {reason}. {}", points.how),
+        None => points.how.clone(),
+    };
+    vec![
+        points.backend.clone(),
+        points.loss.clone(),
+        count(points.points),
+        maybe(points.in_flight),
+        maybe(points.unacknowledged),
+        maybe(points.newly_acknowledged),
+        maybe(points.broken),
+        match acknowledged {
+            0 => none(),
+            acknowledged => count(acknowledged),
+        },
+        count(looks),
+        count(audit.lost),
+        count(audit.torn),
+        count(audit.stale),
+        count(audit.phantom),
+        maybe(points.mixtures),
+        count(audit.unreadable),
+        count(points.unjudged),
+        standing(points).to_owned(),
+        match points.recovery_ms {
+            (median, longest) if longest > 0.0 => format!("{median:.0} ms, {longest:.0} ms"),
+            _ => none(),
+        },
+        how,
+    ]
+}
+
+fn standing(points: &CrashPoints) -> &'static str {
+    match points.status {
+        Status::Ran => points.audit.verdict.name(),
+        Status::Unfit => "does not fit",
+        Status::Skipped => "not looked at",
+        Status::Infra => "not measured",
+    }
+}

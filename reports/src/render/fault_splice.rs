@@ -1,0 +1,68 @@
+//! The parts of a fault run that stand in a document, each between two marks.
+
+use super::WriteError;
+use super::fault_crash::crash_points;
+use super::fault_groups::{bucket, model};
+use super::faults::{findings, matrix_table};
+use super::markdown::markdown;
+use super::page::Part;
+use crate::faults::FaultRun;
+
+/// Puts the tables of a run into a text, in the place of what stood between `<!-- NAME -->` and `<!-- end of NAME -->`: `MATRIX`,
+/// `CRASH`, `FINDINGS`, `BUCKET`, `MODEL`. What the run has nothing of stays as it is. Answers the text, and which were replaced.
+///
+/// # Errors
+/// If a mark has no end, or the text has no mark of anything that the run has.
+pub fn splice_faults(
+    run: &FaultRun,
+    text: &str,
+) -> Result<(String, Vec<&'static str>), WriteError> {
+    let sections = [
+        ("MATRIX", matrix_table(run)),
+        ("CRASH", crash_points(run)),
+        ("FINDINGS", findings(run)),
+        ("BUCKET", bucket(run)),
+        ("MODEL", model(run)),
+    ];
+    let mut text = text.to_owned();
+    let mut replaced = Vec::new();
+    for (name, section) in sections {
+        let (begin, end) = (
+            format!("<!-- {name} -->"),
+            format!("<!-- end of {name} -->"),
+        );
+        let Some((before, rest)) = text.split_once(&begin) else {
+            continue;
+        };
+        let (_, after) = rest
+            .split_once(&end)
+            .ok_or_else(|| WriteError::Format(format!("`{begin}` has no `{end}` after it")))?;
+        if section.is_empty() {
+            continue;
+        }
+        let mut parts = vec![source(run)];
+        parts.extend(section);
+        let section = markdown(&parts);
+        text = format!("{before}{begin}\n{}\n{end}{after}", section.trim_end());
+        replaced.push(name);
+    }
+    if replaced.is_empty() {
+        return Err(WriteError::Format(
+            "no mark such as `<!-- MATRIX -->` of anything that the run has".to_owned(),
+        ));
+    }
+    Ok((text, replaced))
+}
+
+fn source(run: &FaultRun) -> Part {
+    let kernel = run.environment.kernel.split(' ').next().unwrap_or_default();
+    Part::Text(format!(
+        "From the run of {}, ctxbench {} ({}), on {} ({} processors), Linux {kernel}, as {}:",
+        run.plan.created,
+        run.plan.ctxbench,
+        run.environment.build,
+        run.environment.cpu,
+        run.environment.cpus,
+        run.environment.user,
+    ))
+}
