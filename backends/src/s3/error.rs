@@ -365,6 +365,9 @@ impl S3OpenError {
                 file: file.to_owned(),
                 reason: format!("it has schema version {found}"),
             },
+            gone @ OpenError::LogGone { .. } => Self::Cache(format!(
+                "{gone}; or with --rebuild-cache, to take the bucket's state and redo what the journal still tells"
+            )),
             OpenError::Unreadable { reason, .. } => Self::of_cache(file, &reason),
         }
     }
