@@ -15,7 +15,7 @@ use crate::fuse::interrupt::requester_gave_up;
 use crate::store::{Errno, StoreError};
 
 /// How long the thread waits at most after failures in a row.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// How long nothing must have been asked for before others are told of what was written.
 const IDLE: Duration = Duration::from_millis(200);
