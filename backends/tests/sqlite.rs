@@ -624,6 +624,77 @@ fn who_asks_for_it_goes_on_without_the_log() {
 }
 
 #[test]
+fn a_database_without_its_log_that_contradicts_itself_is_not_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    drop(store);
+    let store = open(&path).unwrap();
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
+    // As a checkpoint that was killed may leave it: the name is there, and its inode is not.
+    let torn = rusqlite::Connection::open(&copy).unwrap();
+    torn.execute(
+        "DELETE FROM inode WHERE ino = (SELECT ino FROM dirent WHERE name = CAST('note' AS BLOB))",
+        (),
+    )
+    .unwrap();
+    drop(torn);
+    let before = std::fs::read(&copy).unwrap();
+    let error = go_on_without_log(&copy).unwrap_err();
+    assert!(matches!(error, OpenError::NotWhole { .. }), "{error}");
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+    assert!(matches!(open(&copy), Err(OpenError::LogGone { .. })));
+}
+
+#[test]
+fn what_is_left_of_a_database_is_not_swept_away_by_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "long", &[7; HEAD as usize + 1]);
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    let log = dir.path().join("b.db-wal");
+    let tails = dir.path().join("b.db-tails");
+    if !tails.exists() {
+        let from = dir.path().join("a.db-tails");
+        std::fs::create_dir(&tails).unwrap();
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), tails.join(entry.file_name())).unwrap();
+        }
+    }
+    let whole = std::fs::read(&copy).unwrap();
+    for is_there in [false, true] {
+        match is_there {
+            false => std::fs::remove_file(&copy).unwrap(),
+            true => std::fs::write(&copy, b"").unwrap(),
+        }
+        let error = open(&copy).unwrap_err();
+        assert!(
+            matches!(&error, OpenError::Cut { beside, .. } if *beside == log),
+            "{error}"
+        );
+        let kept = dir.path().join("kept");
+        std::fs::rename(&log, &kept).unwrap();
+        let error = open(&copy).unwrap_err();
+        assert!(
+            matches!(&error, OpenError::Cut { beside, .. } if *beside == tails),
+            "{error}"
+        );
+        std::fs::rename(&kept, &log).unwrap();
+    }
+    std::fs::write(&copy, whole).unwrap();
+    let store = open(&copy).unwrap();
+    assert_eq!(read_file(&store, "long").len(), HEAD as usize + 1);
+}
+
+#[test]
 fn a_log_that_another_program_copied_into_the_database_is_not_missed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");

@@ -368,6 +368,13 @@ impl S3OpenError {
             gone @ OpenError::LogGone { .. } => Self::Cache(format!(
                 "{gone}; or with --rebuild-cache, to take the bucket's state and redo what the journal still tells"
             )),
+            cut @ (OpenError::Cut { .. } | OpenError::NotWhole { .. }) => {
+                let text = cut.to_string();
+                Self::Damaged {
+                    file: file.to_owned(),
+                    reason: text.lines().next().unwrap_or_default().to_owned(),
+                }
+            }
             OpenError::Unreadable { reason, .. } => Self::of_cache(file, &reason),
         }
     }

@@ -15,6 +15,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
 
+use super::check::check;
 use super::db::Db;
 use super::open::{OpenError, connect, identify, own, unreadable};
 use crate::store::Result;
@@ -95,7 +96,7 @@ pub(super) fn end(db: &Db) {
 /// are longer than [`super::HEAD`], what is past that may be newer. Answers whether a log was missing at all.
 ///
 /// # Errors
-/// As [`super::SqliteStore::open`].
+/// As [`super::SqliteStore::open`], and [`OpenError::NotWhole`] if what is left contradicts itself.
 pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
     if !path.exists() || has_log(path) {
         return Ok(false);
@@ -106,6 +107,21 @@ pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
     let version = identify(&connection, path)?;
     if !lacks_log(&connection, version, path).map_err(wrong)? {
         return Ok(false);
+    }
+    // Whoever was killed while the log was being copied may have left pages of two states.
+    let gone = OpenError::LogGone {
+        path: path.to_owned(),
+        log: log_of(path),
+    };
+    let problems = check(path)?.problems;
+    if let Some(problem) = problems
+        .into_iter()
+        .find(|problem| *problem != gone.to_string())
+    {
+        return Err(OpenError::NotWhole {
+            path: path.to_owned(),
+            problem,
+        });
     }
     connection
         .execute("UPDATE log SET needed = 0", ())

@@ -43,7 +43,7 @@ use db::{Db, Tally};
 use log::{Checkpointer, Log};
 pub use log_mark::go_on_without_log;
 pub use open::{OpenError, SCHEMA_VERSION};
-use open::{Ownership, connect, own, prepare, unreadable};
+use open::{Ownership, connect, must_not_be_cut, own, prepare, unreadable};
 pub use tails::HEAD;
 use tails::Tails;
 
@@ -70,6 +70,7 @@ impl SqliteStore {
     /// # Errors
     /// See [`OpenError`]; the database is as it was.
     pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
+        must_not_be_cut(path)?;
         let ownership = own(path)?;
         let connection = connect(path)?;
         let tally = Arc::new(Tally::default());

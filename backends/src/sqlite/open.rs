@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
 use super::log_mark;
-use super::tails::Tails;
+use super::tails::{self, Tails};
 use super::upgrade;
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
@@ -55,6 +55,27 @@ pub enum OpenError {
         /// Its log.
         log: PathBuf,
     },
+    /// Its file is missing or empty, but what belongs to a database of that name is not: SQLite would remove its log,
+    /// and the mount its tails.
+    #[error(
+        "{} is missing or empty, but {} is not: that belongs to a database that was there\n  fix: put the database back; or move that away, to begin with nothing", .path.display(), .beside.display()
+    )]
+    Cut {
+        /// The database.
+        path: PathBuf,
+        /// What is left of it.
+        beside: PathBuf,
+    },
+    /// Its log is gone, and what is left is no state that there was.
+    #[error(
+        "{} is not whole without its log: {problem}\n  fix: put the log back; `ctxbench check-store` names all that is wrong", .path.display()
+    )]
+    NotWhole {
+        /// The database.
+        path: PathBuf,
+        /// The first thing that is wrong.
+        problem: String,
+    },
     /// SQLite cannot read it.
     #[error("{} cannot be opened: {reason}", .path.display())]
     Unreadable {
@@ -72,6 +93,27 @@ pub enum OpenError {
 #[derive(Debug)]
 pub(super) struct Ownership {
     _file: File,
+}
+
+/// Refuses a database whose file is gone, or was cut to nothing, while what belongs to it is still there.
+pub(super) fn must_not_be_cut(path: &Path) -> Result<(), OpenError> {
+    if std::fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+        return Ok(());
+    }
+    let log = log_mark::log_of(path);
+    let tails = tails::directory(path);
+    let has_tails = std::fs::read_dir(&tails).is_ok_and(|mut tails| tails.next().is_some());
+    let beside = if std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+        log
+    } else if has_tails {
+        tails
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Cut {
+        path: path.to_owned(),
+        beside,
+    })
 }
 
 pub(super) fn own(path: &Path) -> Result<Ownership, OpenError> {

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
@@ -198,6 +198,13 @@ impl Tails {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps readers away from the bytes of a tail while they change.
+    fn alone(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
+        self.busy(ino)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Fills `out` from `offset` on; what the tail does not hold reads as zeros.
     pub(super) fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> Result<()> {
         let tail = self.get(ino)?;
@@ -228,10 +235,7 @@ impl Tails {
         if offset == length {
             tail.reserve(offset, offset + bytes.len() as u64);
         }
-        let _writing = self
-            .busy(ino)
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.alone(ino);
         tail.file
             .write_all_at(bytes, offset)
             .map_err(|error| self.failed(ino, &error))
@@ -245,6 +249,7 @@ impl Tails {
             self.get_or_create(ino)?
         };
         lock(&self.unsynced).tails.insert(ino);
+        let _changing = self.alone(ino);
         tail.set_length(length)
             .and_then(|()| tail.set_length(longer))
             .map_err(|error| self.failed(ino, &error))
@@ -254,6 +259,7 @@ impl Tails {
     pub(super) fn cut(&self, ino: Ino, length: u64) {
         let cut = self.get(ino).and_then(|tail| {
             lock(&self.unsynced).tails.insert(ino);
+            let _changing = self.alone(ino);
             tail.set_length(length)
                 .map_err(|error| self.failed(ino, &error))
         });
@@ -266,10 +272,7 @@ impl Tails {
     pub(super) fn punch(&self, ino: Ino, offset: u64, length: u64) -> Result<()> {
         let tail = self.get(ino)?;
         lock(&self.unsynced).tails.insert(ino);
-        let _writing = self
-            .busy(ino)
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.alone(ino);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&tail.file, flags, offset, length)
             .map_err(|error| self.failed(ino, &io::Error::from(error)))
