@@ -29,6 +29,7 @@ mod unmount;
 mod versions;
 mod with_parent;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -114,6 +115,8 @@ pub fn log_to_stderr() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A daemon's log is a file.
+        .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
         // It would tell of a log that cannot be written on that same log, and panic: a full disk under the log of a

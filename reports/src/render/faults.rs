@@ -317,12 +317,15 @@ fn finding(outcome: &FaultOutcome) -> String {
     if said.is_empty() {
         said.push(recovery(outcome));
     }
+    // What a daemon said may have several lines.
+    let said = said.join("; ");
+    let said: Vec<&str> = said.lines().map(str::trim).collect();
     format!(
         "{}, {}: {} – {}.",
         outcome.backend,
         outcome.scenario,
         outcome.cell().words(),
-        said.join("; ")
+        said.join(" / ")
     )
 }
 
