@@ -248,3 +248,61 @@ fn free_name(file: &Path) -> PathBuf {
     }
     name
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    fn fill(file: &Path, content: &str) {
+        for suffix in ["", "-wal"] {
+            std::fs::write(beside(file, suffix), content).unwrap();
+        }
+        std::fs::create_dir_all(beside(file, "-tails")).unwrap();
+        std::fs::write(beside(file, "-tails").join("7"), content).unwrap();
+    }
+
+    fn holds(file: &Path, content: &str) {
+        for suffix in ["", "-wal", "-tails/7"] {
+            let found = std::fs::read_to_string(beside(file, suffix)).unwrap();
+            assert_eq!(found, content, "{suffix}");
+        }
+    }
+
+    #[test]
+    fn a_cache_is_put_back_in_the_place_of_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.db");
+        fill(&file, "old");
+        let mut way = OnItsWay::begin(&file).unwrap();
+        let aside = way.set_aside().unwrap();
+        holds(&aside, "old");
+        assert!(OnItsWay::begin(&file).is_err(), "one at a time");
+        fill(&file, "new");
+        // Killed.
+        drop(way);
+        assert!(must_not_be_on_its_way(&file).is_err());
+        let mut way = OnItsWay::begin(&file).unwrap();
+        way.put_back().unwrap();
+        holds(&file, "old");
+        assert!(!aside.exists() && !way.is_aside());
+        way.end().unwrap();
+        must_not_be_on_its_way(&file).unwrap();
+    }
+
+    #[test]
+    fn a_log_takes_the_place_of_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.db");
+        fill(&file, "old");
+        let mut way = OnItsWay::begin(&file).unwrap();
+        let aside = way.set_aside().unwrap();
+        // Somebody has renamed the database alone, and a log has come beside it.
+        std::fs::rename(&aside, &file).unwrap();
+        std::fs::write(beside(&file, "-wal"), "new").unwrap();
+        let told = way.put_back().unwrap_err().to_string();
+        assert!(told.contains("both are there") && way.is_aside(), "{told}");
+        let log = std::fs::read_to_string(beside(&aside, "-wal")).unwrap();
+        assert_eq!(log, "old");
+    }
+}
