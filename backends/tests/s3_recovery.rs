@@ -125,7 +125,12 @@ fn a_damaged_cache_is_set_aside_and_what_had_not_gone_up_is_taken_from_it() {
     let [aside] = set_aside(&cache).try_into().unwrap();
     assert!(note.contains(aside.to_str().unwrap()), "{note}");
     assert!(
-        note.contains("7 files and 1 removals, 1 of the files beside"),
+        note.contains("7 files and 0 removals, 1 of the files beside"),
+        "{note}"
+    );
+    assert!(
+        note.contains("1 removals were not taken over, as it is damaged")
+            && note.contains("deleted"),
         "{note}"
     );
     assert!(!note.contains("could not be"), "{note}");
@@ -141,6 +146,7 @@ fn a_damaged_cache_is_set_aside_and_what_had_not_gone_up_is_taken_from_it() {
                 "changed",
                 "contested",
                 "contested.conflict-alice-1",
+                "deleted",
                 "e",
                 "empty",
                 "kept",

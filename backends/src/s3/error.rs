@@ -283,6 +283,17 @@ pub enum S3OpenError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The local cache was set aside, and what had not gone up has not all been taken from it.
+    #[error(
+        "{}, the cache of this memory, is being rebuilt, or that was cut short: what had not gone up is in {}\n  fix: mount it with --rebuild-cache again, which begins anew with that",
+        .file.display(), .aside.display()
+    )]
+    Unfinished {
+        /// The cache.
+        file: PathBuf,
+        /// Where it was set aside.
+        aside: PathBuf,
+    },
     /// The local cache was written by a later ctxbench.
     #[error(
         "{}, the cache of this memory, was written by a newer ctxbench ({reason})\n  fix: mount it with that one, or with --rebuild-cache to begin anew: the file is set aside, and what had not gone up stays in it until the newer ctxbench mounts it",

@@ -18,6 +18,7 @@
 
 mod alone;
 mod apply;
+mod aside;
 mod bare;
 mod cache;
 mod check;

@@ -9,13 +9,16 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::cache;
 use super::known::{self, beside};
-use crate::sqlite::content::{CHUNK, INDEX_BITS};
-use crate::sqlite::nodes::{self, signed};
+use crate::sqlite::content::{CHUNK, INDEX_BITS, checksum};
+use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::sqlite::{HEAD, SCHEMA_VERSION};
-use crate::store::{Attr, Ino};
+use crate::store::{Attr, Ino, Kind};
 
 /// Bytes of a tail that are copied at once.
 const PIECE: usize = 1 << 20;
+
+/// The first schema version that says whether a log is needed.
+const LOG_SINCE: i32 = 3;
 
 /// A directory and a name in it.
 pub(super) type Name = (Ino, Vec<u8>);
@@ -33,7 +36,12 @@ pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Reason> + 'a;
 #[derive(Debug)]
 pub(super) struct Old {
     db: Connection,
+    file: PathBuf,
     tails: PathBuf,
+    /// The schema version.
+    version: i32,
+    /// Content has checksums.
+    has_sums: bool,
     /// Whose cache it is.
     pub(super) of: String,
 }
@@ -42,6 +50,13 @@ pub(super) struct Old {
 pub(super) struct Inode {
     pub(super) attr: Attr,
     pub(super) target: Vec<u8>,
+}
+
+/// The object that a name's file was in, as the old cache has it.
+pub(super) struct OldObject {
+    pub(super) key: String,
+    pub(super) etag: String,
+    pub(super) ino: Ino,
 }
 
 fn reason(error: rusqlite::Error) -> Reason {
@@ -65,11 +80,43 @@ impl Old {
             return Err("a newer ctxbench has written it".to_owned());
         }
         let of = known::setting(&db, "of").map_err(reason)?;
+        let sum = "SELECT 1 FROM pragma_table_info('chunk') WHERE name = 'sum'";
+        let sum = db.query_row(sum, (), |_| Ok(())).optional();
         Ok(Self {
+            has_sums: sum.map_err(reason)?.is_some(),
             db,
+            file: file.to_owned(),
+            version,
             tails: beside(file, "-tails"),
             of: of.unwrap_or_default(),
         })
+    }
+
+    /// Why rows may be missing of which nothing says so; `None` if the database is whole, and has its log.
+    pub(super) fn doubt(&self) -> Option<Reason> {
+        let integrity = self.db.query_row("PRAGMA integrity_check(1)", (), |row| {
+            row.get::<_, String>(0)
+        });
+        match integrity {
+            Ok(told) if told == "ok" => {}
+            Ok(told) => {
+                let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+                return Some(format!("it is damaged: {told}"));
+            }
+            Err(error) => return Some(format!("it is damaged: {error}")),
+        }
+        if self.version < LOG_SINCE {
+            return None;
+        }
+        let needed = self
+            .db
+            .query_row("SELECT needed FROM log", (), |row| row.get::<_, bool>(0));
+        let log = std::fs::metadata(beside(&self.file, "-wal")).map_or(0, |log| log.len());
+        match needed {
+            Ok(needed) if !needed || log > 0 => None,
+            Ok(_) => Some("its log is gone".to_owned()),
+            Err(error) => Some(format!("it is damaged: {error}")),
+        }
     }
 
     /// Every row of a query, as far as they can be read; and why not all, if so.
@@ -108,14 +155,34 @@ impl Old {
         found.map_err(reason)
     }
 
-    /// The key and entity tag of the object that a name's file was in.
-    pub(super) fn object(&self, (parent, name): &Name) -> Result<Option<(String, String)>, Reason> {
-        let sql = "SELECT key, etag FROM s3_object WHERE parent = ?1 AND name = ?2";
+    /// How many names an inode says it has; `None` if it is gone.
+    pub(super) fn links(&self, ino: Ino) -> Result<Option<u32>, Reason> {
+        let sql = "SELECT nlink FROM inode WHERE ino = ?1";
+        let found = self.db.query_row(sql, [signed(ino)], |row| row.get(0));
+        found.optional().map_err(reason)
+    }
+
+    /// The object that a name's file was in.
+    pub(super) fn object(&self, (parent, name): &Name) -> Result<Option<OldObject>, Reason> {
+        let sql = "SELECT key, etag, ino FROM s3_object WHERE parent = ?1 AND name = ?2";
         let found = self
             .db
             .query_row(sql, params![signed(*parent), name], |row| {
-                Ok((row.get(0)?, row.get(1)?))
+                Ok(OldObject {
+                    key: row.get(0)?,
+                    etag: row.get(1)?,
+                    ino: unsigned(row.get(2)?),
+                })
             });
+        found.optional().map_err(reason)
+    }
+
+    /// The directory that had a prefix in the bucket.
+    pub(super) fn directory_of_prefix(&self, prefix: &str) -> Result<Option<Ino>, Reason> {
+        let sql = "SELECT ino FROM s3_directory WHERE prefix = ?1";
+        let found = self
+            .db
+            .query_row(sql, [prefix], |row| row.get(0).map(unsigned));
         found.optional().map_err(reason)
     }
 
@@ -144,16 +211,43 @@ impl Old {
     }
 
     /// Hands on all of a file's content, a piece at a time, holes as zeros.
-    pub(super) fn content(&self, attr: &Attr, take: &mut Take<'_>) -> Result<(), Reason> {
-        let mut at = 0;
+    ///
+    /// # Errors
+    /// If some of it is not what was written, or, with `is_doubtful`, less is there than the file counts: what is missing
+    /// is then no hole.
+    pub(super) fn content(
+        &self,
+        attr: &Attr,
+        is_doubtful: bool,
+        take: &mut Take<'_>,
+    ) -> Result<(), Reason> {
+        let sql = match self.has_sums {
+            true => "SELECT sum, bytes FROM chunk WHERE id = ?1",
+            false => "SELECT NULL, bytes FROM chunk WHERE id = ?1",
+        };
+        let (mut at, mut blocks) = (0, 0);
         while at < attr.size.min(HEAD) {
             let id = signed((attr.ino << INDEX_BITS) | (at / CHUNK));
-            let sql = "SELECT bytes FROM chunk WHERE id = ?1";
-            let row = self.db.query_row(sql, [id], |row| row.get::<_, Vec<u8>>(0));
-            let mut bytes = row.optional().map_err(reason)?.unwrap_or_default();
+            let row = self.db.query_row(sql, [id], |row| {
+                Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Vec<u8>>(1)?))
+            });
+            let mut bytes = Vec::new();
+            if let Some((sum, held)) = row.optional().map_err(reason)? {
+                // Rows that an earlier ctxbench wrote have none.
+                if sum.is_some_and(|sum| sum != checksum(id, &held)) {
+                    return Err(format!(
+                        "it is damaged at byte {at}: a checksum is not that of what was written"
+                    ));
+                }
+                blocks += (held.len() as u64).div_ceil(4096) * 8;
+                bytes = held;
+            }
             bytes.resize(CHUNK.min(attr.size - at) as usize, 0);
             take(at, &bytes)?;
             at += CHUNK;
+        }
+        if is_doubtful && attr.kind == Kind::File && attr.size > 0 && blocks != attr.blocks {
+            return Err("some of it is missing".to_owned());
         }
         if attr.size <= HEAD {
             return Ok(());

@@ -21,7 +21,7 @@ use super::pull::Look;
 use super::remote::{Expect, Remote, RemoteError, S3OpenError};
 use super::seal::Seal;
 use super::{Conditions, Inner, S3Store, Tally};
-use super::{cache, pull, stub};
+use super::{aside, cache, pull, stub};
 use crate::sqlite::SqliteStore;
 use crate::store::Caller;
 
@@ -106,6 +106,22 @@ impl S3Store {
         owner: &Caller,
         options: OpenOptions,
     ) -> Result<Self, S3OpenError> {
+        Self::open_in_place(config, file, owner, options, false)
+    }
+
+    /// As [`S3Store::open_with`]; in the place of a cache that was set aside, only for who has done that.
+    pub(super) fn open_in_place(
+        config: S3Config,
+        file: &Path,
+        owner: &Caller,
+        options: OpenOptions,
+        is_rebuilding: bool,
+    ) -> Result<Self, S3OpenError> {
+        let must_be_there = || match is_rebuilding {
+            true => Ok(()),
+            false => aside::must_not_be_on_its_way(file),
+        };
+        must_be_there()?;
         let remote = Remote::new(&config)?;
         let runtime = start_runtime()?;
         let layout = Layout::new(&config.prefix, &config.agent, &config.writer);
@@ -141,6 +157,8 @@ impl S3Store {
         };
         let cache =
             SqliteStore::open(file, owner).map_err(|error| S3OpenError::of_open(file, error))?;
+        // Nobody sets aside what is held, but somebody may have before.
+        must_be_there()?;
         cache::prepare(&cache, file, &config)?;
         let (look, probed) = match reached {
             Some(reached) => {

@@ -9,8 +9,9 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use super::cache::{self, Object};
-use super::old::{Inode, Name, Old, Reason};
+use super::old::{Inode, Name, Old, OldObject, Reason};
 use super::{S3Store, layout, object};
+use crate::sqlite::names;
 use crate::sqlite::nodes::{self, unsigned};
 use crate::store::{
     Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, StoreError,
@@ -19,6 +20,11 @@ use crate::store::{
 
 /// How many lost files are named; the log has all of them.
 const NAMED: usize = 10;
+
+fn first(all: &[String]) -> String {
+    let more = if all.len() > NAMED { "; …" } else { "" };
+    format!("{}{more}", all[..all.len().min(NAMED)].join("; "))
+}
 
 /// What was saved.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,6 +35,10 @@ pub(super) struct Salvaged {
     beside: usize,
     /// What could not be read or done, and why.
     lost: Vec<String>,
+    /// Names whose files stay, although they may have been removed.
+    kept: Vec<String>,
+    /// Why they stay.
+    doubt: Option<Reason>,
 }
 
 impl fmt::Display for Salvaged {
@@ -43,12 +53,16 @@ impl fmt::Display for Salvaged {
             write!(f, ", {count} of the files beside what others have written")?;
         }
         if !self.lost.is_empty() {
-            let some = &self.lost[..self.lost.len().min(NAMED)];
-            let more = if self.lost.len() > NAMED { "; …" } else { "" };
-            let (count, some) = (self.lost.len(), some.join("; "));
+            let (count, some) = (self.lost.len(), first(&self.lost));
+            write!(f, "; {count} could not be, and are only there: {some}")?;
+        }
+        if let Some(doubt) = &self.doubt
+            && !self.kept.is_empty()
+        {
+            let (count, some) = (self.kept.len(), first(&self.kept));
             write!(
                 f,
-                "; {count} could not be, and are only there: {some}{more}"
+                "; {count} removals were not taken over, as {doubt}: {some}"
             )?;
         }
         Ok(())
@@ -58,7 +72,7 @@ impl fmt::Display for Salvaged {
 /// Where an old file goes.
 enum Place {
     /// Its object is as it was: what is there is to be replaced.
-    Ours(Ino),
+    Ours,
     /// Nothing is there.
     Free,
     /// Somebody has written something else.
@@ -71,8 +85,8 @@ struct Saving<'a> {
     writer: &'a str,
     /// Names of the old cache, by what they name.
     names: BTreeMap<Ino, Vec<Name>>,
-    /// All names could be read: what is journalled and has none was removed.
-    has_all_names: bool,
+    /// How many files were begun; each has a name of its own until it is whole.
+    begun: u64,
     /// Directories of the new cache by their numbers in the old one.
     directories: BTreeMap<Ino, Ino>,
     done: Salvaged,
@@ -90,9 +104,12 @@ impl S3Store {
             old,
             writer,
             names: BTreeMap::new(),
-            has_all_names: unread.is_none(),
+            begun: 0,
             directories: BTreeMap::from([(ROOT, ROOT)]),
-            done: Salvaged::default(),
+            done: Salvaged {
+                doubt: old.doubt().or_else(|| unread.clone()),
+                ..Salvaged::default()
+            },
         };
         saving.lose_unread("names", unread);
         for (ino, name) in names {
@@ -138,7 +155,15 @@ impl Saving<'_> {
         let (inodes, unread) = self.old.rows("SELECT ino FROM s3_dirty_inode", ino);
         self.lose_unread("journalled files", unread);
         for ino in inodes {
-            journal.extend(self.names.get(&ino).into_iter().flatten().cloned());
+            match self.names.get(&ino) {
+                Some(names) => journal.extend(names.iter().cloned()),
+                None if ino == ROOT => {}
+                None => match self.old.links(ino) {
+                    Ok(None | Some(0)) => {}
+                    Ok(Some(_)) => self.lose_inode(ino, "its name is gone"),
+                    Err(reason) => self.lose_inode(ino, &reason),
+                },
+            }
         }
         let journal: BTreeSet<Name> = journal.into_iter().collect();
         let by_name: BTreeMap<&Name, Ino> = self
@@ -174,10 +199,6 @@ impl Saving<'_> {
         }
         let gone = named.iter().filter(|(_, ino)| ino.is_none());
         for (name, _) in gone.rev() {
-            if !self.has_all_names {
-                self.lose(&name.1, "whether it was removed cannot be read");
-                continue;
-            }
             match self.remove(name) {
                 Ok(is_done) => self.done.removals += usize::from(is_done),
                 Err(reason) => self.lose(&name.1, &format!("its removal: {reason}")),
@@ -187,6 +208,10 @@ impl Saving<'_> {
 
     fn lose(&mut self, name: &[u8], reason: &str) {
         self.done.lost.push(format!("{} ({reason})", shown(name)));
+    }
+
+    fn lose_inode(&mut self, ino: Ino, reason: &str) {
+        self.done.lost.push(format!("inode {ino} ({reason})"));
     }
 
     fn object_of_key(&self, key: &str) -> Result<Option<Object>, Reason> {
@@ -277,63 +302,98 @@ impl Saving<'_> {
     fn file(&mut self, name: &Name, inode: &Inode) -> Result<Option<bool>, Reason> {
         // A directory that is lost does not take its files with it.
         let parent = self.directory(name.0).unwrap_or(ROOT);
-        let known = self.old.object(name)?;
         if let Some((key, etag)) = self.old.stub(inode.attr.ino)? {
             self.rename_unread(parent, &name.1, inode, &key, &etag)?;
             return Ok(Some(false));
         }
-        let mut hash = Sha256::new();
-        // All of it is read before anything of it is written.
-        self.old.content(&inode.attr, &mut |_, bytes| {
-            hash.update(bytes);
-            Ok(())
-        })?;
+        // It has its name when it is whole: nothing takes the place of a good file before.
+        let unfinished = self.unfinished_name(parent)?;
+        let ino = self.make(parent, &unfinished, inode)?.ino;
+        let finished = self.finish((parent, &unfinished), ino, name, inode);
+        if !matches!(finished, Ok(Some(_))) {
+            let caller = self.caller();
+            let gone = self.store.unlink(&caller, parent, &unfinished);
+            gone.and_then(|gone| gone.map_or(Ok(()), |ino| self.store.reclaim(ino)))
+                .map_err(told)?;
+        }
+        finished
+    }
+
+    /// A name that nothing has in a directory.
+    fn unfinished_name(&mut self, parent: Ino) -> Result<Vec<u8>, Reason> {
+        loop {
+            self.begun += 1;
+            let name = format!(".ctxbench-unfinished-{}", self.begun).into_bytes();
+            if self.there(parent, &name)?.is_none() {
+                return Ok(name);
+            }
+        }
+    }
+
+    /// Fills a new file with what an old one was, and gives it its name.
+    fn finish(
+        &self,
+        from: (Ino, &[u8]),
+        ino: Ino,
+        name: &Name,
+        inode: &Inode,
+    ) -> Result<Option<bool>, Reason> {
+        let caller = self.caller();
+        let parent = from.0;
         let sha256 = match inode.attr.kind {
             Kind::Symlink => object::checksum(&inode.target),
-            _ => object::hex(&hash.finalize()),
+            Kind::File => {
+                let mut hash = Sha256::new();
+                let is_doubtful = self.done.doubt.is_some();
+                self.old
+                    .content(&inode.attr, is_doubtful, &mut |at, bytes| {
+                        hash.update(bytes);
+                        self.store.write(&caller, ino, at, bytes).map_err(told)
+                    })?;
+                object::hex(&hash.finalize())
+            }
+            _ => object::checksum(&[]),
         };
-        let place = self.place(parent, &name.1, inode, known, &sha256)?;
-        let Some(place) = place else {
+        let known = self.old.object(name)?;
+        let Some(place) = self.place(parent, &name.1, inode, known, &sha256)? else {
             // It got there before the cache was lost.
             return Ok(None);
         };
-        let (ino, is_beside) = match place {
-            Place::Ours(ino) => (ino, false),
-            Place::Free => (self.make(parent, &name.1, inode)?.ino, false),
+        let (to, mode) = match place {
+            Place::Ours => (name.1.clone(), RenameMode::Replace),
+            Place::Free => (name.1.clone(), RenameMode::NoReplace),
             Place::Taken => {
-                let mut version = 1;
-                let free = loop {
-                    let free = layout::conflict_name(&name.1, self.writer, version);
-                    if self.there(parent, &free)?.is_none() {
-                        break free;
-                    }
-                    version += 1;
-                };
-                let ino = self.make(parent, &free, inode)?.ino;
                 let told_why =
                     "changed by somebody else while this version was in a cache that was lost";
-                let caller = self.caller();
                 let (key, value) = (b"user.ctx.conflict", told_why.as_bytes());
                 let set = self
                     .store
                     .setxattr(&caller, ino, key, value, XattrMode::Set);
                 set.map_err(told)?;
-                (ino, true)
+                (self.conflict_name(parent, &name.1)?, RenameMode::NoReplace)
             }
         };
-        if inode.attr.kind == Kind::File {
-            let emptied = Change {
-                size: Some(0),
-                ..Change::default()
-            };
-            let caller = self.caller();
-            self.store.setattr(&caller, ino, &emptied).map_err(told)?;
-            self.old.content(&inode.attr, &mut |at, bytes| {
-                self.store.write(&caller, ino, at, bytes).map_err(told)
-            })?;
-        }
         self.dress(ino, inode)?;
-        Ok(Some(is_beside))
+        let replaced = self.store.rename(&caller, from, (parent, &to), mode);
+        if let Some(replaced) = replaced.map_err(told)?
+            && let Err(error) = self.store.reclaim(replaced)
+        {
+            // The next mount does.
+            tracing::warn!(%error, "what was replaced is not cleared away yet");
+        }
+        Ok(Some(matches!(place, Place::Taken)))
+    }
+
+    /// The first name beside another that says whose version it is, and that nothing has.
+    fn conflict_name(&self, parent: Ino, name: &[u8]) -> Result<Vec<u8>, Reason> {
+        let mut version = 1;
+        loop {
+            let free = layout::conflict_name(name, self.writer, version);
+            if self.there(parent, &free)?.is_none() {
+                return Ok(free);
+            }
+            version += 1;
+        }
     }
 
     /// Where an old file goes; `None` if the bucket has it.
@@ -342,20 +402,20 @@ impl Saving<'_> {
         parent: Ino,
         name: &[u8],
         inode: &Inode,
-        known: Option<(String, String)>,
+        known: Option<OldObject>,
         sha256: &str,
     ) -> Result<Option<Place>, Reason> {
         let Some(there) = self.there(parent, name)? else {
             return Ok(Some(Place::Free));
         };
-        if let Some((key, etag)) = known
-            && let Some(object) = self.object_of_key(&key)?
-            && object.etag == etag
+        if let Some(known) = known
+            && let Some(object) = self.object_of_key(&known.key)?
+            && object.etag == known.etag
             && object.ino == there.ino
             && there.kind == inode.attr.kind
             && there.kind == Kind::File
         {
-            return Ok(Some(Place::Ours(there.ino)));
+            return Ok(Some(Place::Ours));
         }
         let cache = &self.store.inner.cache;
         let objects = cache.transaction(|db| cache::objects_of(db, there.ino));
@@ -415,16 +475,36 @@ impl Saving<'_> {
         Ok(())
     }
 
+    /// Whether an old inode has lost a name because somebody took it, and not because it cannot be read.
+    fn has_lost_a_name(&self, ino: Ino) -> Result<bool, Reason> {
+        let links = self.old.links(ino)?;
+        Ok(links.is_none_or(|links| links == 0) || self.names.contains_key(&ino))
+    }
+
+    /// Whether a name may be removed; if not, that it stays is noted.
+    fn may_remove(&mut self, name: &Name, old: Ino) -> Result<bool, Reason> {
+        if self.done.doubt.is_some() {
+            self.done.kept.push(shown(&name.1));
+            return Ok(false);
+        }
+        if !self.has_lost_a_name(old)? {
+            return Err("its file is still there, without a name".to_owned());
+        }
+        Ok(true)
+    }
+
     /// Removes what was removed, as far as it is still what was removed; whether anything was.
     fn remove(&mut self, name: &Name) -> Result<bool, Reason> {
         let caller = self.caller();
-        if let Some((key, etag)) = self.old.object(name)? {
-            let object = self.object_of_key(&key)?;
-            let Some(object) = object.filter(|object| object.etag == etag) else {
+        if let Some(known) = self.old.object(name)? {
+            let object = self.object_of_key(&known.key)?;
+            let Some(object) = object.filter(|object| object.etag == known.etag) else {
                 return Ok(false);
             };
             let there = self.there(object.parent, &object.name)?;
-            if there.is_none_or(|there| there.ino != object.ino) {
+            if there.is_none_or(|there| there.ino != object.ino)
+                || !self.may_remove(name, known.ino)?
+            {
                 return Ok(false);
             }
             let removed = self.store.unlink(&caller, object.parent, &object.name);
@@ -435,12 +515,30 @@ impl Saving<'_> {
         let Some(parent) = self.directories.get(&name.0).copied() else {
             return Ok(false);
         };
-        match self.there(parent, &name.1)? {
-            Some(attr) if attr.kind == Kind::Directory => {
-                // What is in it now is not what was removed.
-                Ok(self.store.rmdir(&caller, parent, &name.1).is_ok())
+        let there = self.there(parent, &name.1)?;
+        let Some(dir) = there.filter(|attr| attr.kind == Kind::Directory) else {
+            return Ok(false);
+        };
+        let cache = &self.store.inner.cache;
+        let found = cache.transaction(|db| {
+            // What is in it now is not what was removed.
+            match names::is_empty(db, dir.ino)? {
+                true => cache::directory(db, dir.ino),
+                false => Ok(None),
             }
-            _ => Ok(false),
+        });
+        let Some((prefix, _)) = found.map_err(told)? else {
+            return Ok(false);
+        };
+        // One that the old cache did not know is somebody else's.
+        let Some(old) = self.old.directory_of_prefix(&prefix)? else {
+            return Ok(false);
+        };
+        if !self.may_remove(name, old)? {
+            return Ok(false);
         }
+        let removed = self.store.rmdir(&caller, parent, &name.1);
+        removed.map_err(told)?;
+        Ok(true)
     }
 }

@@ -315,7 +315,7 @@ pub(crate) fn clear(db: &Db, ino: Ino) -> Result<()> {
 
 /// What the checksum of a row is: CRC-32 of its id and its bytes, and a bit above, so that SQLite stores every one in as
 /// many bytes. A row whose length changes is not overwritten in place.
-pub(super) fn checksum(id: i64, bytes: &[u8]) -> i64 {
+pub(crate) fn checksum(id: i64, bytes: &[u8]) -> i64 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&id.to_le_bytes());
     sum.update(bytes);
