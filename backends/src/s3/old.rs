@@ -105,18 +105,23 @@ impl Old {
             }
             Err(error) => return Some(format!("it is damaged: {error}")),
         }
-        if self.version < LOG_SINCE {
-            return None;
-        }
-        let needed = self
-            .db
-            .query_row("SELECT needed FROM log", (), |row| row.get::<_, bool>(0));
-        let log = std::fs::metadata(beside(&self.file, "-wal")).map_or(0, |log| log.len());
-        match needed {
-            Ok(needed) if !needed || log > 0 => None,
-            Ok(_) => Some("its log is gone".to_owned()),
+        match self.lacks_log() {
+            Ok(false) => None,
+            Ok(true) => Some("its log is gone".to_owned()),
             Err(error) => Some(format!("it is damaged: {error}")),
         }
+    }
+
+    /// Whether what was changed last was in a log that is gone.
+    fn lacks_log(&self) -> rusqlite::Result<bool> {
+        if self.version < LOG_SINCE {
+            return Ok(false);
+        }
+        let needed: bool = self
+            .db
+            .query_row("SELECT needed FROM log", (), |row| row.get(0))?;
+        let log = std::fs::metadata(beside(&self.file, "-wal")).map_or(0, |log| log.len());
+        Ok(needed && log == 0)
     }
 
     /// Every row of a query, as far as they can be read; and why not all, if so.
@@ -251,6 +256,12 @@ impl Old {
         }
         if attr.size <= HEAD {
             return Ok(());
+        }
+        // Tails have no checksums, and where the log is lost one may be of a later time than the rest.
+        if self.lacks_log().map_err(reason)? {
+            return Err(
+                "what is past 256 KiB of it may be newer than the rest: the log is gone".to_owned(),
+            );
         }
         let tail = self.tails.join(attr.ino.to_string());
         let wrong = |error: std::io::Error| format!("{}: {error}", tail.display());
