@@ -178,10 +178,11 @@ pub(super) fn end_batch(db: &Db) -> Result<u64> {
     Ok(unsigned(batch.unwrap_or(0)))
 }
 
-/// How many inodes and names are journalled.
+/// How many inodes and names are journalled, and objects that others have not been told of yet.
 pub(super) fn pending(db: &Db) -> Result<u64> {
     let count = db.row(
-        "SELECT (SELECT count(*) FROM s3_dirty_inode) + (SELECT count(*) FROM s3_dirty_name)",
+        "SELECT (SELECT count(*) FROM s3_dirty_inode) + (SELECT count(*) FROM s3_dirty_name)
+              + (SELECT count(*) FROM s3_touched)",
         (),
         |row| row.get(0),
     )?;

@@ -197,7 +197,7 @@ impl S3Store {
         self.inner.conditions
     }
 
-    /// How many changes of inodes and names are not in the bucket yet.
+    /// How many changes of inodes and names are not in the bucket yet, or not told to others.
     ///
     /// # Errors
     /// If the cache cannot be read.
