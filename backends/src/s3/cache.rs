@@ -349,6 +349,12 @@ pub(super) fn set_touched(db: &Db, key: &str, version: u64) -> Result<()> {
     Ok(())
 }
 
+/// An object is gone: there is nothing to say of it.
+pub(super) fn forget_touched(db: &Db, key: &str) -> Result<()> {
+    db.execute("DELETE FROM s3_touched WHERE key = ?1", [key])?;
+    Ok(())
+}
+
 /// What the manifest has to say of objects whose entity tags do not tell.
 pub(super) fn touched(db: &Db) -> Result<BTreeMap<String, u64>> {
     let mut statement = db.statement("SELECT key, version FROM s3_touched")?;
