@@ -9,8 +9,8 @@ mod s3;
 
 use std::time::{Duration, Instant};
 
-use backends::s3::{S3Config, SyncMode};
-use backends::store::{Errno, ROOT, Store};
+use backends::s3::{S3Config, S3Store, SyncMode};
+use backends::store::{Change, Errno, Ino, ROOT, Store, Timestamp, XattrMode};
 use common::*;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -542,8 +542,71 @@ fn one_file_that_cannot_go_up_is_told_in_time_and_goes_up_later() {
     // The same content again: others are told of its attributes in the manifest.
     let ino = write(&a, "same", b"same");
     a.fsync(ino, false).unwrap();
+    b.pull().unwrap();
     write(&a, "same", b"same");
+    change_attributes(&a, ino, 0o640);
     a.fsync(ino, false).unwrap();
-    a.upload().unwrap();
+    has_been_told(&a, &b, "same");
+    // At once, and nothing else has to happen first.
     assert_eq!(a.pending().unwrap(), 0);
+}
+
+/// Changes everything of a file that others are told of, but for its content.
+fn change_attributes(store: &S3Store, ino: Ino, permissions: u16) {
+    let touch = Change {
+        permissions: Some(permissions),
+        mtime: Some(Timestamp(1_234_000_000_000 + i64::from(permissions))),
+        ..Change::default()
+    };
+    store.setattr(&now(), ino, &touch).unwrap();
+    let value = permissions.to_string();
+    let mode = XattrMode::Set;
+    store
+        .setxattr(&now(), ino, b"user.tag", value.as_bytes(), mode)
+        .unwrap();
+}
+
+/// After a look, another host has the attributes that a file has here.
+fn has_been_told(here: &S3Store, there: &S3Store, name: &str) {
+    there.pull().unwrap();
+    let [ours, theirs] = [here, there].map(|store| {
+        let attr = store.lookup(ROOT, name.as_bytes()).unwrap();
+        let tag = store.getxattr(attr.ino, b"user.tag").unwrap();
+        (attr.permissions, attr.mtime, tag)
+    });
+    assert_eq!(theirs, ours);
+}
+
+#[test]
+fn attributes_that_could_not_be_told_are_told_by_the_next_sync_or_mount() {
+    let broken = Broken::new();
+    let config = || S3Config {
+        sync: SyncMode::Close,
+        ..broken.config("alice")
+    };
+    let mut a = broken.mount_as(config());
+    let b = broken.elsewhere("bob");
+    let ino = write(&a, "n.txt", b"1");
+    a.close(ino).unwrap();
+    let manifest = format!("ctx/{}/manifest.json", broken.agent);
+    let fails = Rule::always(Fault::Reset)
+        .of(&[Operation::Put])
+        .below(&manifest);
+    for (permissions, is_again) in [(0o640, false), (0o600, true)] {
+        b.pull().unwrap();
+        broken.proxy.set(vec![fails.clone()]);
+        let ino = a.lookup(ROOT, b"n.txt").unwrap().ino;
+        change_attributes(&a, ino, permissions);
+        assert!(a.close(ino).is_err(), "others do not know");
+        assert!(broken.fired() > 0);
+        assert_eq!(a.pending().unwrap(), 1, "the object is there");
+        broken.proxy.clear();
+        if is_again {
+            drop(a);
+            a = broken.mount_as(config());
+        }
+        a.upload().unwrap();
+        assert_eq!(a.pending().unwrap(), 0);
+        has_been_told(&a, &b, "n.txt");
+    }
 }

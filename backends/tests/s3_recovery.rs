@@ -14,10 +14,13 @@ use std::path::{Path, PathBuf};
 use backends::s3::{OpenOptions, S3Config, S3OpenError, S3Store, check};
 use backends::store::{Kind, NewNode, ROOT, RenameMode, Store, XattrMode};
 use common::*;
+use object_store::ObjectStoreExt;
+use object_store::path::Path as Key;
 use s3::{
-    Broken, Machines, agent, config, is_settled, now, object_of, remove_everything, text, text_in,
-    write, write_in,
+    Broken, Machines, agent, bucket, config, is_settled, now, object_of, remove_everything,
+    service, text, text_in, write, write_in,
 };
+use servers::{Fault, Operation, Rule};
 
 const REFILL: OpenOptions = OpenOptions {
     allow_offline: false,
@@ -353,4 +356,208 @@ fn an_emptied_bucket_can_be_filled_again_or_taken_as_it_is() {
         is_settled(&a);
         assert_eq!(set_aside(&cache).len(), 1);
     }
+}
+
+#[test]
+fn a_bucket_that_another_filled_again_is_an_emptied_one_and_can_be_filled_by_both() {
+    for (seal, is_of_before) in [(None, false), (Some([7; 32]), false), (None, true)] {
+        let (machines, agent) = (Machines::new(), agent());
+        let config = |writer: &str| S3Config {
+            seal,
+            ..config(&agent, writer)
+        };
+        let open = |writer: &str, options| {
+            let cache = machines.cache(&format!("{writer}.db"));
+            S3Store::open_with(config(writer), &cache, &caller(1), options).unwrap()
+        };
+        let shared = ["n0", "n1", "n2", "n3", "n4.md"];
+        let a = open("alice", OpenOptions::default());
+        for name in shared {
+            write(&a, name, b"shared");
+        }
+        a.upload().unwrap();
+        let b = open("bob", OpenOptions::default());
+        for name in shared {
+            assert_eq!(text(&b, name), "shared");
+        }
+        // What alice has not seen when the bucket is emptied.
+        write(&b, "n1", b"bob's later one");
+        write(&b, "only bob's", b"bob's");
+        create(&b, ROOT, "empty", Kind::Directory);
+        let touched = b.lookup(ROOT, b"n2").unwrap().ino;
+        let tag = b"user.tag";
+        b.setxattr(&now(), touched, tag, b"bob's", XattrMode::Set)
+            .unwrap();
+        b.upload().unwrap();
+        is_settled(&b);
+        drop((a, b));
+        if is_of_before {
+            // As a cache of before marks had an id.
+            let db = rusqlite::Connection::open(machines.cache("bob.db")).unwrap();
+            let marked = "UPDATE s3_setting SET value = 'yes' WHERE name = 'marked'";
+            assert_eq!(db.execute(marked, ()).unwrap(), 1);
+        }
+        let b = open_after(&machines, &config("bob"), is_of_before);
+        remove_everything(&agent);
+
+        let a = open("alice", REFILL);
+        let names_of_b = names(&b, ROOT);
+        let refused = |when: &str| {
+            let told = b.pull().unwrap_err().to_string();
+            assert!(
+                told.contains("filled again by another") && told.contains("--refill-bucket"),
+                "{when}: {told}"
+            );
+            assert_eq!(names(&b, ROOT), names_of_b, "{when}");
+            assert_eq!(text(&b, "n1"), "bob's later one", "{when}");
+        };
+        refused("before anything is there");
+        a.upload().unwrap();
+        is_settled(&a);
+        refused("when everything of alice's is there");
+        assert!(b.upload().is_err());
+        write(&b, "new", b"new");
+        assert!(b.upload().is_err(), "nothing goes up");
+        drop(b);
+
+        let b = open("bob", REFILL);
+        let [note] = b.notes() else {
+            panic!("{:?}", b.notes())
+        };
+        assert!(
+            note.contains("filled again by another") && note.contains("1 files go up again"),
+            "{note}"
+        );
+        b.upload().unwrap();
+        b.upload().unwrap();
+        assert_eq!(b.pending().unwrap(), 0);
+        let c = open("carol", OpenOptions::default());
+        let all = [
+            "empty",
+            "n0",
+            "n1",
+            "n1.conflict-bob-3",
+            "n2",
+            "n3",
+            "n4.md",
+            "new",
+            "only bob's",
+        ];
+        for store in [&a, &b, &c] {
+            store.pull().unwrap();
+            assert_eq!(names(store, ROOT), all);
+            assert_eq!(text(store, "n1"), "shared");
+            assert_eq!(text(store, "n1.conflict-bob-3"), "bob's later one");
+            assert_eq!(text(store, "n3"), "shared");
+            assert_eq!(text(store, "only bob's"), "bob's");
+            // The content was there already.
+            let n2 = store.lookup(ROOT, b"n2").unwrap().ino;
+            assert!(seal.is_some() || store.getxattr(n2, tag).is_ok());
+        }
+        // What one changes now, the others see: of content that was there, too.
+        for (nth, store) in [&a, &b].into_iter().enumerate() {
+            write(store, "n3", format!("{nth}").as_bytes());
+            let ino = store.lookup(ROOT, b"n0").unwrap().ino;
+            let value = nth.to_string();
+            store
+                .setxattr(&now(), ino, tag, value.as_bytes(), XattrMode::Set)
+                .unwrap();
+            store.upload().unwrap();
+            for other in [&a, &b, &c] {
+                other.pull().unwrap();
+                assert_eq!(text(other, "n3"), value);
+                let ino = other.lookup(ROOT, b"n0").unwrap().ino;
+                assert_eq!(other.getxattr(ino, tag).unwrap(), value.as_bytes());
+            }
+        }
+        drop(b);
+        let b = open("bob", REFILL);
+        assert!(b.notes()[0].contains("was not emptied"), "{:?}", b.notes());
+    }
+}
+
+/// Opens a cache, of a bucket whose mark is, or is not, as marks once were.
+fn open_after(machines: &Machines, config: &S3Config, is_of_before: bool) -> S3Store {
+    if is_of_before {
+        let mark = format!("ctx/{}/server.json", config.agent);
+        let body = format!(
+            r#"{{"endpoint":"{}","conditions_are_honoured":true}}"#,
+            config.endpoint
+        );
+        s3::put_object(&mark, body.leak().as_bytes());
+    }
+    let b = machines.mount(config.clone());
+    b.pull().unwrap();
+    write(&b, "n0", b"other");
+    write(&b, "n0", b"shared");
+    b.upload().unwrap();
+    b
+}
+
+#[test]
+fn a_rebuild_that_fails_on_an_emptied_bucket_takes_nothing_from_the_old_cache() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "n", b"the only copy");
+    a.upload().unwrap();
+    drop(a);
+    let cache = broken.cache("alice");
+    remove_everything(&broken.agent);
+    // It fails when the mark is there again.
+    let manifest = format!("ctx/{}/manifest.json", broken.agent);
+    let fails = Rule::always(Fault::Reset).of(&[Operation::Get]);
+    broken.proxy.set(vec![fails.below(&manifest)]);
+    assert!(S3Store::rebuild(broken.config("alice"), &cache, &caller(1)).is_err());
+    assert!(broken.fired() > 0);
+    broken.proxy.clear();
+    let mark = Key::from(format!("ctx/{}/server.json", broken.agent));
+    let marked = service()
+        .runtime
+        .block_on(async { bucket().get(&mark).await });
+    assert!(marked.is_ok(), "it has got that far");
+    let a = broken.mount("alice");
+    let told = a.pull().unwrap_err().to_string();
+    assert!(told.contains("--refill-bucket"), "{told}");
+    assert_eq!(text(&a, "n"), "the only copy");
+}
+
+#[test]
+fn an_unread_file_that_was_renamed_is_lost_by_the_name_it_has_and_blocks_nothing() {
+    let (machines, agent) = (Machines::new(), agent());
+    let cache = machines.cache("alice.db");
+    let open = |options| S3Store::open_with(config(&agent, "alice"), &cache, &caller(1), options);
+    let b = machines.mount(config(&agent, "bob"));
+    for name in ["unread", "linked", "read"] {
+        write(&b, name, b"bob's");
+    }
+    b.upload().unwrap();
+    drop(b);
+    let a = open(OpenOptions::default()).unwrap();
+    assert_eq!(text(&a, "read"), "bob's");
+    let dir = create(&a, ROOT, "d", Kind::Directory).ino;
+    for (from, to) in [("unread", "renamed"), ("read", "renamed too")] {
+        let to = (dir, to.as_bytes());
+        a.rename(&now(), (ROOT, from.as_bytes()), to, RenameMode::NoReplace)
+            .unwrap();
+    }
+    let linked = a.lookup(ROOT, b"linked").unwrap().ino;
+    a.link(&now(), linked, dir, b"link").unwrap();
+    drop(a);
+    remove_everything(&agent);
+    let a = open(REFILL).unwrap();
+    let [note] = a.notes() else {
+        panic!("{:?}", a.notes())
+    };
+    assert!(
+        note.contains("3 whose content was only there are lost: d/link, d/renamed, linked"),
+        "{note}"
+    );
+    write(&a, "new", b"new");
+    a.upload().unwrap();
+    is_settled(&a);
+    assert_eq!(names(&a, ROOT), ["d", "new"]);
+    assert_eq!(names(&a, dir), ["renamed too"]);
+    let b = machines.mount(config(&agent, "carol"));
+    let dir = b.lookup(ROOT, b"d").unwrap().ino;
+    assert_eq!(text_in(&b, dir, "renamed too"), "bob's");
 }

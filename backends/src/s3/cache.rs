@@ -178,10 +178,11 @@ pub(super) fn end_batch(db: &Db) -> Result<u64> {
     Ok(unsigned(batch.unwrap_or(0)))
 }
 
-/// How many inodes and names are journalled.
+/// How many inodes and names are journalled, and objects that others have not been told of yet.
 pub(super) fn pending(db: &Db) -> Result<u64> {
     let count = db.row(
-        "SELECT (SELECT count(*) FROM s3_dirty_inode) + (SELECT count(*) FROM s3_dirty_name)",
+        "SELECT (SELECT count(*) FROM s3_dirty_inode) + (SELECT count(*) FROM s3_dirty_name)
+              + (SELECT count(*) FROM s3_touched)",
         (),
         |row| row.get(0),
     )?;
@@ -345,6 +346,12 @@ pub(super) fn set_touched(db: &Db, key: &str, version: u64) -> Result<()> {
         "INSERT INTO s3_touched VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET version = excluded.version",
         params![key, signed(version)],
     )?;
+    Ok(())
+}
+
+/// An object is gone: there is nothing to say of it.
+pub(super) fn forget_touched(db: &Db, key: &str) -> Result<()> {
+    db.execute("DELETE FROM s3_touched WHERE key = ?1", [key])?;
     Ok(())
 }
 

@@ -47,9 +47,9 @@ fn too_late() -> i64 {
 /// An object is about to be written.
 pub(super) fn send(db: &Db, key: &str, sha256: &str, parent: Ino, name: &[u8]) -> Result<()> {
     db.execute(
-        "INSERT INTO s3_sent (key, sha256, parent, name, at, is_over) VALUES (?1, ?2, ?3, ?4, ?5, 0)
-         ON CONFLICT (key, sha256) DO UPDATE SET parent = excluded.parent, name = excluded.name,
-           at = excluded.at, is_over = 0",
+        // What is sent again is the latest again: the highest ids are those that stay.
+        "INSERT OR REPLACE INTO s3_sent (key, sha256, parent, name, at, is_over)
+         VALUES (?1, ?2, ?3, ?4, ?5, 0)",
         params![key, sha256, signed(parent), name, Timestamp::now().0],
     )?;
     db.execute(
@@ -316,6 +316,10 @@ mod tests {
                 send(db, "k", &nth.to_string(), ROOT, b"n")?;
             }
             assert!(!is_sent(db, "k", "a"), "what is remembered is bounded");
+            send(db, "k", "0", ROOT, b"n")?;
+            send(db, "k", "another", ROOT, b"n")?;
+            assert!(is_sent(db, "k", "0"), "sent again, it is not the oldest");
+            send(db, "k", "1", ROOT, b"n")?;
             is_written(db, "k", "0")?;
             assert!(!is_sent(db, "k", "0"));
             assert!(is_sent(db, "k", "1"), "it may come late");

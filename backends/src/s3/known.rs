@@ -18,8 +18,8 @@ pub(super) struct Known {
     /// Whose cache it is.
     pub(super) of: String,
     pub(super) conditions: Option<Conditions>,
-    /// What the first mount of the memory notes in the bucket was there.
-    pub(super) is_marked: bool,
+    /// The id of the mark that the bucket had, if it had one.
+    pub(super) mark: Option<String>,
     /// What tells a wrong key, as it is in the bucket.
     pub(super) seal_check: Option<Vec<u8>>,
 }
@@ -34,7 +34,7 @@ fn known_from<E>(
     Ok(Known {
         of: setting("of")?.unwrap_or_default(),
         conditions,
-        is_marked: setting("marked")?.is_some(),
+        mark: setting("marked")?,
         seal_check: seal_check.and_then(|check| STANDARD.decode(check).ok()),
     })
 }
@@ -66,9 +66,14 @@ pub(super) fn keep_seal_check(db: &Db, check: &[u8]) -> Result<()> {
     cache::set(db, "seal_check", &STANDARD.encode(check))
 }
 
-pub(super) fn keep_conditions(db: &Db, conditions: Conditions, is_marked: bool) -> Result<()> {
-    if is_marked {
-        cache::set(db, "marked", "yes")?;
+/// The bucket has this mark, and what is here is held against what is there.
+pub(super) fn keep_mark(db: &Db, mark: &str) -> Result<()> {
+    cache::set(db, "marked", mark)
+}
+
+pub(super) fn keep_conditions(db: &Db, conditions: Conditions, mark: Option<&str>) -> Result<()> {
+    if let Some(mark) = mark {
+        keep_mark(db, mark)?;
     }
     let word = if conditions.are_honoured {
         "honoured"

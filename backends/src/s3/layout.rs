@@ -96,8 +96,7 @@ impl Layout {
         format!("{}seal-check", self.about)
     }
 
-    /// What the first mount found out about the server. It is never deleted by a mount: where it is gone, somebody else
-    /// has emptied the bucket.
+    /// The mark of a memory; see [`probe`](super::probe).
     pub(super) fn server(&self) -> String {
         format!("{}server.json", self.about)
     }

@@ -40,6 +40,7 @@ mod old;
 mod open;
 mod orders;
 mod plan;
+mod probe;
 mod pull;
 mod rebuild;
 mod refill;
@@ -127,9 +128,7 @@ struct Inner {
     has_news: AtomicBool,
     /// What was deleted, and may be listed still.
     forgotten: Forgotten,
-    /// What the first mount notes in the bucket was there when this one began.
-    is_marked: bool,
-    /// It is there no more: somebody has emptied the bucket, and not through a mount.
+    /// The mark that the bucket had is gone, or another: somebody has emptied the bucket, and not through a mount.
     is_emptied: AtomicBool,
     /// The server has not been met since this mount began.
     is_offline: AtomicBool,
@@ -198,7 +197,7 @@ impl S3Store {
         self.inner.conditions
     }
 
-    /// How many changes of inodes and names are not in the bucket yet.
+    /// How many changes of inodes and names are not in the bucket yet, or not told to others.
     ///
     /// # Errors
     /// If the cache cannot be read.

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use bytes::Bytes;
 use object_store::Attributes;
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use super::config::S3Config;
@@ -17,6 +16,7 @@ use super::fetch::Stubbed;
 use super::forget::Forgetting;
 use super::known::{self, Known};
 use super::layout::Layout;
+use super::probe::{Filling, probe};
 use super::pull::Look;
 use super::remote::{Expect, Remote, RemoteError, S3OpenError};
 use super::seal::Seal;
@@ -43,8 +43,8 @@ struct Reached {
     look: Look,
     /// The bytes that tell a wrong key, of a sealed memory.
     seal_check: Option<Bytes>,
-    /// What it makes of conditions, and whether that is noted in the bucket; where it was asked for.
-    probed: Option<(Conditions, bool)>,
+    /// What it makes of conditions, and the mark that says so in the bucket; where it was asked for.
+    probed: Option<(Conditions, Option<String>)>,
 }
 
 /// Asks for everything at once: a mount far away shall not wait for one answer after the other. Nothing else is waited
@@ -59,7 +59,7 @@ async fn reach(
 ) -> Result<Reached, S3OpenError> {
     let probed = async {
         match is_new {
-            true => Some(probe(remote, layout, config).await),
+            true => Some(probe(remote, layout, config, Filling::First).await),
             false => None,
         }
     };
@@ -174,17 +174,15 @@ impl S3Store {
         let known = cache
             .transaction(known::settings)
             .map_err(|error| S3OpenError::of_cache(file, &error))?;
-        let mut is_marked = known.is_marked;
         let conditions = match (known.conditions, probed) {
-            (Some(known), _) if is_marked || away.is_some() => known,
+            (Some(conditions), _) if known.mark.is_some() || away.is_some() => conditions,
             (_, probed) => {
-                let conditions;
-                (conditions, is_marked) = match probed {
+                let (conditions, mark) = match probed {
                     Some(probed) => probed,
-                    None => runtime.block_on(probe(&remote, &layout, &config))?,
+                    None => runtime.block_on(probe(&remote, &layout, &config, Filling::First))?,
                 };
                 cache
-                    .transaction(|db| known::keep_conditions(db, conditions, is_marked))
+                    .transaction(|db| known::keep_conditions(db, conditions, mark.as_deref()))
                     .map_err(|error| S3OpenError::of_cache(file, &error))?;
                 conditions
             }
@@ -225,7 +223,6 @@ impl S3Store {
             synced: AtomicU64::new(0),
             has_news: AtomicBool::new(false),
             forgotten: Forgotten::default(),
-            is_marked,
             is_emptied: AtomicBool::new(false),
             is_offline: AtomicBool::new(away.is_some()),
             turn: tokio::sync::Mutex::default(),
@@ -355,80 +352,4 @@ pub(super) async fn check_seal(
             Ok(Some(body))
         }
     }
-}
-
-/// What the first mount of a memory found out about the server, for those that come after it.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Server {
-    endpoint: String,
-    conditions_are_honoured: bool,
-}
-
-/// What the server makes of conditions: as somebody else has found out, or by trying. Also whether that is noted in the
-/// bucket.
-pub(super) async fn probe(
-    remote: &Remote,
-    layout: &Layout,
-    config: &S3Config,
-) -> Result<(Conditions, bool), S3OpenError> {
-    let key = layout.server();
-    let known = remote.get(&key).await.ok();
-    let known = known.and_then(|known| serde_json::from_slice::<Server>(&known.body).ok());
-    if let Some(known) = known.filter(|known| known.endpoint == config.endpoint) {
-        let conditions = Conditions {
-            are_honoured: known.conditions_are_honoured,
-        };
-        return Ok((conditions, true));
-    }
-    let conditions = try_conditions(remote, layout, config).await?;
-    let server = Server {
-        endpoint: config.endpoint.clone(),
-        conditions_are_honoured: conditions.are_honoured,
-    };
-    let body = serde_json::to_vec(&server)
-        .map_err(|error| S3OpenError::Cache(format!("writing {key}: {error}")))?;
-    let put = remote.put(&key, body.into(), Attributes::new(), &Expect::Anything);
-    let put = put.await;
-    if let Err(error) = &put {
-        tracing::debug!(key, %error, "the next mount has to find out by itself");
-    }
-    Ok((conditions, put.is_ok()))
-}
-
-/// Tries whether the server refuses writes whose condition does not hold.
-async fn try_conditions(
-    remote: &Remote,
-    layout: &Layout,
-    config: &S3Config,
-) -> Result<Conditions, S3OpenError> {
-    let failed = |error: RemoteError| match error {
-        RemoteError::Refused(code) => S3OpenError::Credentials {
-            endpoint: config.endpoint.clone(),
-            source_name: config.access_key.source.clone(),
-            bucket: config.bucket.clone(),
-            code,
-        },
-        error => S3OpenError::of_request(&config.endpoint, &error),
-    };
-    let key = layout.probe();
-    let put = |body: &'static [u8], expect: Expect| {
-        let key = key.clone();
-        async move {
-            let body = Bytes::from_static(body);
-            remote.put(&key, body, Attributes::new(), &expect).await
-        }
-    };
-    put(b"a", Expect::Anything).await.map_err(failed)?;
-    let no_such = "d41d8cd98f00b204e9800998ecf8427e".to_owned();
-    let (created, updated) =
-        tokio::join!(put(b"b", Expect::Absent), put(b"c", Expect::Etag(no_such)));
-    remote
-        .delete(std::slice::from_ref(&key))
-        .await
-        .map_err(failed)?;
-    Ok(Conditions {
-        are_honoured: matches!(created, Err(RemoteError::Changed(_)))
-            && matches!(updated, Err(RemoteError::Changed(_))),
-    })
 }

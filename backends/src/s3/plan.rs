@@ -66,7 +66,7 @@ pub(super) struct Plan {
 impl Plan {
     /// Whether there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
-        self.inodes.is_empty() && self.names.is_empty()
+        self.inodes.is_empty() && self.names.is_empty() && !self.must_tell
     }
 }
 

@@ -128,9 +128,9 @@ impl Inner {
             indexes,
         } = look;
         let listed = listed?;
-        let known = self.cache.transaction(|db| {
+        let (known, said) = self.cache.transaction(|db| {
             doubt::expire(db)?;
-            cache::etags(db)
+            Ok((cache::etags(db)?, cache::entries(db)?))
         })?;
         let manifest: Option<(Manifest, String)> = match manifest {
             Ok(Some(fetched)) => Some((self.parse_json(&fetched)?, fetched.etag)),
@@ -157,10 +157,21 @@ impl Inner {
                 unknown.push((key, object, version));
             }
         }
+        let replaced = unknown.iter().filter(|(key, ..)| known.contains_key(key));
+        let replaced = replaced.count();
         let missing = known.into_keys().filter(|key| !seen.contains(key));
         let gone = self.gone(missing.collect()).await?;
-        if !gone.is_empty() {
-            self.must_not_be_emptied(gone.len()).await?;
+        let takes_directories = manifest.as_ref().is_some_and(|(manifest, _)| {
+            let mut said = said.iter();
+            said.any(|(_, prefix, _)| !manifest.directories.contains_key(prefix))
+        });
+        // Whatever takes something away here.
+        if !gone.is_empty()
+            || replaced > 0
+            || takes_directories
+            || self.is_emptied.load(Ordering::Acquire)
+        {
+            self.must_not_be_emptied(gone.len() + replaced).await?;
         }
         self.is_emptied.store(false, Ordering::Release);
         if unknown.is_empty() && gone.is_empty() && manifest.is_none() {
@@ -212,19 +223,32 @@ impl Inner {
         Ok(asked.into_iter().flatten().collect())
     }
 
-    /// Refuses to take a bucket that was emptied for what others have done with their mounts: those leave alone what the
-    /// first mount has noted of the server. What is here may be the only copy there is.
-    async fn must_not_be_emptied(&self, gone: usize) -> Result<(), StoreError> {
-        if !self.is_marked || self.has_mark().await? {
+    /// Refuses to take a bucket that was emptied for what others have done with their mounts: those leave its mark alone.
+    /// What is here may be the only copy there is.
+    async fn must_not_be_emptied(&self, at_stake: usize) -> Result<(), StoreError> {
+        let Some(known) = self.cache.transaction(known::settings)?.mark else {
+            return Ok(());
+        };
+        let found = self.mark().await?;
+        if found.as_ref() == Some(&known) {
             return Ok(());
         }
-        let mark = self.layout.server();
         self.is_emptied.store(true, Ordering::Release);
-        let bucket = &self.config.bucket;
+        let (mark, bucket) = (self.layout.server(), &self.config.bucket);
+        let (what, fix) = match found {
+            None => (
+                format!("was emptied, and not through a mount ({mark} is gone, too)"),
+                "to bring everything up again that is here",
+            ),
+            Some(_) => (
+                format!("was emptied, and filled again by another mount ({mark} is another)"),
+                "to bring up what is missing there, and to keep both where it has something else",
+            ),
+        };
         Err(StoreError::storage(
             Errno::IO,
             format!(
-                "S3: bucket {bucket} was emptied, and not through a mount ({mark} is gone, too): none of the {gone} files that are missing there is taken away here, and nothing goes up\n  fix: unmount, and mount again with --refill-bucket to bring everything up again that is here, or with --rebuild-cache to take the bucket as it is (the cache is then set aside, and not deleted)"
+                "S3: bucket {bucket} {what}: none of the {at_stake} files that are missing or others there is taken away here, and nothing goes up\n  fix: unmount, and mount again with --refill-bucket {fix}, or with --rebuild-cache to take the bucket as it is (the cache is then set aside, and not deleted)"
             ),
         ))
     }

@@ -113,6 +113,7 @@ impl Inner {
         if put.must_tell || plan.must_tell {
             let touched = self.cache.transaction(cache::touched)?;
             self.write_manifest(&plan.directories, &touched).await?;
+            plan.must_tell = false;
         }
         if !plan.doubtful.is_empty() {
             let found = self.find_doubtful(&plan.doubtful).await?;

@@ -63,7 +63,8 @@ pub struct Behaviour {
     /// aside and not deleted; what had not gone up is taken from it as far as it can be read.
     #[arg(long, conflicts_with_all = ["allow_offline", "refill_bucket"])]
     pub rebuild_cache: bool,
-    /// The bucket was emptied by mistake: bring everything up again that the cache holds.
+    /// The bucket was emptied by mistake: bring everything up again that the cache holds. Where another host has done so
+    /// before, both are kept where they differ.
     #[arg(long, conflicts_with = "allow_offline")]
     pub refill_bucket: bool,
     /// What waits for the bucket: nothing, fsync, or close as well.
