@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use super::remote::S3OpenError;
 use super::{Conditions, cache};
 use crate::sqlite::db::Db;
+use crate::sqlite::log_mark;
 use crate::store::Result;
 
 /// What an earlier mount has found out.
@@ -53,6 +54,7 @@ pub(super) fn read(file: &Path) -> Option<Known> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags).ok()?;
     connection.busy_timeout(Duration::from_secs(5)).ok()?;
+    log_mark::leave(&connection, file).ok()?;
     known_from(|name| setting(&connection, name)).ok()
 }
 

@@ -35,6 +35,16 @@ fn has_log(path: &Path) -> bool {
     std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > 0)
 }
 
+/// Has `connection` leave the log of the database at `path` where it is when it closes, if there is one. Whoever is the
+/// last to close a database copies its log, and a log that says that it is needed, as a daemon that was killed while it
+/// copied leaves it, would then be missed.
+pub(crate) fn leave(connection: &Connection, path: &Path) -> rusqlite::Result<()> {
+    if has_log(path) {
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    }
+    Ok(())
+}
+
 /// Whether the database at `path`, of this schema version, needs a log that is not there.
 pub(super) fn lacks_log(
     connection: &Connection,

@@ -20,7 +20,7 @@ mod check;
 pub(crate) mod content;
 pub(crate) mod db;
 mod log;
-mod log_mark;
+pub(crate) mod log_mark;
 pub(crate) mod names;
 pub(crate) mod nodes;
 mod open;
@@ -33,6 +33,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rusqlite::config::DbConfig;
 
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT,
@@ -73,6 +75,7 @@ impl SqliteStore {
         must_not_be_cut(path)?;
         let ownership = own(path)?;
         let connection = connect(path)?;
+        log_mark::leave(&connection, path).map_err(|error| unreadable(path, &error))?;
         let tally = Arc::new(Tally::default());
         let tails = Arc::new(Tails::new(path, Arc::clone(&tally)));
         prepare(&connection, &tails, path)?;
@@ -93,6 +96,9 @@ impl SqliteStore {
         // Before its first sync, so that no call of a user's pays for the log's length.
         let log = Log::open(path, Arc::clone(&tally))?;
         log_mark::begin(&db).map_err(store_error)?;
+        db.connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+            .map_err(|error| unreadable(path, &error))?;
         let db = Arc::new(Mutex::new(db));
         let checkpointer = Checkpointer::start(&db, connect(path)?, Arc::clone(&tally))
             .map_err(|error| unreadable(path, &error))?;
