@@ -64,7 +64,7 @@ model-files: build model ## How slow, how wrong and how dear files are that a la
 embeddings: ## Install a sentence model into target/embeddings (83 MB, seconds): recall by meaning
 	@scripts/embeddings
 
-s3: build ## What s3 costs beyond bare requests, and what two hosts see of one bucket (five minutes)
+s3: build ## What s3 costs beyond bare requests, and what two hosts see of one bucket (six minutes)
 	@$(CTXBENCH) bucket $(ARGS)
 	@$(CTXBENCH) hosts $(ARGS)
 
@@ -75,7 +75,7 @@ calibrate: build ## Hold the harness against fio on this machine (half a minute)
 aa: build ## Twenty seeded runs of two identical arms; fails if any tells them apart
 	@scripts/aa $(ARGS)
 
-fault: build ## Break the world of each backend, and kill sqlite and s3 at 1,000 moments each (ten minutes; root for some)
+fault: build ## Break the world of each backend, and kill sqlite and s3 at 1,000 moments each (fifteen minutes; root for some)
 	@$(CTXBENCH) fault --crash-points 1000 $(ARGS)
 
 example: build ## Copy the newest run's report to docs/example and its excerpt to the README

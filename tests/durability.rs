@@ -7,9 +7,9 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -219,17 +219,63 @@ fn crash_and_compare(options: &[&str]) {
 }
 
 #[test]
-fn a_full_disk_fails_the_call_that_meets_it_and_nothing_else() {
-    if !can_mount() || !is_root() {
+fn whoever_asks_for_durability_gets_a_sync_of_the_log() {
+    if !can_mount() {
         return;
     }
     let scratch = Scratch::new();
-    let (disk, dir) = (scratch.dir("disk"), scratch.dir("ctx"));
+    let (dir, control) = (scratch.dir("ctx"), scratch.path().join("control"));
+    let mount = Mount::new("sqlite", &dir, &["--control", control.to_str().unwrap()]);
+    let syncs = || {
+        let counters = backends::fuse::ask(&control, backends::fuse::Command::Counters).unwrap();
+        counters.store["log_syncs"]
+    };
+    let write = |name: &str, flags: i32| {
+        let mut options = fs::OpenOptions::new();
+        let options = options.create(true).append(true).custom_flags(flags);
+        let mut file = options.open(dir.join(name)).unwrap();
+        (0..5).for_each(|_| file.write_all(b"a line\n").unwrap());
+        file
+    };
+    let flags = rustix::fs::OFlags::SYNC.bits() as i32;
+    let data_flags = rustix::fs::OFlags::DSYNC.bits() as i32;
+    for (what, did, wanted) in [
+        ("no flag", &(|| drop(write("plain", 0))) as &dyn Fn(), 0),
+        ("O_SYNC", &|| drop(write("sync", flags)), 5),
+        ("O_DSYNC", &|| drop(write("dsync", data_flags)), 5),
+        ("fsync of a file", &|| write("a", 0).sync_all().unwrap(), 1),
+        ("fdatasync", &|| write("b", 0).sync_data().unwrap(), 1),
+        (
+            "fsync of a directory",
+            &|| File::open(&dir).unwrap().sync_all().unwrap(),
+            1,
+        ),
+    ] {
+        let before = syncs();
+        did();
+        assert_eq!(syncs() - before, wanted, "{what}");
+    }
+    mount.end();
+}
+
+/// A disk of 8 MiB.
+fn small_disk(scratch: &Scratch) -> PathBuf {
+    let disk = scratch.dir("disk");
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=8m", "none"])
         .arg(&disk)
         .status();
     assert!(mounted.unwrap().success());
+    disk
+}
+
+#[test]
+fn a_full_disk_fails_the_call_that_meets_it_and_nothing_else() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (disk, dir) = (small_disk(&scratch), scratch.dir("ctx"));
     let db = disk.join("fs.db");
     let db_option = db.to_str().unwrap();
     let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
@@ -269,5 +315,39 @@ fn a_full_disk_fails_the_call_that_meets_it_and_nothing_else() {
     intact();
     fs::write(dir.join("more"), "more").unwrap();
     assert_eq!(fs::read_to_string(dir.join("more")).unwrap(), "more");
+    mount.end();
+}
+
+#[test]
+fn a_disk_without_room_for_a_log_refuses_the_mount_and_keeps_everything() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (disk, dir) = (small_disk(&scratch), scratch.dir("ctx"));
+    let db = disk.join("fs.db");
+    let db_option = db.to_str().unwrap();
+    let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
+    fs::write(dir.join("note"), "acknowledged").unwrap();
+    mount.end();
+    let filler = disk.join("filler");
+    let mut full = File::create(&filler).unwrap();
+    while full.write_all(&[1; 4096]).is_ok() {}
+    let before = fs::read(&db).unwrap();
+    let refused = run(["mount", "sqlite", dir.to_str().unwrap(), "--db", db_option]);
+    let said = stderr(&refused);
+    assert!(!refused.status.success());
+    assert!(
+        said.contains("0 KiB left") && said.contains("fix: make room"),
+        "{said}"
+    );
+    assert!(fs::read(&db).unwrap() == before);
+    drop(full);
+    fs::remove_file(&filler).unwrap();
+    let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
+    assert_eq!(
+        fs::read_to_string(dir.join("note")).unwrap(),
+        "acknowledged"
+    );
     mount.end();
 }

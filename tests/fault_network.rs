@@ -80,6 +80,31 @@ fn a_broken_bucket_is_an_error_and_loses_nothing() {
 }
 
 #[test]
+fn after_an_outage_every_change_arrives_in_order_and_once_and_memory_stays_bounded() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let out = scratch.path().join("results");
+    let outcomes = play(&out, &["s3-embedded"], &["s3-slow-down"]);
+    let outcome = &outcomes[0];
+    assert_eq!(outcome["status"], "ran", "{outcome:#}");
+    let mut breaches = outcome["breaches"].as_array().unwrap().clone();
+    // The limit is for the program as it is released; what a debug build may grow by is below.
+    breaches.retain(|breach| !breach.as_str().unwrap().starts_with("the daemon grew"));
+    assert_eq!(breaches.len(), 0, "{outcome:#}");
+    assert_eq!(outcome["recovery"]["how"], "by-itself", "{outcome:#}");
+    let facts = &outcome["facts"];
+    assert!(facts["uploads_expected"].as_u64() > Some(0), "{outcome:#}");
+    assert_eq!(facts["uploaded_once"], facts["uploads_expected"]);
+    assert_eq!(facts["order"], "new, replaced, manifest, deleted");
+    let kib = |name: &str| facts[name].as_u64().unwrap();
+    // It does not hold what was written meanwhile, not even half of it.
+    let grown = kib("rss_peak_kib") - kib("rss_before_kib");
+    assert!(grown < kib("written_meanwhile_kib") / 2, "{outcome:#}");
+}
+
+#[test]
 fn a_broken_model_is_an_error_and_never_an_empty_file() {
     if !can_mount() {
         return;

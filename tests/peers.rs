@@ -6,8 +6,9 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use common::{Scratch, ctxbench, is_root, mounts_under, run, stderr, stdout};
+use common::{CTXBENCH, Scratch, can_mount, ctxbench, is_root, mounts_under, run, stderr, stdout};
 
 /// The one TOML block of the page that says how to add a file system of somebody else.
 fn documented() -> String {
@@ -172,6 +173,77 @@ fn a_definition_is_told_of_the_bucket_and_no_result_tells_its_keys() {
     assert!(said.contains("my-bucket-"));
     assert!(!said.contains(secret_key) && !said.contains(access_key));
     assert!(mounts_under(scratch.path()).is_empty());
+}
+
+/// A file system of somebody else that stalls as soon as the first directory is made in it, and says who it is.
+const STALLING: &str = r#"
+name = "my-stalling"
+summary = "a file system that stalls"
+durability = "none"
+persistent = false
+daemons = 1
+version = ["CTXBENCH", "--version"]
+mount = ["sh", "-c", "echo $$ > \"$2/pid\"; echo $$ >> \"$TOLD/pids\"; exec CTXBENCH mount memory \"$1\"", "sh", "{mount}", "{site}"]
+stays = true
+ready = ["sh", "-c", "grep -q \" $1 \" /proc/self/mounts || exit 1; (for i in $(seq 1000); do [ -e \"$1/files\" ] && exec kill -STOP $(cat \"$2/pid\"); sleep 0.01; done) > /dev/null 2>&1 &", "sh", "{mount}", "{site}"]
+unmount = ["fusermount3", "-u", "{mount}"]
+"#;
+
+#[test]
+fn a_peer_that_stalls_is_a_hang_with_its_duration_and_the_run_goes_on() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = write(&scratch, &STALLING.replace("CTXBENCH", CTXBENCH));
+    let told = scratch.dir("told");
+    let results = scratch.path().join("run");
+    let begun = Instant::now();
+    let output = ctxbench(["run", "--workload", "micro/list-1000-attributes"])
+        .args(["--state", "hot", "--rounds", "3", "--no-probes"])
+        .args(["--call-timeout", "0.5", "--backend"])
+        .arg(&file)
+        .arg("--scratch")
+        .arg(scratch.dir("work"))
+        .arg("--out")
+        .arg(&results)
+        .env("TOLD", &told)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
+    let samples: Vec<serde_json::Value> = samples
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(samples.len(), 3 * 3, "direct, its twin and the peer");
+    for sample in &samples {
+        if sample["arm"] != "my-stalling" {
+            assert_eq!(sample["outcome"], "ok", "{sample}");
+            continue;
+        }
+        assert_eq!(sample["outcome"], "hang", "{sample}");
+        // A call is cut off after twice what it may take.
+        let reason = sample["reason"].as_str().unwrap();
+        assert!(
+            reason.contains("no answer after 1.") && reason.contains("its connection was aborted"),
+            "{reason}"
+        );
+        assert_eq!(sample["makespan_ns"], 0, "what hung has no latency");
+    }
+    let report = fs::read_to_string(results.join("report.md")).unwrap();
+    assert!(report.contains("hang"), "{report}");
+    // Nothing of it is left.
+    assert!(mounts_under(scratch.path()).is_empty());
+    let pids = fs::read_to_string(told.join("pids")).unwrap();
+    assert_eq!(pids.lines().count(), 3);
+    for pid in pids.lines() {
+        assert!(
+            !Path::new("/proc").join(pid).exists(),
+            "{pid} is still there"
+        );
+    }
 }
 
 #[test]

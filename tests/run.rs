@@ -107,6 +107,57 @@ fn nothing_is_left(scratch: &Scratch) {
 }
 
 #[test]
+fn a_new_host_fetches_what_a_new_daemon_finds_in_its_cache() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let out = scratch.path().join("run");
+    let text = r#"
+essay = "What is read cold, with the cache and without."
+rounds = 1
+backends = ["direct", "s3-embedded", "s3-fresh-embedded"]
+[[workload]]
+name = "micro/read-1k"
+states = ["hot", "lukewarm", "cold"]
+[[workload]]
+name = "micro/list-1000-attributes"
+states = ["cold"]
+"#;
+    let output = run(arguments(&suite(&scratch, text), &out, &scratch));
+    assert!(output.status.success(), "{}", stderr(&output));
+    nothing_is_left(&scratch);
+    let samples = samples(&out);
+    let of = |arm: &str, workload: &str, state: &str| {
+        let mut all = samples.iter();
+        all.find(|s| s["arm"] == arm && s["workload"] == workload && s["state"] == state)
+    };
+    let count = |arm: &str, workload: &str, name: &str| {
+        let sample = of(arm, workload, "cold").unwrap();
+        assert_eq!(sample["outcome"], "ok", "{sample}");
+        sample["daemon"]["store"][name].as_u64().unwrap()
+    };
+    for arm in ["direct", "s3-embedded"] {
+        assert!(of(arm, "micro/read-1k", "hot").is_some(), "{arm}");
+    }
+    for state in ["hot", "lukewarm"] {
+        let played = of("s3-fresh-embedded", "micro/read-1k", state);
+        assert!(played.is_none(), "{state} is no cell of its own");
+    }
+    assert_eq!(count("s3-embedded", "micro/read-1k", "s3_fetches"), 0);
+    assert_eq!(
+        count("s3-fresh-embedded", "micro/read-1k", "s3_fetches"),
+        256
+    );
+    assert!(count("s3-fresh-embedded", "micro/read-1k", "s3_get") >= 256);
+    // The listing came with the mount.
+    let list = "micro/list-1000-attributes";
+    assert_eq!(count("s3-fresh-embedded", list, "s3_fetches"), 0);
+    let ready = |arm: &str| of(arm, list, "cold").unwrap()["ready_ns"].as_u64().unwrap();
+    assert!(ready("s3-fresh-embedded") > 0);
+}
+
+#[test]
 fn a_run_measures_every_cell_reports_and_decides() {
     if !can_mount() || !is_root() {
         return;

@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -86,6 +86,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // A test that has stopped it may have failed before it went on.
+        let pid = Pid::from_raw(self.process.id() as i32).unwrap();
+        let _ = kill_process(pid, Signal::CONT);
         drop(self.stdin.take());
         let _ = self.process.wait();
     }
@@ -99,6 +102,52 @@ fn synced(mount: &Mount) {
     let output = sync(mount);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("in the bucket"));
+}
+
+#[test]
+fn a_mount_warns_of_a_server_that_ignores_conditions() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let access = servers::Access {
+        endpoint: String::new(),
+        access_key: "key".to_owned(),
+        secret_key: "secret".to_owned(),
+        region: servers::REGION.to_owned(),
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_server, access) = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let access = servers::Access { endpoint, ..access };
+        let data = scratch.dir("server");
+        let server = servers::Embedded::serve_without_conditions(listener, &data, &access);
+        servers::create_bucket(&access, servers::BUCKET)
+            .await
+            .unwrap();
+        (server.unwrap(), access)
+    });
+    let dir = scratch.dir("mnt");
+    let mut command = ctxbench(["mount", "s3", "--agent-id", "alice", "--endpoint"]);
+    command
+        .arg(&access.endpoint)
+        .env("AWS_ACCESS_KEY_ID", &access.access_key)
+        .env("AWS_SECRET_ACCESS_KEY", &access.secret_key)
+        .env_remove("CTXBENCH_S3_KEY")
+        .arg(&dir);
+    let mut mount = Mount::of(command, &dir);
+    fs::write(dir.join("note.md"), "there").unwrap();
+    synced(&mount);
+    let mut log = mount.process.stderr.take().unwrap();
+    mount.end();
+    let mut said = String::new();
+    log.read_to_string(&mut said).unwrap();
+    let warning = format!(
+        "{} ignores conditions of writes: a change that another writer makes between a look and a write is overwritten",
+        access.endpoint
+    );
+    assert!(said.contains(&warning), "{said}");
 }
 
 #[test]
@@ -468,6 +517,121 @@ fn what_is_wrong_is_one_line_and_nothing_is_mounted() {
         key.contains("CTXBENCH_S3_KEY") && !key.contains("short"),
         "{key}"
     );
+}
+
+/// What the doctor says, and whether it finds everything; it never waits for long.
+fn doctor(mut command: Command) -> (String, bool) {
+    let begun = Instant::now();
+    let output = command.output().unwrap();
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let text = stdout(&output) + &stderr(&output);
+    (text, output.status.success())
+}
+
+fn lines_of<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
+    let lines = text.lines();
+    lines.filter_map(|line| line.strip_prefix(label)).collect()
+}
+
+#[test]
+fn the_doctor_asks_the_server_that_the_environment_names() {
+    let scratch = Scratch::new();
+    // In the process of `serve-s3` itself, which can then be stopped.
+    let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
+    let (well, _) = doctor(server.command(&["doctor"]));
+    let endpoint = server.get("endpoint");
+    for said in [
+        &format!("s3        {endpoint} (from CTXBENCH_S3_ENDPOINT)\n"),
+        "s3        region us-east-1, bucket ctxbench in the path (path style)\n",
+        "s3        credentials from the environment\n",
+        "ok        S3 server: ",
+        "conditions of writes honoured? A mount tries that",
+    ] {
+        assert!(well.contains(said), "{said} is not in {well}");
+    }
+    if can_mount() {
+        assert!(well.contains("ok        s3-given: "), "{well}");
+    }
+    assert!(!well.contains(server.get("secret_key")), "{well}");
+
+    let ailing = |change: &dyn Fn(&mut Command)| {
+        let mut command = server.command(&["doctor"]);
+        change(&mut command);
+        let (text, is_well) = doctor(command);
+        assert!(!is_well, "{text}");
+        let missing = lines_of(&text, "MISSING   ");
+        // One line, with what to do, and nothing that needs the server is called well.
+        let [server_line, ..] = missing[..] else {
+            panic!("nothing is missing in {text}")
+        };
+        assert!(server_line.starts_with("S3 server: "), "{text}");
+        assert!(server_line.contains(" (fix: "), "{text}");
+        for arm in ["s3-given: ", "s3-fsync-given: "] {
+            assert!(missing.iter().any(|line| line.starts_with(arm)), "{text}");
+        }
+        assert!(!text.contains("ok        s3-"), "{text}");
+        assert!(!text.contains("\npeer      s3fs-"), "{text}");
+        assert!(!text.contains(server.get("secret_key")), "{text}");
+        server_line.to_owned()
+    };
+    let dead = ailing(&|command| {
+        command.env("CTXBENCH_S3_ENDPOINT", "http://127.0.0.1:9");
+    });
+    assert!(
+        dead.contains("endpoint http://127.0.0.1:9 does not answer"),
+        "{dead}"
+    );
+    let keys = ailing(&|command| {
+        command.env("AWS_SECRET_ACCESS_KEY", "hush");
+    });
+    assert!(
+        keys.contains("refuses the credentials from the environment") && !keys.contains("hush"),
+        "{keys}"
+    );
+    let bucket = ailing(&|command| {
+        command.env("CTXBENCH_S3_BUCKET", "nowhere");
+    });
+    assert!(bucket.contains("there is no bucket nowhere"), "{bucket}");
+    let none = ailing(&|command| {
+        command
+            .env_remove("AWS_ACCESS_KEY_ID")
+            .env("HOME", "/nonexistent");
+    });
+    assert!(none.contains("no credentials for "), "{none}");
+    // One that takes the connection and says nothing.
+    let process = Pid::from_raw(server.process.id() as i32).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    let silent = ailing(&|_| {});
+    kill_process(process, Signal::CONT).unwrap();
+    assert!(silent.contains("does not answer"), "{silent}");
+    server.end();
+}
+
+#[test]
+fn without_an_endpoint_the_doctor_says_which_server_a_run_starts_and_why() {
+    let asked = |required: Option<&str>| {
+        let mut command = ctxbench(["doctor"]);
+        command
+            .env_remove("CTXBENCH_S3_ENDPOINT")
+            .env_remove("CTXBENCH_REQUIRE_MINIO")
+            .env("CTXBENCH_MINIO", "/nonexistent/minio");
+        command.envs(required.map(|required| ("CTXBENCH_REQUIRE_MINIO", required)));
+        let (text, _) = doctor(command);
+        text
+    };
+    let embedded = asked(None);
+    assert!(
+        embedded.contains("s3        embedded S3, started by each run: MinIO is not installed: CTXBENCH_MINIO names /nonexistent/minio"),
+        "{embedded}"
+    );
+    let required = asked(Some("1"));
+    assert!(
+        required
+            .contains("s3        MinIO, started by each run: CTXBENCH_REQUIRE_MINIO is set; but"),
+        "{required}"
+    );
+    assert!(required.contains("MISSING   s3-minio: "), "{required}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use object_store::{
     PutPayload, UpdateVersion, WriteMultipart,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use servers::{Announcement, ServerKind};
+use servers::{Announcement, Fault, FaultProxy, Operation, Rule, ServerKind};
 
 /// A `ctxbench serve-s3` that runs beside the test; ended when dropped.
 struct Serving {
@@ -62,9 +62,14 @@ impl Serving {
     }
 
     fn client(&self) -> AmazonS3 {
+        self.client_at(&self.announcement.endpoint)
+    }
+
+    /// As [`Serving::client`], by another way.
+    fn client_at(&self, endpoint: &str) -> AmazonS3 {
         let access = &self.announcement;
         AmazonS3Builder::new()
-            .with_endpoint(&access.endpoint)
+            .with_endpoint(endpoint)
             .with_bucket_name(&access.bucket)
             .with_region(&access.region)
             .with_access_key_id(&access.access_key)
@@ -158,7 +163,7 @@ fn found() -> Vec<ServerKind> {
 type Outcome = Result<(), String>;
 
 /// Everything that is asked of a server, in the order of the table.
-const ASKED: [&str; 16] = [
+const ASKED: [&str; 17] = [
     "creates only what is absent",
     "one of two concurrent creations wins",
     "refuses an update with a wrong If-Match",
@@ -175,12 +180,17 @@ const ASKED: [&str; 16] = [
     "bulk delete",
     "`x/y` beside `x/y/z`",
     "404 for a prefix; keys of 900 bytes",
+    DAMAGED,
 ];
+
+/// The row that needs a bad way to the server.
+const DAMAGED: &str = "refuses an upload that was damaged on its way";
 
 /// What a server is known not to do: the row, and how it shows.
 fn lacking(kind: ServerKind) -> &'static [(&'static str, &'static str)] {
     match kind {
-        ServerKind::Embedded | ServerKind::Seaweedfs => &[],
+        ServerKind::Embedded => &[],
+        ServerKind::Seaweedfs => &[(DAMAGED, "takes wrong bytes")],
         ServerKind::Minio => &[("`x/y` beside `x/y/z`", "not listed below its prefix")],
         ServerKind::Rclone => &[
             ("creates only what is absent", "overwrites silently"),
@@ -192,6 +202,7 @@ fn lacking(kind: ServerKind) -> &'static [(&'static str, &'static str)] {
             ("one of two concurrent updates wins", "both win"),
             ("range reads", "non-partial response"),
             ("`x/y` beside `x/y/z`", "500 Internal Server Error"),
+            (DAMAGED, "takes wrong bytes"),
         ],
     }
 }
@@ -418,6 +429,28 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
     }
 }
 
+/// Whether an object whose bytes are others than those that were signed is refused, and leaves nothing.
+fn refuses_damage(runtime: &tokio::runtime::Runtime, serving: &Serving) -> Outcome {
+    let endpoint = &serving.announcement.endpoint;
+    let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
+    let way = FaultProxy::start(0, upstream).unwrap();
+    let far = serving.client_at(&way.endpoint());
+    runtime.block_on(async {
+        // The way as such is good.
+        put(&far, "undamaged", b"as it is").await?;
+        way.set(vec![
+            Rule::always(Fault::DamageRequest).of(&[Operation::Put]),
+        ]);
+        let body = vec![b'x'; 4096];
+        let sent = put(&far, "damaged", &body).await;
+        let damaged: u64 = way.fired().iter().map(|fired| fired.done).sum();
+        expect(damaged == 1, "nothing was damaged")?;
+        expect(sent.is_err(), "takes wrong bytes")?;
+        let kept = get(&serving.client(), "damaged").await;
+        expect(kept.is_err(), "says no, and keeps wrong bytes")
+    })
+}
+
 /// Twenty times two writers at once, of whom exactly one may win.
 async fn races<F: Future<Output = (String, PutMode)>>(
     client: &AmazonS3,
@@ -516,7 +549,10 @@ fn each_server_does_what_is_claimed_of_it() {
         let serving = Serving::new(kind.name(), &[]);
         let client = serving.client();
         for what in ASKED {
-            let outcome = runtime.block_on(ask(&client, what));
+            let outcome = match what {
+                DAMAGED => refuses_damage(&runtime, &serving),
+                what => runtime.block_on(ask(&client, what)),
+            };
             let lack = lacking(kind).iter().find(|(row, _)| *row == what);
             match (&outcome, lack) {
                 (Ok(()), None) => {}

@@ -16,7 +16,7 @@ use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::model_service::Answers;
 pub use crate::mounted::Launch;
-use crate::mounted::{LlmMode, LlmMount, Mounted, S3Mount};
+use crate::mounted::{LlmMode, LlmMount, Mounted, S3Mount, S3Variant};
 use crate::promise::Promises;
 use crate::s3_service::Server;
 use crate::state::State;
@@ -37,6 +37,10 @@ pub struct Capabilities {
     /// A model is asked what a file holds each time that it is read: a read is slow, warms nothing, and may be wrong.
     #[serde(default)]
     pub guesses_content: bool,
+    /// When its daemon is started anew it has nothing of its files on this machine, as on a new host: what is then read
+    /// first is fetched from its server.
+    #[serde(default)]
+    pub starts_empty: bool,
 }
 
 /// Something a backend needs on the machine before it can be used.
@@ -138,6 +142,13 @@ pub trait Backend: Send + Sync {
     /// scenario's server. `None` where no daemon of ours is started.
     fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
         let _ = launch;
+        None
+    }
+
+    /// The same backend, each of its mounts with this option of `ctxbench mount` beside its own: one that a refusal
+    /// names. `None` where no daemon of ours is started.
+    fn with_option(&self, option: &str) -> Option<Box<dyn Backend>> {
+        let _ = option;
         None
     }
 
@@ -342,17 +353,23 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
         Box::new(Mounted::SqliteWriteback),
         Box::new(Mounted::AgentMemory),
         Box::new(Mounted::AgentMemoryMeaning),
-        Box::new(Mounted::S3(s3(false))),
-        Box::new(Mounted::S3(s3(true))),
+        Box::new(Mounted::S3(s3(S3Variant::Default))),
+        Box::new(Mounted::S3(s3(S3Variant::Fsync))),
         Box::new(Mounted::Llm(llm(LlmMode::History))),
         Box::new(Mounted::Llm(llm(LlmMode::Generate))),
         Box::new(State),
     ]
 }
 
-fn s3(fsync_waits: bool) -> S3Mount {
+/// Backends that are one of [`registry`] in all but how they are measured: whatever else is tried of that one holds of
+/// them.
+pub fn measured_otherwise() -> Vec<Box<dyn Backend>> {
+    vec![Box::new(Mounted::S3(s3(S3Variant::Fresh)))]
+}
+
+fn s3(variant: S3Variant) -> S3Mount {
     S3Mount {
-        fsync_waits,
+        variant,
         server: Server::default_here(),
     }
 }
@@ -396,7 +413,8 @@ pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
     let mut all = registry().into_iter();
     all.find(|backend| backend.describe().name == name)
         .ok_or_else(|| {
-            let known = registry().into_iter().chain(peers());
+            let known = registry().into_iter().chain(measured_otherwise());
+            let known = known.chain(peers());
             let known: Vec<String> = known.map(|backend| backend.describe().name).collect();
             let message = format!(
                 "there is no such backend; there are {}, or the path of a .toml file",

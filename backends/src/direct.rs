@@ -32,6 +32,7 @@ impl Backend for Direct {
                 counts_requests: false,
                 answers_requests: false,
                 guesses_content: false,
+                starts_empty: false,
             },
             daemons: 0,
             mounts: 0,

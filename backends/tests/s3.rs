@@ -17,7 +17,9 @@ use common::*;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 use proptest::prelude::*;
-use s3::{Machines, agent, bucket, config, keys, now, put_object, service, text_in, write_in};
+use s3::{
+    Machines, agent, bucket, config, keys, now, put_object, put_objects, service, text_in, write_in,
+};
 
 /// An object as any S3 tool sees it.
 fn object(key: &str) -> Vec<u8> {
@@ -134,8 +136,8 @@ fn requests_are_as_few_as_promised() {
     );
     assert_eq!(opened["s3_head"], 0);
     assert_eq!(
-        opened["s3_get"], 4,
-        "the seal, the manifest, the index, what is known of the server"
+        opened["s3_get"], 5,
+        "the seal, the manifest, the index, the mark, what is known of the server"
     );
     assert_eq!(opened["s3_put"], 0);
     let dir = b.lookup(ROOT, b"d").unwrap().ino;
@@ -163,16 +165,74 @@ fn requests_are_as_few_as_promised() {
 }
 
 #[test]
+fn a_listing_is_one_request_for_each_thousand_objects() {
+    let (machines, agent) = (Machines::new(), agent());
+    put_objects((0..2_100).map(|at| format!("agents/{agent}/d/f{at:04}")));
+    let a = machines.mount(config(&agent, "alice"));
+    let opened = requests(&a);
+    assert_eq!(
+        opened["s3_list"],
+        3 + 2,
+        "one to check, three of the files, one of the indexes"
+    );
+    assert_eq!(opened["s3_head"], 2_100, "no writer has an index of them");
+    let dir = a.lookup(ROOT, b"d").unwrap().ino;
+    let listed = spent(&a, || assert_eq!(names(&a, dir).len(), 2_100));
+    assert_eq!(listed, BTreeMap::new(), "listing asks nobody");
+    let look = spent(&a, || a.pull().unwrap());
+    assert_eq!(look, BTreeMap::from([("s3_list", 3), ("s3_get", 1)]));
+}
+
+#[test]
+fn mounting_deleting_and_missing_others_files_take_what_is_documented() {
+    let (machines, agent) = (Machines::new(), agent());
+    let all = |store: &S3Store| requests(store).values().sum::<u64>();
+    let a = machines.mount(config(&agent, "alice"));
+    let first = all(&a);
+    for at in 0..7 {
+        write_in(&a, ROOT, &format!("f{at}"), b"x");
+    }
+    a.upload().unwrap();
+    spent(&a, || ());
+    let b = machines.mount(config(&agent, "bob"));
+    let later = all(&b);
+    assert_eq!(
+        (first, later),
+        (7 + 6, 7 + 1),
+        "finding out what the server honours, and leaving it there; alice's index"
+    );
+    let deleted = spent(&a, || {
+        for at in 0..5 {
+            let name = format!("f{at}");
+            a.unlink(&now(), ROOT, name.as_bytes()).unwrap();
+        }
+        a.upload().unwrap();
+    });
+    assert_eq!(
+        deleted,
+        BTreeMap::from([("s3_head", 5), ("s3_copy", 5), ("s3_delete", 1)])
+    );
+    let missed = spent(&b, || b.pull().unwrap());
+    assert_eq!(
+        missed,
+        BTreeMap::from([("s3_list", 1), ("s3_get", 2), ("s3_head", 5)]),
+        "the manifest, and whether the bucket was emptied"
+    );
+    assert_eq!(names(&b, ROOT), ["f5", "f6"]);
+}
+
+#[test]
 fn a_renamed_directory_copies_nothing() {
     let (machines, agent) = (Machines::new(), agent());
     let a = machines.mount(config(&agent, "alice"));
     let dir = mkdir(&a, ROOT, "d");
-    for at in 0..50 {
+    for at in 0..1_000 {
         write_in(&a, dir, &format!("f{at}"), b"x");
     }
     a.upload().unwrap();
     let b = machines.mount(config(&agent, "bob"));
     let before = keys(&agent);
+    assert_eq!(before.len(), 1_000);
     let renamed = spent(&a, || {
         let replace = RenameMode::Replace;
         a.rename(&now(), (ROOT, b"d"), (ROOT, b"e"), replace)
@@ -204,6 +264,72 @@ fn a_renamed_directory_copies_nothing() {
     a.upload().unwrap();
     b.pull().unwrap();
     assert_eq!(seen(&b), seen(&a));
+}
+
+#[test]
+fn a_directory_that_replaces_an_empty_one_has_its_name_on_other_hosts() {
+    let (machines, agent) = (Machines::new(), agent());
+    let a = machines.mount(config(&agent, "alice"));
+    let b = machines.mount(config(&agent, "bob"));
+    let above = mkdir(&a, ROOT, "above");
+    mkdir(&a, above, "empty");
+    let full = mkdir(&a, ROOT, "full");
+    write_in(&a, full, "note", b"here");
+    a.upload().unwrap();
+    b.pull().unwrap();
+    for (from, to) in [
+        ((ROOT, &b"full"[..]), (above, &b"empty"[..])),
+        ((above, b"empty"), (ROOT, b"full")),
+    ] {
+        a.rename(&now(), from, to, RenameMode::Replace).unwrap();
+        a.upload().unwrap();
+        b.pull().unwrap();
+        assert_eq!(seen(&b), seen(&a));
+    }
+}
+
+#[test]
+fn a_directory_that_replaces_an_empty_one_leaves_those_above_as_they_are() {
+    let (machines, agent) = (Machines::new(), agent());
+    let cache = machines.cache("bob.db");
+    let a = machines.mount(config(&agent, "alice"));
+    let b = machines.mount(config(&agent, "bob"));
+    let replace = |store: &S3Store, from: (u64, &[u8]), to: (u64, &[u8])| {
+        let mode = RenameMode::Replace;
+        store.rename(&now(), from, to, mode).unwrap();
+    };
+    // Its name is what its keys say, and all that is in it is renamed at once.
+    let d = mkdir(&a, ROOT, "d");
+    write_in(&a, d, "file", b"1");
+    let x = mkdir(&a, d, "x");
+    write_in(&a, x, "f", b"1");
+    mkdir(&a, d, "y");
+    // Its name is not, until it goes back to that.
+    let p = mkdir(&a, ROOT, "P");
+    write_in(&a, p, "old", b"1");
+    a.upload().unwrap();
+    replace(&a, (ROOT, b"P"), (ROOT, b"Q"));
+    let x = mkdir(&a, p, "x");
+    write_in(&a, x, "f", b"1");
+    mkdir(&a, p, "y");
+    a.unlink(&now(), p, b"old").unwrap();
+    a.upload().unwrap();
+    b.pull().unwrap();
+    assert_eq!(seen(&b), seen(&a));
+    let kept = b.lookup(ROOT, b"d").unwrap().ino;
+
+    replace(&a, (d, b"file"), (d, b"file2"));
+    replace(&a, (d, b"x"), (d, b"y"));
+    replace(&a, (ROOT, b"Q"), (ROOT, b"P"));
+    replace(&a, (p, b"x"), (p, b"y"));
+    write_in(&a, p, "new", b"1");
+    a.upload().unwrap();
+    b.pull().unwrap();
+    assert_eq!(seen(&b), seen(&a));
+    assert_eq!(b.lookup(ROOT, b"d").unwrap().ino, kept);
+    drop(b);
+    let problems = backends::sqlite::check(&cache).unwrap().problems;
+    assert_eq!(problems, Vec::<String>::new());
 }
 
 #[test]

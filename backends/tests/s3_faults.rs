@@ -610,3 +610,107 @@ fn attributes_that_could_not_be_told_are_told_by_the_next_sync_or_mount() {
         has_been_told(&a, &b, "n.txt");
     }
 }
+
+/// The requests that the server has answered well since `from`, in their order, and what of the agent's they are about:
+/// one that deletes names it in its body alone.
+fn answered(broken: &Broken, from: usize) -> Vec<(Operation, String)> {
+    let seen = broken.proxy.seen().split_off(from);
+    let ours = format!("/{}/", broken.agent);
+    let well = |answered| matches!(answered, Answered::Status(200..=299));
+    let seen = seen.into_iter().filter(|seen| well(seen.answered));
+    let named = seen.map(|seen| {
+        let name = seen.path.split_once(&ours);
+        let name = name.map_or("", |(_, name)| name).to_owned();
+        (seen.operation, name)
+    });
+    named.collect()
+}
+
+#[test]
+fn within_a_batch_what_is_new_comes_first_and_what_is_gone_last() {
+    let broken = Broken::new();
+    let a = broken.mount_as(S3Config {
+        timeout: Duration::from_secs(20),
+        keep_versions: false,
+        ..broken.config("alice")
+    });
+    let b = broken.elsewhere("bob");
+    for name in ["report.md", "zero", "old"] {
+        write(&a, name, b"old");
+    }
+    let dir = create(&a, ROOT, "dir", backends::store::Kind::Directory);
+    a.upload().unwrap();
+    b.pull().unwrap();
+    assert_eq!(text(&b, "report.md"), "old");
+    let change = || {
+        write(&a, "report.md", b"new");
+        write(&a, "zero", b"new");
+        a.unlink(&now(), ROOT, b"old").unwrap();
+        let mode = Change {
+            permissions: Some(0o700),
+            ..Change::default()
+        };
+        a.setattr(&now(), dir.ino, &mode).unwrap();
+        write(&a, "done", b"done");
+        write(&a, "also-new", b"new");
+    };
+    change();
+    let report = format!("agents/{}/report.md", broken.agent);
+    let held = Rule::always(Fault::Hold)
+        .of(&[Operation::Put])
+        .below(&report);
+    broken.proxy.set(vec![held]);
+    let from = broken.proxy.seen().len();
+    std::thread::scope(|scope| {
+        let uploading = scope.spawn(|| a.upload());
+        let begun = Instant::now();
+        while broken.fired() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "nothing is held");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        b.pull().unwrap();
+        // What docs/S3.md says is not promised, and what is.
+        assert_eq!(
+            (text(&b, "done"), text(&b, "report.md")),
+            ("done".to_owned(), "old".to_owned())
+        );
+        assert_eq!(
+            (text(&b, "also-new"), text(&b, "old")),
+            ("new".to_owned(), "old".to_owned())
+        );
+        broken.proxy.clear();
+        uploading.join().unwrap().unwrap();
+    });
+    let order = answered(&broken, from);
+    let at = |operation: Operation, name: &str| {
+        let found = order
+            .iter()
+            .position(|it| *it == (operation, name.to_owned()));
+        found.unwrap_or_else(|| panic!("{operation:?} of {name} is not in {order:?}"))
+    };
+    let (put, delete) = (Operation::Put, Operation::Delete);
+    let new = at(put, "done").max(at(put, "also-new"));
+    let changed = [at(put, "report.md"), at(put, "zero")];
+    assert!(changed.iter().all(|at| *at > new), "{order:?}");
+    assert!(
+        at(put, "manifest.json") > changed[0].max(changed[1]),
+        "{order:?}"
+    );
+    assert!(at(delete, "") > at(put, "manifest.json"), "{order:?}");
+    b.pull().unwrap();
+    assert_eq!(text(&b, "report.md"), "new");
+    // With the bucket waited for in between, nobody sees the one without the other.
+    let from = broken.proxy.seen().len();
+    write(&a, "report.md", b"newer");
+    a.upload().unwrap();
+    write(&a, "done-again", b"done");
+    a.upload().unwrap();
+    let order = answered(&broken, from);
+    let puts = order.iter().filter(|(operation, _)| *operation == put);
+    let puts: Vec<&str> = puts.map(|(_, name)| name.as_str()).collect();
+    let puts: Vec<&str> = puts
+        .into_iter()
+        .filter(|name| !name.contains('/'))
+        .collect();
+    assert_eq!(puts, ["report.md", "done-again"]);
+}

@@ -394,7 +394,7 @@ fn a_bucket_that_another_filled_again_is_an_emptied_one_and_can_be_filled_by_bot
         if is_of_before {
             // As a cache of before marks had an id.
             let db = rusqlite::Connection::open(machines.cache("bob.db")).unwrap();
-            let marked = "UPDATE s3_setting SET value = 'yes' WHERE name = 'marked'";
+            let marked = "UPDATE s3_setting SET name = 'marked', value = 'yes' WHERE name = 'mark'";
             assert_eq!(db.execute(marked, ()).unwrap(), 1);
         }
         let b = open_after(&machines, &config("bob"), is_of_before);
@@ -479,12 +479,13 @@ fn a_bucket_that_another_filled_again_is_an_emptied_one_and_can_be_filled_by_bot
 /// Opens a cache, of a bucket whose mark is, or is not, as marks once were.
 fn open_after(machines: &Machines, config: &S3Config, is_of_before: bool) -> S3Store {
     if is_of_before {
-        let mark = format!("ctx/{}/server.json", config.agent);
+        s3::remove(&format!(".ctx/{}/mark", config.agent));
+        let server = format!("ctx/{}/server.json", config.agent);
         let body = format!(
             r#"{{"endpoint":"{}","conditions_are_honoured":true}}"#,
             config.endpoint
         );
-        s3::put_object(&mark, body.leak().as_bytes());
+        s3::put_object(&server, body.leak().as_bytes());
     }
     let b = machines.mount(config.clone());
     b.pull().unwrap();
@@ -510,7 +511,7 @@ fn a_rebuild_that_fails_on_an_emptied_bucket_takes_nothing_from_the_old_cache() 
     assert!(S3Store::rebuild(broken.config("alice"), &cache, &caller(1)).is_err());
     assert!(broken.fired() > 0);
     broken.proxy.clear();
-    let mark = Key::from(format!("ctx/{}/server.json", broken.agent));
+    let mark = Key::from(format!(".ctx/{}/mark", broken.agent));
     let marked = service()
         .runtime
         .block_on(async { bucket().get(&mark).await });

@@ -651,6 +651,39 @@ fn a_database_without_its_log_that_contradicts_itself_is_not_gone_on_with() {
 }
 
 #[test]
+fn a_long_file_that_was_removed_before_the_log_was_lost_does_not_keep_the_rest_from_being_mounted()
+{
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    write_file(&store, "long", &[7; HEAD as usize + 1]);
+    drop(store);
+    let store = open(&path).unwrap();
+    let long = store.lookup(ROOT, b"long").unwrap().ino;
+    store.unlink(&OWNER, ROOT, b"long").unwrap();
+    store.reclaim(long).unwrap();
+    assert_eq!(
+        names_in(&dir.path().join("a.db-tails")),
+        Vec::<String>::new()
+    );
+    killed(&path, &copy);
+    drop(store);
+    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
+
+    assert!(go_on_without_log(&copy).unwrap());
+    let store = open(&copy).unwrap();
+    assert_eq!(read_file(&store, "note"), b"acknowledged");
+    let mut content = Vec::new();
+    let error = store.read(long, HEAD, 1, &mut content).unwrap_err();
+    assert_eq!(error.errno, Errno::IO);
+    content.clear();
+    store.read(long, 0, 16, &mut content).unwrap();
+    assert_eq!(content, [7; 16]);
+    store.unlink(&OWNER, ROOT, b"long").unwrap();
+}
+
+#[test]
 fn what_is_left_of_a_database_is_not_swept_away_by_a_new_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
@@ -670,16 +703,19 @@ fn what_is_left_of_a_database_is_not_swept_away_by_a_new_one() {
         }
     }
     let whole = std::fs::read(&copy).unwrap();
-    for is_there in [false, true] {
-        match is_there {
-            false => std::fs::remove_file(&copy).unwrap(),
-            true => std::fs::write(&copy, b"").unwrap(),
+    for left in [None, Some(&b""[..]), Some(b"S")] {
+        match left {
+            None => std::fs::remove_file(&copy).unwrap(),
+            Some(bytes) => std::fs::write(&copy, bytes).unwrap(),
         }
         let error = open(&copy).unwrap_err();
         assert!(
             matches!(&error, OpenError::Cut { beside, .. } if *beside == log),
             "{error}"
         );
+        // Nor by those who only look: SQLite would remove the log of an empty file for them, too.
+        let error = check(&copy).unwrap_err();
+        assert!(matches!(&error, OpenError::Cut { .. }), "{error}");
         let kept = dir.path().join("kept");
         std::fs::rename(&log, &kept).unwrap();
         let error = open(&copy).unwrap_err();

@@ -329,6 +329,7 @@ impl Task {
                 }),
                 answered: daemon_written.map(|bytes| bytes.saturating_sub(daemon_written_before)),
                 is_persistent: capabilities.persistent,
+                fetched: capabilities.starts_empty.then(|| fetched(counted)),
             };
             let proof = proof::check(self.state, &touched, counted, &disk);
             if let Err(reason) = proof {
@@ -339,13 +340,14 @@ impl Task {
                 let whole = match workspace.tools() {
                     Some(tools) => snapshot_back(tools, &mut replay.model, &mut replay.scratch),
                     None => {
-                        // What each file holds would be asked for at the end of each block, for minutes: the
-                        // timed reads say how often that is right.
-                        let everything = if self.guesses_content() {
-                            FileOp::Walk(WorkspacePath::root())
-                        } else {
-                            FileOp::Search(WorkspacePath::root())
-                        };
+                        // What each file holds would be asked for at the end of each block, one after the other and
+                        // for minutes: the timed reads say how often that is right.
+                        let everything =
+                            if capabilities.guesses_content || capabilities.starts_empty {
+                                FileOp::Walk(WorkspacePath::root())
+                            } else {
+                                FileOp::Search(WorkspacePath::root())
+                            };
                         read_back(&root, &everything, &mut replay.model, &mut replay.scratch)
                     }
                 };
@@ -523,6 +525,14 @@ fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>, Str
         Ok(counters) => Ok(counters.map(|counters| daemon_counters(&counters))),
         Err(error) => Err(format!("reading the daemon's counters: {error}")),
     }
+}
+
+/// How many files' content a daemon has asked its server for, as it says itself and by the requests that it made: looks
+/// for changes are requests, too.
+fn fetched(daemon: Option<&DaemonCounters>) -> u64 {
+    let count = |name| daemon.and_then(|daemon| daemon.store.get(name)).copied();
+    let (fetches, requests) = (count("s3_fetches"), count("s3_get"));
+    fetches.unwrap_or(0).min(requests.unwrap_or(0))
 }
 
 fn daemon_counters(counters: &Counters) -> DaemonCounters {

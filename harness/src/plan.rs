@@ -243,6 +243,11 @@ fn skip_reason(
     if state == CacheState::Cold && !described.capabilities.persistent {
         return Some(format!("what {name} holds is gone when its daemon stops"));
     }
+    if described.capabilities.starts_empty && state != CacheState::Cold {
+        return Some(format!(
+            "{name} differs from the backend without `-fresh` once its daemon was started anew: only cold cells show it"
+        ));
+    }
     if state != CacheState::Hot && !can_drop_caches {
         return Some(
             "only root can drop the kernel's caches (fix: run as root, for instance `sudo make bench`)"

@@ -110,6 +110,9 @@ pub struct DiskReads {
     pub answered: Option<u64>,
     /// Whether the backend's files are on the disk at all.
     pub is_persistent: bool,
+    /// Of a daemon that was started without anything of its files on this machine: for how many of the timed calls' reads
+    /// it has asked its server.
+    pub fetched: Option<u64>,
 }
 
 /// Whether the caches can have been as empty, or as full, as the state says.
@@ -166,6 +169,14 @@ pub fn check(
     if reads < touched.read as u64 {
         return unproved(format!(
             "{} files were read, but the daemon was asked only {reads} times for content",
+            touched.read
+        ));
+    }
+    if let Some(fetched) = disk.fetched
+        && fetched < touched.read as u64
+    {
+        return unproved(format!(
+            "{} files were read for the first time on this machine, but the daemon fetched only {fetched} of them from its server",
             touched.read
         ));
     }
@@ -249,6 +260,7 @@ mod tests {
             daemon: Some((8192, 0)),
             answered: None,
             is_persistent: true,
+            fetched: None,
         };
         let check =
             |state, counts: &[(&str, u64)]| check(state, &touched, Some(&counted(counts)), &disk);
@@ -310,12 +322,40 @@ mod tests {
                 daemon: Some((since_start, 0)),
                 answered: None,
                 is_persistent,
+                fetched: None,
             };
             check(CacheState::Cold, &touched, Some(&counted(&[])), &disk)
         };
         assert!(check(4096, true).is_ok());
         assert!(check(0, false).is_ok());
         assert!(check(0, true).is_err());
+    }
+
+    #[test]
+    fn a_daemon_that_starts_with_nothing_must_have_fetched_what_was_read() {
+        let touched = Touched {
+            read: 2,
+            read_bytes: 2,
+            ..Touched::default()
+        };
+        let check = |fetched| {
+            let disk = DiskReads {
+                daemon: Some((4096, 0)),
+                is_persistent: true,
+                fetched,
+                ..DiskReads::default()
+            };
+            check(
+                CacheState::Cold,
+                &touched,
+                Some(&counted(&[("read", 2)])),
+                &disk,
+            )
+        };
+        assert!(check(Some(2)).is_ok());
+        assert!(check(None).is_ok(), "what was kept is read from there");
+        let reason = check(Some(1)).unwrap_err();
+        assert!(reason.contains("fetched only 1 of them"), "{reason}");
     }
 
     #[test]
@@ -326,6 +366,7 @@ mod tests {
                 daemon: Some((4096, timed)),
                 answered: None,
                 is_persistent: true,
+                fetched: None,
             };
             check(CacheState::Hot, &Touched::default(), None, &disk)
         };

@@ -43,6 +43,9 @@ enum Line {
         usage: Usage,
         first_byte_ms: f64,
         total_ms: f64,
+        /// [`Reply::has_own_sampling`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        has_own_sampling: bool,
     },
 }
 
@@ -148,6 +151,7 @@ impl Cassette {
                     usage,
                     first_byte_ms,
                     total_ms,
+                    has_own_sampling,
                     ..
                 } => {
                     let time = |ms: f64| {
@@ -166,6 +170,7 @@ impl Cassette {
                         usage,
                         timing,
                         origin: Origin::Recorded,
+                        has_own_sampling,
                     };
                     answers.entry(hash).or_insert(reply);
                 }
@@ -306,6 +311,7 @@ impl Model for Recorder {
                 usage: reply.usage,
                 first_byte_ms: millis(reply.timing.first_byte),
                 total_ms: millis(reply.timing.total),
+                has_own_sampling: reply.has_own_sampling,
             };
             write_line(&mut recording.file, &line).map_err(|error| ModelError::NotWritten {
                 cassette: self.path.display().to_string(),
@@ -364,6 +370,7 @@ mod tests {
                     ..Timing::default()
                 },
                 origin: Origin::Live,
+                has_own_sampling: true,
             })
         }
     }
@@ -403,6 +410,10 @@ mod tests {
         assert_eq!((reply.text.as_str(), reply.origin), ("A", Origin::Recorded));
         assert_eq!(reply.timing.first_byte, Duration::from_millis(10));
         assert_eq!(reply.usage.prompt, 3);
+        assert!(
+            reply.has_own_sampling,
+            "a replay says that the answer was not deterministic"
+        );
 
         let miss = cassette
             .complete(&request("b"), &Cancel::default())

@@ -61,7 +61,7 @@ pub enum ModelError {
     },
     /// What the model costs is not known, and there is a limit in dollars.
     #[error(
-        "the price of {model} is not known: --price is that of {priced}, and --max-cost cannot be kept to without one\n  fix: ask {priced}, or leave --max-cost out and set --max-tokens"
+        "the price of {model} is not known, only that of {priced} is: --max-cost cannot be kept to without one\n  fix: ask {priced}, or leave --max-cost out and set --max-tokens"
     )]
     NoPrice {
         /// The model that was to be asked.
@@ -70,10 +70,12 @@ pub enum ModelError {
         priced: String,
     },
     /// The server wants to be asked later than we can wait.
-    #[error("{url} wants fewer requests (429){}", later(.retry_after))]
+    #[error("{url} wants fewer requests (429){}{}", words(.said), later(.retry_after))]
     RateLimited {
         /// The server.
         url: String,
+        /// What the server said, without the key: a limit that passes, or a quota that is used up.
+        said: String,
         /// When it may be asked again.
         retry_after: Option<Duration>,
     },
@@ -166,6 +168,13 @@ fn the_known(known: &[String]) -> String {
         return String::new();
     }
     format!("; it has {}", known.join(", "))
+}
+
+fn words(said: &str) -> String {
+    match said {
+        "" => String::new(),
+        said => format!(": {said}"),
+    }
 }
 
 fn later(after: &Option<Duration>) -> String {

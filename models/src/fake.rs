@@ -37,6 +37,9 @@ pub enum Behaviour {
     BreakOff,
     /// Answers with what is not JSON.
     Garbage,
+    /// Answers by its own rule what has neither `max_tokens` nor a temperature other than 1; the rest it refuses, one
+    /// parameter at a time, in OpenAI's words.
+    AnswerAsNewerModels,
     /// Answers with bytes that are not UTF-8.
     NotUtf8,
 }
@@ -222,6 +225,14 @@ impl Shared {
                 stream.write_all(head.as_bytes())?;
                 stream.write_all(event.as_bytes())
             }
+            Behaviour::AnswerAsNewerModels => match not_taken(&request) {
+                Some(error) => {
+                    let body = json!({ "error": error }).to_string();
+                    let kind = "application/json";
+                    respond(&mut stream, "400 Bad Request", kind, "", body.as_bytes())
+                }
+                None => stream_answer(&mut stream, &request, &own_answer(&request), "stop"),
+            },
             Behaviour::Garbage => respond(
                 &mut stream,
                 "200 OK",
@@ -238,6 +249,23 @@ impl Shared {
             ),
         }
     }
+}
+
+/// What OpenAI's newer models say to a request with the parameters of older ones.
+fn not_taken(request: &Value) -> Option<Value> {
+    let error = |message: String, param: &str, code: &str| json!({"message": message, "type": "invalid_request_error", "param": param, "code": code});
+    if request.get("max_tokens").is_some() {
+        let message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+        let code = "unsupported_parameter";
+        return Some(error(message.to_owned(), "max_tokens", code));
+    }
+    let asked = request.get("temperature")?.as_f64().unwrap_or_default();
+    (asked != 1.0).then(|| {
+        let message = format!(
+            "Unsupported value: 'temperature' does not support {asked} with this model. Only the default (1) value is supported."
+        );
+        error(message, "temperature", "unsupported_value")
+    })
 }
 
 fn piece(text: &str, finish: Option<&str>) -> Value {

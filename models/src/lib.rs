@@ -6,6 +6,7 @@
 //! with models is not known here.
 
 mod cassette;
+mod dialect;
 mod error;
 mod fake;
 mod gguf;

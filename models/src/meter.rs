@@ -296,6 +296,7 @@ mod tests {
                 },
                 timing: Timing::default(),
                 origin: Origin::Simulated,
+                has_own_sampling: false,
             })
         }
     }

@@ -1,5 +1,7 @@
 //! Any server that speaks OpenAI's chat completions: OpenAI, Ollama, vLLM, llama.cpp.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -8,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 use url::{Host, Url};
 
+use crate::dialect::{Dialect, Parameter};
 use crate::secret::without_secrets;
 use crate::sse::{ANSWER_MAX, Answer};
 use crate::{ApiKey, Cancel, Model, ModelError, Origin, Reply, Request, Timing, Usage};
@@ -77,12 +80,22 @@ pub struct OpenAi {
     config: OpenAiConfig,
     client: Client,
     runtime: Runtime,
+    /// Of the models that have refused a parameter.
+    dialects: Mutex<HashMap<String, Dialect>>,
 }
 
 /// A failed attempt, and when to try again, if at all.
 struct Failure {
     error: ModelError,
     retry: Option<Option<Duration>>,
+    /// What the model does not take: it is asked again without.
+    refuses: Option<Parameter>,
+}
+
+/// What an error response says.
+struct Said {
+    text: String,
+    refuses: Option<Parameter>,
 }
 
 impl OpenAi {
@@ -130,6 +143,7 @@ impl OpenAi {
             config,
             client,
             runtime,
+            dialects: Mutex::default(),
         })
     }
 
@@ -147,7 +161,7 @@ impl OpenAi {
                 return Ok(None);
             }
             if !status.is_success() {
-                return Err(self.status_error(status, &self.said(response).await).error);
+                return Err(self.status_error(status, self.said(response).await).error);
             }
             let (bytes, is_whole) = read_at_most(response, LIST_MAX).await;
             if !is_whole {
@@ -239,9 +253,10 @@ impl OpenAi {
     }
 
     /// What an error response says.
-    async fn said(&self, response: Response) -> String {
+    async fn said(&self, response: Response) -> Said {
         let (bytes, _) = read_at_most(response, ERROR_MAX).await;
         let text = String::from_utf8_lossy(&bytes).into_owned();
+        let refuses = Parameter::refused_by(&text);
         let message = serde_json::from_str::<Value>(&text).ok().and_then(|body| {
             let error = body.get("error")?;
             let message = error.get("message").unwrap_or(error);
@@ -249,12 +264,14 @@ impl OpenAi {
         });
         let text = message.unwrap_or(text);
         let text = self.scrub(&text.split_whitespace().collect::<Vec<_>>().join(" "));
-        text.chars().take(SAID_MAX).collect()
+        let text = text.chars().take(SAID_MAX).collect();
+        Said { text, refuses }
     }
 
-    fn status_error(&self, status: StatusCode, said: &str) -> Failure {
+    fn status_error(&self, status: StatusCode, said: Said) -> Failure {
         let url = self.config.base_url.clone();
-        let said = said.to_owned();
+        let refuses = said.refuses.filter(|_| status == StatusCode::BAD_REQUEST);
+        let said = said.text;
         let code = status.as_u16();
         let (error, retry) = match code {
             401 | 403 => (
@@ -269,6 +286,7 @@ impl OpenAi {
             429 => (
                 ModelError::RateLimited {
                     url,
+                    said,
                     retry_after: None,
                 },
                 Some(None),
@@ -290,20 +308,55 @@ impl OpenAi {
                 None,
             ),
         };
-        Failure { error, retry }
+        Failure {
+            error,
+            retry,
+            refuses,
+        }
     }
 
-    fn body(&self, request: &Request) -> Vec<u8> {
+    fn dialects(&self) -> MutexGuard<'_, HashMap<String, Dialect>> {
+        self.dialects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps in mind what `model` refused.
+    fn learn(&self, model: &str, refused: Parameter, error: &ModelError) {
+        let mut dialects = self.dialects();
+        let dialect = dialects.entry(model.to_owned()).or_default();
+        let Some(without) = dialect.without(refused) else {
+            // Another request has been told the same meanwhile.
+            return;
+        };
+        *dialect = without;
+        match refused {
+            Parameter::MaxTokens => {
+                tracing::info!(%error, "asking {model} with max_completion_tokens from here on");
+            }
+            Parameter::Temperature => tracing::warn!(
+                %error,
+                "asking {model} without a temperature from here on: sampling is the server's own, and answers are not deterministic"
+            ),
+        }
+    }
+
+    fn body(&self, request: &Request, dialect: Dialect) -> Vec<u8> {
         let mut body = json!({
             "model": request.model,
             "messages": request.messages,
-            "temperature": request.temperature,
-            "max_tokens": request.max_tokens,
             "seed": request.seed,
             "stream": true,
             "stream_options": {"include_usage": true},
         });
         if let Value::Object(body) = &mut body {
+            let longest = if dialect.has_completion_tokens {
+                "max_completion_tokens"
+            } else {
+                "max_tokens"
+            };
+            body.insert(longest.to_owned(), request.max_tokens.into());
+            if !dialect.has_own_sampling {
+                body.insert("temperature".to_owned(), request.temperature.into());
+            }
             if let Some(schema) = &request.schema {
                 let form = json!({
                     "type": "json_schema",
@@ -316,25 +369,34 @@ impl OpenAi {
         body.to_string().into_bytes()
     }
 
-    async fn attempt(&self, request: &Request) -> Result<(Answer, Timing), Failure> {
+    async fn attempt(
+        &self,
+        request: &Request,
+        dialect: Dialect,
+    ) -> Result<(Answer, Timing), Failure> {
         let passing = |error| Failure {
             error,
             retry: Some(None),
+            refuses: None,
         };
-        let lasting = |error| Failure { error, retry: None };
+        let lasting = |error| Failure {
+            error,
+            retry: None,
+            refuses: None,
+        };
         let started = Instant::now();
         let url = format!("{}/chat/completions", self.config.base_url);
         let sent = self
             .authorised(self.client.post(url))
             .header(CONTENT_TYPE, "application/json")
-            .body(self.body(request))
+            .body(self.body(request, dialect))
             .send()
             .await;
         let mut response = sent.map_err(|error| passing(self.unsent(&error)))?;
         let status = response.status();
         if !status.is_success() {
             let retry_after = retry_after(response.headers());
-            let mut failure = self.status_error(status, &self.said(response).await);
+            let mut failure = self.status_error(status, self.said(response).await);
             if let Some(retry) = &mut failure.retry {
                 *retry = retry_after;
             }
@@ -440,10 +502,13 @@ impl Model for OpenAi {
         let deadline = Instant::now() + self.config.timeout;
         let deadline = cancel.deadline().map_or(deadline, |at| at.min(deadline));
         self.runtime.block_on(async {
-            let (mut attempts, mut broke_off) = (0, 0);
+            let known = self.dialects().get(&request.model).copied();
+            let mut dialect = known.unwrap_or_default();
+            // Attempts in all, and those that were refused for a parameter: these are no failures that may pass.
+            let (mut attempts, mut refused, mut broke_off) = (0, 0, 0);
             loop {
                 attempts += 1;
-                let attempt = self.attempt(request);
+                let attempt = self.attempt(request, dialect);
                 let failure = match self.within(attempt, deadline, cancel).await? {
                     Ok((answer, timing)) => {
                         let timing = Timing {
@@ -451,21 +516,31 @@ impl Model for OpenAi {
                             broke_off,
                             ..timing
                         };
-                        return Ok(reply(request, answer, timing));
+                        return Ok(reply(request, answer, timing, dialect));
                     }
                     Err(failure) => failure,
                 };
+                if let Some(parameter) = failure.refuses
+                    && let Some(without) = dialect.without(parameter)
+                {
+                    self.learn(&request.model, parameter, &failure.error);
+                    dialect = without;
+                    refused += 1;
+                    continue;
+                }
                 broke_off += u32::from(failure.error.has_been_asked());
-                let Some(named) = failure.retry.filter(|_| attempts <= self.config.retries) else {
+                let failed: u32 = attempts - refused;
+                let Some(named) = failure.retry.filter(|_| failed <= self.config.retries) else {
                     return Err(failure.error);
                 };
-                let backoff = Duration::from_millis(250) * 2_u32.pow(attempts.min(6) - 1);
+                let backoff = Duration::from_millis(250) * 2_u32.pow(failed.min(6) - 1);
                 let pause = named.unwrap_or_else(|| backoff.min(PAUSE_MAX));
                 // Not by adding to the clock: a server may name a pause that no clock can hold.
                 if pause > deadline.saturating_duration_since(Instant::now()) {
                     return Err(match failure.error {
-                        ModelError::RateLimited { url, .. } => ModelError::RateLimited {
+                        ModelError::RateLimited { url, said, .. } => ModelError::RateLimited {
                             url,
+                            said,
                             retry_after: named,
                         },
                         error => error,
@@ -479,7 +554,7 @@ impl Model for OpenAi {
     }
 }
 
-fn reply(request: &Request, answer: Answer, timing: Timing) -> Reply {
+fn reply(request: &Request, answer: Answer, timing: Timing, dialect: Dialect) -> Reply {
     let usage = answer.usage.unwrap_or_else(|| Usage {
         prompt: request.estimated_tokens(),
         output: tokens::count(&answer.text),
@@ -495,6 +570,7 @@ fn reply(request: &Request, answer: Answer, timing: Timing) -> Reply {
             Origin::Live
         },
         text: answer.text,
+        has_own_sampling: dialect.has_own_sampling,
     }
 }
 

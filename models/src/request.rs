@@ -139,6 +139,8 @@ pub struct Reply {
     pub timing: Timing,
     /// Whether this came from a model, a recording, or a simulation.
     pub origin: Origin,
+    /// The server took no temperature: sampling was its own, and another answer may differ.
+    pub has_own_sampling: bool,
 }
 
 #[cfg(test)]

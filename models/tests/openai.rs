@@ -86,6 +86,7 @@ fn what_may_pass_is_tried_again_and_retry_after_is_kept_to() {
     )]);
     let error = reply.unwrap_err().to_string();
     assert!(calls == 1 && error.contains("3600 s"), "{error}");
+    assert!(error.contains("(429): slow down, and"), "{error}");
 
     // Longer than any clock holds, and longer than any number of seconds does.
     for astronomical in ["18446744073709551615", "1e300", "-1"] {
@@ -98,6 +99,45 @@ fn what_may_pass_is_tried_again_and_retry_after_is_kept_to() {
         let is_no_pause = matches!(error, ModelError::Refused { .. }) && calls == 2;
         assert!(is_kept_to || is_no_pause, "{astronomical}: {error}");
     }
+}
+
+#[test]
+fn parameters_that_a_model_refuses_are_left_out_from_then_on() {
+    let server = FakeServer::start(vec![Behaviour::AnswerAsNewerModels]).unwrap();
+    let mut config = OpenAiConfig::new(&server.base_url(), "simulated", Duration::from_secs(20));
+    config.key = None;
+    config.retries = 0;
+    let client = OpenAi::new(config).unwrap();
+    let first = client.complete(&request(), &Cancel::default()).unwrap();
+    assert_eq!((first.timing.attempts, first.has_own_sampling), (3, true));
+    let again = client.complete(&request(), &Cancel::default()).unwrap();
+    assert_eq!((again.timing.attempts, again.has_own_sampling), (1, true));
+    let sent = server.requests();
+    let parameters: Vec<_> = ["max_tokens", "max_completion_tokens", "temperature"]
+        .map(|name| sent.iter().map(|body| body.get(name).is_some()).collect())
+        .into_iter()
+        .collect::<Vec<Vec<bool>>>();
+    assert_eq!(
+        parameters,
+        [
+            [true, false, false, false],
+            [false, true, true, true],
+            [true, true, false, false]
+        ]
+    );
+    assert_eq!(sent[3]["max_completion_tokens"], 100);
+
+    // Another model at the same server may take what this one does not.
+    server.behave(vec![Behaviour::Answer]);
+    let mut other = request();
+    other.model = "older".to_owned();
+    let reply = client.complete(&other, &Cancel::default()).unwrap();
+    assert!(!reply.has_own_sampling && server.requests()[4]["temperature"] == 0.0);
+
+    // A server that refuses what is not sent is not asked for ever.
+    let refuses = "Unsupported parameter: 'max_tokens' is not supported with this model.";
+    let (reply, calls) = ask(vec![Behaviour::Status(400, refuses.to_owned(), None)]);
+    assert!(matches!(reply.unwrap_err(), ModelError::Refused { .. }) && calls == 2);
 }
 
 #[test]
@@ -185,7 +225,7 @@ fn a_server_that_never_answers_is_given_up_and_a_cancelled_request_at_once() {
 #[test]
 fn a_key_is_in_no_error_even_if_the_server_echoes_it() {
     let echo = format!("Incorrect API key provided: {KEY}, or sk-thi***een");
-    for status in [401, 403, 400, 500] {
+    for status in [401, 403, 400, 429, 500] {
         let (reply, _) = ask(vec![Behaviour::Status(status, echo.clone(), None)]);
         let error = reply.unwrap_err();
         let shown = format!("{error} {error:?}");

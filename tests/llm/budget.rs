@@ -1,6 +1,6 @@
 //! Budgets, in calls, tokens and dollars.
 
-use crate::common::{can_mount, ctxbench, stderr};
+use crate::common::{Mount, can_mount, ctxbench, stderr};
 use crate::{KEY, Lab, said, xattr};
 use models::Behaviour;
 
@@ -115,4 +115,44 @@ fn a_budget_in_dollars_stops_the_questions() {
     std::fs::write(&two, "more").unwrap();
     mount.end();
     assert!(lab.log().contains("--max-cost"), "{}", lab.log());
+}
+
+#[test]
+fn a_limit_in_dollars_takes_its_price_from_the_list_and_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    // Not asked for the list of its models, which has no gpt-5.
+    let (tree, cache) = (lab.path("tree.json"), lab.path("cache"));
+    let mut command = ctxbench(["mount", "llm-generate"]);
+    command
+        .arg(lab.path("mnt"))
+        .args(["--provider", "local", "--model", "gpt-5"])
+        .args(["--base-url", &lab.server.base_url(), "--no-cache"])
+        .args(["--max-cost", "0.00001"])
+        .arg("--tree")
+        .arg(&tree)
+        .arg("--cache-folder")
+        .arg(&cache);
+    std::fs::create_dir(lab.path("mnt")).unwrap();
+    let mount = Mount::of(command, &lab.path("mnt"));
+    said(&mount.dir, "cat a.txt");
+    let refused = std::fs::read(mount.dir.join("b.txt")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(122), "EDQUOT");
+    mount.end();
+    assert_eq!(lab.server.calls(), 1);
+    let log = lab.log();
+    let told = "--max-cost counts 1.25 in and 10 out, US dollars per million tokens, by the price list: gpt-5";
+    assert!(log.contains(told) && log.contains("genai-prices"), "{log}");
+
+    let mut command = lab.command("llm-history", &["--max-cost", "1"]);
+    let output = command.output().unwrap();
+    let error = stderr(&output);
+    assert!(
+        !output.status.success()
+            && error.contains("the price of simulated")
+            && error.contains("--price IN,OUT"),
+        "{error}"
+    );
 }

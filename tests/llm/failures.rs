@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{can_mount, stderr};
+use crate::common::{can_mount, ctxbench, stderr};
 use crate::{KEY, Lab, said, sh, xattr};
 use models::Behaviour;
 use rustix::fs::getxattr;
@@ -196,4 +196,34 @@ fn ctrl_c_ends_a_slow_read_and_a_mount_whose_model_is_stuck() {
     let _ = waiting.kill();
     waiting.wait().unwrap();
     assert!(crate::common::mounts_under(lab.scratch.path()).is_empty());
+}
+
+#[test]
+fn a_server_that_takes_no_temperature_is_asked_without_and_log_and_page_say_so() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::AnswerAsNewerModels]);
+    let mount = lab.generate(&["--no-cache"]);
+    said(&mount.dir, "cat a.txt b.txt");
+    mount.end();
+    let told = "sampling is the server's own: answers are not deterministic";
+    assert_eq!(lab.log().matches(told).count(), 2, "{}", lab.log());
+    assert_eq!(lab.server.calls(), 4, "what is refused is remembered");
+
+    let out = lab.path("out");
+    let output = ctxbench(["model-files", "--histories", "1", "--lengths", "1"])
+        .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
+        .arg("--out")
+        .arg(&out)
+        .arg("--scratch")
+        .arg(lab.scratch.path())
+        .env("CTXBENCH_API_KEY", KEY)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = std::fs::read_to_string(out.join("model-files.md")).unwrap();
+    let told =
+        "The server takes no temperature: sampling is its own, and answers are not deterministic.";
+    assert!(page.contains(told), "{page}");
 }

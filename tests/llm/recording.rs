@@ -83,6 +83,22 @@ fn the_committed_recording_gives_the_committed_page_again_without_a_model() {
     assert!(live.len() > 5, "{live:?}");
     assert_eq!(live, again_rows);
     assert!(again.contains("answers: **recorded**"), "{again}");
+    // What tools asked through the mounts, too: calls and tokens of each, and of the session.
+    let asked = |dir: &Path| -> Vec<serde_json::Value> {
+        let found = std::fs::read_to_string(dir.join("model-files.json")).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        let steps = ["history", "generate"]
+            .iter()
+            .flat_map(|mode| found[mode]["steps"].as_array().unwrap());
+        let names = ["what", "calls", "prompt_tokens", "output_tokens"];
+        let steps = steps.map(|step| names.map(|name| step[name].clone()).to_vec().into());
+        let session = &found["history"]["session_tokens"];
+        assert!(session[1].as_u64() > Some(0), "{session}");
+        steps.chain([session.clone()]).collect()
+    };
+    let live = asked(&root.join("docs/example/model-files"));
+    assert!(live.len() > 10);
+    assert_eq!(live, asked(&out));
     assert!(
         again.contains("US$") && again.contains("computed from these tokens, not billed"),
         "{again}"

@@ -331,3 +331,52 @@ fn what_would_lose_or_show_something_is_refused_at_mount() {
         }
     }
 }
+
+#[test]
+fn prompt_and_cache_folder_come_from_the_environment_as_in_the_seed() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let (folder, home) = (lab.path("kept"), lab.path("home"));
+    std::fs::create_dir(&home).unwrap();
+    let mount = |name: &str, more: &[&str]| {
+        let dir = lab.path(name);
+        std::fs::create_dir(&dir).unwrap();
+        let mut command = ctxbench(["mount", "llm-generate"]);
+        command
+            .arg(&dir)
+            .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
+            .arg("--tree")
+            .arg(lab.path("tree.json"))
+            .args(more)
+            .env("CTXBENCH_API_KEY", KEY)
+            .env("CTXBENCH_PROMPT", "gardens on the moon")
+            .env("CTXBENCH_CACHE_FOLDER", &folder)
+            .env("HOME", &home);
+        Mount::of(command, &dir)
+    };
+    let kept = || std::fs::read_dir(&folder).unwrap().count();
+    let first = mount("one", &[]);
+    said(&first.dir, "cat a.txt");
+    first.end();
+    assert!(
+        lab.server.requests()[0]
+            .to_string()
+            .contains("gardens on the moon")
+    );
+    assert!(kept() > 0, "the answer is kept where the variable says");
+    assert!(!home.join(".ctxbench.cache").exists());
+    // An option comes before its variable.
+    let other = lab.path("other").display().to_string();
+    let more = ["--prompt", "a lighthouse", "--cache-folder", &other];
+    let second = mount("two", &more);
+    said(&second.dir, "cat a.txt");
+    second.end();
+    let asked = lab.server.requests()[1].to_string();
+    assert!(
+        asked.contains("a lighthouse") && !asked.contains("gardens"),
+        "{asked}"
+    );
+    assert!(std::fs::read_dir(&other).unwrap().count() > 0);
+}

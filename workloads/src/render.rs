@@ -108,11 +108,16 @@ pub fn written(call: &Call) -> Vec<(PartKind, String)> {
 
 /// What an agent is shown of a call's results.
 pub fn result(call: &Call, results: &[Expected]) -> String {
-    if let Some(Expected::Errno(errno)) = results.iter().find(|r| matches!(r, Expected::Errno(_))) {
-        return match errno {
-            2 => "File does not exist.".to_owned(),
-            errno => format!("The call failed with error number {errno}."),
-        };
+    let failed = call
+        .ops
+        .iter()
+        .zip(results)
+        .find_map(|(op, result)| match result {
+            Expected::Errno(errno) => Some(failure(op, *errno)),
+            _ => None,
+        });
+    if let Some(failed) = failed {
+        return failed;
     }
     let path = call.ops.last().map(FileOp::path);
     let path = path.map_or(".", |path| path.as_str());
@@ -137,6 +142,32 @@ pub fn result(call: &Call, results: &[Expected]) -> String {
         }
         _ => format!("{path}: done"),
     }
+}
+
+/// An error in the words of Node's file system, which Claude Code shows as they are; a missing file it words itself.
+fn failure(op: &FileOp, errno: i32) -> String {
+    let (name, words) = match errno {
+        2 => return "File does not exist.".to_owned(),
+        13 => ("EACCES", "permission denied"),
+        17 => ("EEXIST", "file already exists"),
+        20 => ("ENOTDIR", "not a directory"),
+        21 => ("EISDIR", "illegal operation on a directory"),
+        39 => ("ENOTEMPTY", "directory not empty"),
+        errno => return format!("The call failed with error number {errno}."),
+    };
+    let call = match op {
+        // A directory can be opened for reading: what fails is the read, which has no path.
+        op if op.reads_content() && errno == 21 => return format!("{name}: {words}, read"),
+        FileOp::Stat(_) => "stat",
+        FileOp::List { .. } | FileOp::Search(_) | FileOp::Walk(_) => "scandir",
+        FileOp::Rename { from, to } => {
+            return format!("{name}: {words}, rename '/ws/{from}' -> '/ws/{to}'");
+        }
+        FileOp::Remove(_) => "unlink",
+        FileOp::MakeDir(_) => "mkdir",
+        _ => "open",
+    };
+    format!("{name}: {words}, {call} '/ws/{}'", op.path())
 }
 
 fn numbered(bytes: &[u8], lines: Option<(u64, u64)>) -> String {
@@ -209,6 +240,55 @@ mod tests {
         a/b.md: done
         ");
         assert!(result_tokens(&script) > 20);
+    }
+
+    #[test]
+    fn errors_look_as_agents_see_them() {
+        let path = |path: &str| WorkspacePath::new(path).unwrap();
+        let mut script = Script::new(vec![(path("a/b.md"), "one\n".as_bytes().into())]);
+        let write = |to: &str| FileOp::Write {
+            path: path(to),
+            content: "x".as_bytes().into(),
+            sync: false,
+        };
+        let ops = [
+            (CallKind::Read, FileOp::Read(path("a"))),
+            (CallKind::Write, write("a")),
+            (CallKind::Write, write("a/b.md/c")),
+            (CallKind::Create, FileOp::Create(path("a/b.md"))),
+            (CallKind::Search, FileOp::Search(path("a/b.md"))),
+        ];
+        for (kind, op) in ops {
+            script.call(kind, vec![op]);
+        }
+        let mut model = Model::of(&script);
+        let mut shown: Vec<String> = script
+            .calls
+            .iter()
+            .map(|call| {
+                let results: Vec<_> = call.ops.iter().map(|op| model.apply(op)).collect();
+                result(call, &results)
+            })
+            .collect();
+        // What no file system here refuses, but others may.
+        shown.push(failure(&FileOp::Read(path("a/b.md")), 13));
+        shown.push(failure(&FileOp::MakeDir(path("a")), 17));
+        shown.push(failure(&FileOp::Remove(path("a")), 21));
+        let (from, to) = (path("d"), path("a"));
+        shown.push(failure(&FileOp::Rename { from, to }, 39));
+        shown.push(failure(&FileOp::Stat(path("a")), 5));
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        EISDIR: illegal operation on a directory, read
+        EISDIR: illegal operation on a directory, open '/ws/a'
+        ENOTDIR: not a directory, open '/ws/a/b.md/c'
+        EEXIST: file already exists, open '/ws/a/b.md'
+        ENOTDIR: not a directory, scandir '/ws/a/b.md'
+        EACCES: permission denied, open '/ws/a/b.md'
+        EEXIST: file already exists, mkdir '/ws/a'
+        EISDIR: illegal operation on a directory, unlink '/ws/a'
+        ENOTEMPTY: directory not empty, rename '/ws/d' -> '/ws/a'
+        The call failed with error number 5.
+        ");
     }
 
     #[test]

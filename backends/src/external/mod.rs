@@ -141,6 +141,7 @@ impl Backend for External {
                 counts_requests: false,
                 answers_requests: false,
                 guesses_content: false,
+                starts_empty: false,
             },
             daemons: definition.daemons,
             mounts: 1,

@@ -206,7 +206,7 @@ impl Asker {
             Ok(reply) => {
                 let millis = |time: Duration| time.as_secs_f64() * 1000.0;
                 self.log(&format!(
-                    "{} {what}: {} answered, {} + {} tokens, {:.1} ms queued, {:.1} ms to the first byte, {:.1} ms in all ({})",
+                    "{} {what}: {} answered, {} + {} tokens, {:.1} ms queued, {:.1} ms to the first byte, {:.1} ms in all ({}){}",
                     purpose.name(),
                     request.model,
                     reply.usage.prompt,
@@ -215,6 +215,11 @@ impl Asker {
                     millis(reply.timing.first_byte),
                     millis(reply.timing.total),
                     reply.origin.name(),
+                    if reply.has_own_sampling {
+                        "; sampling is the server's own: answers are not deterministic"
+                    } else {
+                        ""
+                    },
                 ));
                 self.count(purpose, &reply);
                 if reply.finish == Finish::Filtered {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) use llm::{LlmMode, LlmMount};
-pub(crate) use s3::S3Mount;
+pub(crate) use s3::{S3Mount, S3Variant};
 
 use crate::backend::{
     Backend, Capabilities, Description, MODEL, Need, Receipt, Site, Unavailable, Workspace, kernel,
@@ -64,6 +64,11 @@ impl Mounted {
             Mounted::AgentMemoryMeaning => "agent-memory-meaning".to_owned(),
             store => store.store().to_owned(),
         }
+    }
+
+    /// Whether a restart takes what is kept on this machine.
+    fn starts_empty(self) -> bool {
+        matches!(self, Mounted::S3(mount) if mount.starts_empty())
     }
 
     /// What `ctxbench mount` calls it.
@@ -173,10 +178,13 @@ impl Backend for Mounted {
             ),
             Mounted::S3(mount) => (
                 "",
-                if mount.fsync_waits {
-                    "as sqlite after a killed daemon; fsync makes everything before it be in the bucket, which survives the loss of the machine"
-                } else {
-                    "as sqlite after a killed daemon or power loss; the bucket, which survives the loss of the machine, follows within a second"
+                match mount.variant {
+                    S3Variant::Fsync => {
+                        "as sqlite after a killed daemon; fsync makes everything before it be in the bucket, which survives the loss of the machine"
+                    }
+                    S3Variant::Default | S3Variant::Fresh => {
+                        "as sqlite after a killed daemon or power loss; the bucket, which survives the loss of the machine, follows within a second"
+                    }
                 },
                 env!("CTXBENCH_LINES_S3"),
             ),
@@ -200,7 +208,11 @@ impl Backend for Mounted {
         let summary = match self {
             Mounted::S3(mount) => {
                 let server = mount.server.words();
-                format!("FUSE over a local SQLite cache and journal of a bucket {server}")
+                let empty = match mount.starts_empty() {
+                    true => ", empty at each restart as on a new host (cold cells only)",
+                    false => "",
+                };
+                format!("FUSE over a local SQLite cache and journal{empty} of a bucket {server}")
             }
             Mounted::Llm(mount) => mount.summary(),
             _ => summary.to_owned(),
@@ -236,6 +248,7 @@ impl Backend for Mounted {
                     self,
                     Mounted::Llm(mount) if mount.mode == LlmMode::History
                 ),
+                starts_empty: self.starts_empty(),
             },
             daemons: 1,
             mounts: 1,
@@ -268,9 +281,9 @@ impl Backend for Mounted {
                 ..local
             },
             Mounted::S3(mount) => Promises {
-                machine_loss: Some(match mount.fsync_waits {
-                    true => Acknowledgement::Fsync,
-                    false => Acknowledgement::Sync,
+                machine_loss: Some(match mount.variant {
+                    S3Variant::Fsync => Acknowledgement::Fsync,
+                    S3Variant::Default | S3Variant::Fresh => Acknowledgement::Sync,
                 }),
                 ..local
             },
@@ -356,9 +369,22 @@ impl Backend for Mounted {
     }
 
     fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+        if self.starts_empty() {
+            // Its cache would be where those options say, and nobody would empty it.
+            return None;
+        }
         Some(Box::new(Relaunched {
             mounted: *self,
-            launch,
+            launch: Some(launch),
+            options: Vec::new(),
+        }))
+    }
+
+    fn with_option(&self, option: &str) -> Option<Box<dyn Backend>> {
+        Some(Box::new(Relaunched {
+            mounted: *self,
+            launch: None,
+            options: vec![option.into()],
         }))
     }
 

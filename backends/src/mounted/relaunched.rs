@@ -1,4 +1,4 @@
-//! A mount that is started by other options than its own. It is asked neither for a second host, whose options
+//! A mount that is started by other options than its own, or by more of them. It is asked neither for a second host, whose options
 //! nobody knows, nor for what recordings lack, which only its own options would want.
 
 use std::ffi::OsString;
@@ -12,7 +12,10 @@ use crate::promise::Promises;
 
 pub(super) struct Relaunched {
     pub(super) mounted: Mounted,
-    pub(super) launch: Launch,
+    /// In place of its own.
+    pub(super) launch: Option<Launch>,
+    /// Beside those.
+    pub(super) options: Vec<OsString>,
 }
 
 impl Backend for Relaunched {
@@ -36,12 +39,26 @@ impl Backend for Relaunched {
         self.mounted.launched_by(launch)
     }
 
+    fn with_option(&self, option: &str) -> Option<Box<dyn Backend>> {
+        let mut options = self.options.clone();
+        options.push(option.into());
+        Some(Box::new(Relaunched {
+            mounted: self.mounted,
+            launch: self.launch.clone(),
+            options,
+        }))
+    }
+
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let launch = Some(self.launch.clone());
+        let mut launch = match &self.launch {
+            Some(launch) => launch.clone(),
+            None => self.mounted.launch(site, None)?,
+        };
+        launch.arguments.extend(self.options.iter().cloned());
         Ok(Box::new(MountedWorkspace::open(
             self.mounted,
             site,
-            launch,
+            Some(launch),
         )?))
     }
 

@@ -11,33 +11,70 @@ use crate::s3_service::{self, Server};
 /// The cache and journal of a bucket, in its site.
 pub(super) const CACHE: &str = "cache.s3.db";
 
+/// In what an `s3` mount that is measured differs from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum S3Variant {
+    /// In nothing: it is as `ctxbench mount s3` makes it.
+    Default,
+    /// `fsync` waits for the bucket.
+    Fsync,
+    /// Each restart begins with an empty cache, as on a host that has never seen the memory.
+    Fresh,
+}
+
 /// An `s3` mount, and the server that it is measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct S3Mount {
-    /// `fsync` waits for the bucket.
-    pub(crate) fsync_waits: bool,
+    pub(crate) variant: S3Variant,
     pub(crate) server: Server,
 }
 
+impl S3Variant {
+    const ALL: [Self; 3] = [Self::Default, Self::Fsync, Self::Fresh];
+
+    /// What it adds to a backend's name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Default => "",
+            Self::Fsync => "-fsync",
+            Self::Fresh => "-fresh",
+        }
+    }
+}
+
 impl S3Mount {
-    /// The mount that a backend's name stands for: `s3` or `s3-fsync`, then maybe the server and the distance to
-    /// it, as [`Server::of_suffix`] has them.
+    /// The mount that a backend's name stands for: `s3`, `s3-fsync` or `s3-fresh`, then maybe the server and the
+    /// distance to it, as [`Server::of_suffix`] has them.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let rest = name.strip_prefix("s3")?;
-        let (fsync_waits, suffix) = match rest.strip_prefix("-fsync") {
-            Some(suffix) => (true, suffix),
-            None => (false, rest),
-        };
-        let server = Server::of_suffix(suffix)?;
-        Some(Self {
-            fsync_waits,
-            server,
+        S3Variant::ALL.into_iter().find_map(|variant| {
+            let server = Server::of_suffix(rest.strip_prefix(variant.suffix())?)?;
+            Some(Self { variant, server })
         })
     }
 
     pub(super) fn name(self) -> String {
-        let fsync = if self.fsync_waits { "-fsync" } else { "" };
-        format!("s3{fsync}{}", self.server.suffix())
+        format!("s3{}{}", self.variant.suffix(), self.server.suffix())
+    }
+
+    /// Whether a restart begins with an empty cache.
+    pub(super) fn starts_empty(self) -> bool {
+        self.variant == S3Variant::Fresh
+    }
+
+    /// Removes the cache of a site whose daemon has ended, and has brought everything up: database, log and tails.
+    pub(super) fn remove_cache(site: &Site) -> io::Result<()> {
+        for entry in std::fs::read_dir(&site.dir)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().starts_with(CACHE) {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => std::fs::remove_dir_all(entry.path())?,
+                false => std::fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
     }
 
     /// `beside` is where another host that mounts the same bucket has its cache.
@@ -61,7 +98,7 @@ impl S3Mount {
         if beside.is_some() {
             arguments.extend(["--writer".into(), "second".into()]);
         }
-        if self.fsync_waits {
+        if self.variant == S3Variant::Fsync {
             arguments.extend(["--sync".into(), "fsync".into()]);
         }
         let environment = match address.keys {
@@ -77,5 +114,27 @@ impl S3Mount {
             arguments,
             environment,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_the_variant_and_the_server() {
+        for (name, variant) in [
+            ("s3-embedded", S3Variant::Default),
+            ("s3-fsync-embedded@30ms", S3Variant::Fsync),
+            ("s3-fresh-minio@1ms", S3Variant::Fresh),
+        ] {
+            let mount = S3Mount::of_name(name).unwrap();
+            assert_eq!((mount.variant, mount.name().as_str()), (variant, name));
+        }
+        let near = S3Mount::of_name("s3-fresh").unwrap();
+        assert_eq!(near.server, Server::default_here());
+        for wrong in ["s3-", "s3-fresh-", "s3-freshly", "s3-fsync-fresh", "s4"] {
+            assert_eq!(S3Mount::of_name(wrong), None, "{wrong}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::{Launch, Mounted, READY};
+use super::{Launch, Mounted, READY, S3Mount};
 use crate::backend::{Lifeline, Site, Workspace, drop_machine_caches};
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters, Opcode};
@@ -229,7 +229,15 @@ impl Workspace for MountedWorkspace {
     }
 
     fn restart(&mut self) -> io::Result<()> {
+        let starts_empty = self.backend.starts_empty();
+        if starts_empty {
+            // What is in the cache alone would be gone with it.
+            self.sync()?;
+        }
         self.stop()?;
+        if starts_empty {
+            S3Mount::remove_cache(&self.site)?;
+        }
         drop_machine_caches(&self.site.dir)?;
         self.start()
     }

@@ -238,6 +238,12 @@ impl Inner {
         } = moved;
         let to = self.directory(db, &entry.parent, Some(manifest), forget)?;
         let name = layout::name(&entry.name, self.seal.as_ref());
+        if let (Some(above), Some(name)) = (to, &name)
+            && let Some(taken) = names::find(db, above, name)?
+        {
+            // An empty directory that was renamed over is still here.
+            self.prune_one(db, taken.ino, forget)?;
+        }
         let mut place = None;
         if let (Some(to), Some(name)) = (to, name)
             && names::find(db, to, &name)?.is_none()
@@ -348,6 +354,11 @@ impl Inner {
         self.place(db, parent, name, attr, is_new, news, forget)
     }
 
+    /// Whether the front matter of an object is part of its file here.
+    pub(super) fn shows_front_matter(&self, meta: &Meta) -> bool {
+        self.config.front_matter_visible && meta.header > 0
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one step, cut out to be read")]
     pub(super) fn place(
         &self,
@@ -359,7 +370,9 @@ impl Inner {
         news: &News,
         forget: &mut Forget,
     ) -> Result<Option<NewStub>, StoreError> {
-        let meta = &news.meta;
+        let with_front_matter = self.shows_front_matter(&news.meta);
+        let with_front_matter = with_front_matter.then(|| news.meta.with_front_matter());
+        let meta = with_front_matter.as_ref().unwrap_or(&news.meta);
         attr.permissions = meta.permissions();
         (attr.uid, attr.gid) = (meta.uid, meta.gid);
         attr.rdev = meta.rdev;
@@ -393,7 +406,7 @@ impl Inner {
                 key: news.key.clone(),
                 ino: attr.ino,
                 etag: news.listed.etag.clone(),
-                meta: meta.clone(),
+                meta: news.meta.clone(),
             },
         )?;
         forget.inodes.push(attr.ino);
@@ -484,23 +497,31 @@ impl Inner {
         mut dir: Ino,
         forget: &mut Forget,
     ) -> Result<(), StoreError> {
-        while dir != ROOT
-            && nodes::find(db, dir)?.is_some_and(|attr| attr.nlink > 0)
-            && names::is_empty(db, dir)?
-        {
-            let Some((prefix, None)) = cache::directory(db, dir)? else {
-                return Ok(());
-            };
-            let parent = nodes::parent(db, dir)?;
-            let name = cache::name_of(db, parent, dir)?;
-            if cache::is_dirty_name(db, parent, &name)? {
-                return Ok(());
-            }
-            self.drop_name(db, parent, &name, forget)?;
-            cache::remove_directory(db, &prefix)?;
+        while let Some(parent) = self.prune_one(db, dir, forget)? {
             dir = parent;
         }
         Ok(())
+    }
+
+    /// As [`Inner::prune`], of one directory, whatever is left of the one above, which it answers.
+    fn prune_one(&self, db: &Db, dir: Ino, forget: &mut Forget) -> Result<Option<Ino>, StoreError> {
+        if dir == ROOT
+            || nodes::find(db, dir)?.is_none_or(|attr| attr.nlink == 0)
+            || !names::is_empty(db, dir)?
+        {
+            return Ok(None);
+        }
+        let Some((prefix, None)) = cache::directory(db, dir)? else {
+            return Ok(None);
+        };
+        let parent = nodes::parent(db, dir)?;
+        let name = cache::name_of(db, parent, dir)?;
+        if cache::is_dirty_name(db, parent, &name)? {
+            return Ok(None);
+        }
+        self.drop_name(db, parent, &name, forget)?;
+        cache::remove_directory(db, &prefix)?;
+        Ok(Some(parent))
     }
 
     pub(super) fn add_stubs(&self, stubs: Vec<NewStub>) {

@@ -148,6 +148,19 @@ impl OnItsWay {
         Ok(Some(cache))
     }
 
+    /// As [`Self::hold_cache`]. Where only what belongs to a database is left, an empty file stands for that, and goes
+    /// the way of the others.
+    pub(super) fn make_or_hold_cache(&self) -> Result<Option<File>, S3OpenError> {
+        let made = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&self.file);
+        made.map_err(|error| wrong(&self.file, &error))?;
+        self.hold_cache()
+    }
+
     /// Puts back what an earlier attempt has set aside. What that has begun in its place goes: it was never mounted,
     /// and everything in it is also in what was set aside, or in the bucket.
     pub(super) fn put_back(&mut self) -> Result<(), S3OpenError> {

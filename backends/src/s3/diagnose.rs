@@ -8,10 +8,31 @@ use tokio::time::timeout;
 
 use super::config::S3Config;
 use super::error::{S3OpenError, one_line};
+use super::open::start_runtime;
 use super::remote::{Remote, SIGNED_FOR, bucket_at, xml_code};
 
 /// How long somebody who has made a mistake waits to be told which.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Finds out whether address, keys, clock and bucket are right, as a mount does before anything else: by asking for one
+/// key of the bucket. Nothing is written. Each of at most two requests takes no longer than `config.timeout`, nor than
+/// five seconds.
+///
+/// # Errors
+/// [`S3OpenError`], which says what is wrong.
+pub fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
+    let config = S3Config {
+        timeout: config.timeout.min(PATIENCE),
+        ..config.clone()
+    };
+    let remote = Remote::new(&config)?;
+    let runtime = start_runtime()?;
+    let checked = runtime.block_on(remote.check(&config));
+    drop(remote);
+    // A name that is still being looked up is not waited for.
+    runtime.shutdown_background();
+    checked
+}
 
 impl Remote {
     /// Asks for one key, and finds out what is wrong if that fails.

@@ -386,6 +386,7 @@ impl S3OpenError {
                     reason: text.lines().next().unwrap_or_default().to_owned(),
                 }
             }
+            full @ OpenError::Full { .. } => Self::Cache(full.to_string()),
             OpenError::Unreadable { reason, .. } => Self::of_cache(file, &reason),
         }
     }

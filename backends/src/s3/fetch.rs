@@ -181,6 +181,14 @@ impl Inner {
             .map_err(|error| RemoteError::Damaged(format!("{key}: {error}")))?;
         let content = plain.get(stub.meta.header as usize..).unwrap_or_default();
         self.check_content(&key, &stub.meta, content, &fetched)?;
+        // The checksum of a file that is shown with its front matter is of what follows that.
+        if let Some(meta) = Meta::from_attributes(&fetched.attributes, self.seal.as_ref())
+            && self.shows_front_matter(&meta)
+            && meta.with_front_matter().size == stub.meta.size
+        {
+            let content = plain.get(meta.header as usize..).unwrap_or_default();
+            self.check_content(&key, &meta, content, &fetched)?;
+        }
         self.place_content(ino, stubbed, 0, content, None)?;
         self.let_go(ino, stubbed);
         Ok(())
@@ -221,6 +229,10 @@ impl Inner {
 
     /// The checksums of the parts of a large file; none if its writer has left none of this version.
     async fn digests(&self, stub: &Stub) -> Result<Vec<String>, RemoteError> {
+        if self.config.front_matter_visible && stub.meta.sha256.is_empty() {
+            // They are of parts without the front matter.
+            return Ok(Vec::new());
+        }
         let at = self.layout.parts(&self.key(&stub.key));
         match self.remote.get(&at).await {
             Ok(fetched) => {

@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::remote::S3OpenError;
-use super::{Conditions, cache};
+use super::{Conditions, cache, mark};
 use crate::sqlite::db::Db;
-use crate::sqlite::log_mark;
+use crate::sqlite::{is_cut, log_mark};
 use crate::store::Result;
 
 /// What an earlier mount has found out.
@@ -19,8 +19,8 @@ pub(super) struct Known {
     /// Whose cache it is.
     pub(super) of: String,
     pub(super) conditions: Option<Conditions>,
-    /// The id of the mark that the bucket had, if it had one.
-    pub(super) mark: Option<String>,
+    /// The mark that the bucket had, if it had one.
+    pub(super) mark: Option<mark::Known>,
     /// What tells a wrong key, as it is in the bucket.
     pub(super) seal_check: Option<Vec<u8>>,
 }
@@ -32,10 +32,14 @@ fn known_from<E>(
         are_honoured: word == "honoured",
     });
     let seal_check = setting("seal_check")?;
+    let mark = match setting("mark")? {
+        Some(id) => Some(mark::Known::Own(id)),
+        None => setting("marked")?.map(mark::Known::InServer),
+    };
     Ok(Known {
         of: setting("of")?.unwrap_or_default(),
         conditions,
-        mark: setting("marked")?,
+        mark,
         seal_check: seal_check.and_then(|check| STANDARD.decode(check).ok()),
     })
 }
@@ -70,7 +74,7 @@ pub(super) fn keep_seal_check(db: &Db, check: &[u8]) -> Result<()> {
 
 /// The bucket has this mark, and what is here is held against what is there.
 pub(super) fn keep_mark(db: &Db, mark: &str) -> Result<()> {
-    cache::set(db, "marked", mark)
+    cache::set(db, "mark", mark)
 }
 
 pub(super) fn keep_conditions(db: &Db, conditions: Conditions, mark: Option<&str>) -> Result<()> {
@@ -94,13 +98,28 @@ pub(super) fn beside(file: &Path, suffix: &str) -> PathBuf {
 
 /// Refuses a cache that was cut to nothing while its log was not: SQLite takes it for a new one, and removes the log.
 pub(super) fn must_not_be_cut(file: &Path) -> std::result::Result<(), S3OpenError> {
-    let length = |file: &Path| std::fs::metadata(file).map_or(0, |file| file.len());
-    let log = beside(file, "-wal");
-    if file.exists() && length(file) == 0 && length(&log) > 0 {
+    if log_mark::has_log(file) && is_cut(file) {
+        let log = log_mark::log_of(file);
         return Err(S3OpenError::Damaged {
             file: file.to_owned(),
             reason: format!("it is empty, and its log {} is not", log.display()),
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::SqliteStore;
+    use crate::sqlite::log_mark::tests::{OWNER, killed_while_copying};
+
+    #[test]
+    fn asking_a_killed_daemons_cache_does_not_take_its_log_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = killed_while_copying(dir.path());
+        // It is no cache of a bucket, and so nothing is known from it.
+        assert!(read(&cache).is_none());
+        SqliteStore::open(&cache, &OWNER).unwrap();
+    }
 }

@@ -7,6 +7,7 @@
 //! <prefix>ctx/<agent>/versions/notes/today.md/3  what a file was
 //! <prefix>ctx/<agent>/parts/big.bin/digests.json which parts of a large file a change has left alone
 //! <prefix>ctx/<agent>/audit/<writer>/….jsonl     who wrote what
+//! <prefix>.ctx/<agent>/mark                      which bucket this is: before all others in a listing
 //! ```
 //!
 //! No object of ours is a prefix of another's directory: a name is a file or a directory, never both.
@@ -63,6 +64,7 @@ pub(super) fn unescape(component: &str) -> Vec<u8> {
 pub(super) struct Layout {
     files: String,
     about: String,
+    mark: String,
     writer: String,
 }
 
@@ -71,6 +73,7 @@ impl Layout {
         Self {
             files: format!("{prefix}agents/{agent}/"),
             about: format!("{prefix}ctx/{agent}/"),
+            mark: format!("{prefix}.ctx/{agent}/mark"),
             writer: writer.to_owned(),
         }
     }
@@ -96,7 +99,13 @@ impl Layout {
         format!("{}seal-check", self.about)
     }
 
-    /// The mark of a memory; see [`probe`](super::probe).
+    /// The mark of a memory; see [`mark`](super::mark). Its key is before those of files: who deletes everything in the
+    /// order of a listing deletes it first.
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// What is known of the server; see [`probe`](super::probe).
     pub(super) fn server(&self) -> String {
         format!("{}server.json", self.about)
     }
@@ -204,6 +213,7 @@ mod tests {
             layout.version("p/agents/alice/a/b.md", 3),
             "p/ctx/alice/versions/a/b.md/0000000003"
         );
+        assert!(layout.mark() < layout.files() && layout.mark() < layout.about.as_str());
     }
 
     #[test]

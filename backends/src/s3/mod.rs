@@ -12,7 +12,8 @@
 //!
 //! What is journalled goes up in batches. Nothing of a batch is begun before the one before it is there, and
 //! within one, new objects come first, then what overwrites others, then deletions. So whoever looks at the bucket
-//! sees nothing that refers to what is not there yet. Names, journal and layout: `docs/S3.md`.
+//! sees no name of what is not there yet; that something was overwritten before another file was created, he is not
+//! shown in that order unless the bucket was waited for in between. Names, journal and layout: `docs/S3.md`.
 //!
 //! What lives elsewhere: FUSE ([`crate::fuse`]), the cache's own tables ([`crate::sqlite`]), servers.
 
@@ -35,6 +36,7 @@ mod known;
 mod large;
 mod layout;
 mod manifest;
+mod mark;
 mod object;
 mod old;
 mod open;
@@ -50,6 +52,7 @@ mod resolve;
 mod salvage;
 mod seal;
 mod stub;
+mod unread;
 mod upload;
 
 use std::collections::{BTreeMap, HashMap};
@@ -74,6 +77,7 @@ pub use config::{
     AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
     find_access_key, seal_key,
 };
+pub use diagnose::check_access;
 use doubt::Forgotten;
 use engine::{Engine, Until};
 use fetch::Stubbed;

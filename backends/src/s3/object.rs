@@ -166,6 +166,16 @@ impl Meta {
         )
     }
 
+    /// Of the file that begins with its front matter: no checksum is of that.
+    pub(super) fn with_front_matter(&self) -> Self {
+        Self {
+            size: self.size + self.header,
+            header: 0,
+            sha256: String::new(),
+            ..self.clone()
+        }
+    }
+
     /// As object metadata.
     pub(super) fn attributes(&self, seal: Option<&Seal>) -> std::io::Result<Attributes> {
         let mut attributes = Attributes::new();

@@ -11,14 +11,11 @@ use super::cache;
 use super::known::{self, beside};
 use crate::sqlite::content::{CHUNK, INDEX_BITS, checksum};
 use crate::sqlite::nodes::{self, signed, unsigned};
-use crate::sqlite::{HEAD, SCHEMA_VERSION};
+use crate::sqlite::{HEAD, SCHEMA_VERSION, is_cut, log_mark};
 use crate::store::{Attr, Ino, Kind};
 
 /// Bytes of a tail that are copied at once.
 const PIECE: usize = 1 << 20;
-
-/// The first schema version that says whether a log is needed.
-const LOG_SINCE: i32 = 3;
 
 /// A directory and a name in it.
 pub(super) type Name = (Ino, Vec<u8>);
@@ -30,7 +27,7 @@ pub(super) type Reason = String;
 pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 
 /// Takes a piece of content, and where it begins.
-pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Reason> + 'a;
+pub(super) type Take<'a, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'a;
 
 /// A cache that was set aside.
 #[derive(Debug)]
@@ -47,6 +44,7 @@ pub(super) struct Old {
 }
 
 /// An inode as the old cache has it.
+#[derive(Clone)]
 pub(super) struct Inode {
     pub(super) attr: Attr,
     pub(super) target: Vec<u8>,
@@ -66,6 +64,9 @@ fn reason(error: rusqlite::Error) -> Reason {
 impl Old {
     /// Opens it to be read.
     pub(super) fn open(file: &Path) -> Result<Self, Reason> {
+        if is_cut(file) {
+            return Err("it is empty".to_owned());
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(file, flags).map_err(reason)?;
         db.busy_timeout(Duration::from_secs(5)).map_err(reason)?;
@@ -114,14 +115,7 @@ impl Old {
 
     /// Whether what was changed last was in a log that is gone.
     fn lacks_log(&self) -> rusqlite::Result<bool> {
-        if self.version < LOG_SINCE {
-            return Ok(false);
-        }
-        let needed: bool = self
-            .db
-            .query_row("SELECT needed FROM log", (), |row| row.get(0))?;
-        let log = std::fs::metadata(beside(&self.file, "-wal")).map_or(0, |log| log.len());
-        Ok(needed && log == 0)
+        log_mark::lacks_log(&self.db, Some(self.version), &self.file)
     }
 
     /// Every row of a query, as far as they can be read; and why not all, if so.
@@ -182,6 +176,15 @@ impl Old {
         found.optional().map_err(reason)
     }
 
+    /// The name whose file was in an object.
+    pub(super) fn name_of_key(&self, key: &str) -> Result<Option<Name>, Reason> {
+        let sql = "SELECT parent, name FROM s3_object WHERE key = ?1";
+        let found = self
+            .db
+            .query_row(sql, [key], |row| Ok((unsigned(row.get(0)?), row.get(1)?)));
+        found.optional().map_err(reason)
+    }
+
     /// The directory that had a prefix in the bucket.
     pub(super) fn directory_of_prefix(&self, prefix: &str) -> Result<Option<Ino>, Reason> {
         let sql = "SELECT ino FROM s3_directory WHERE prefix = ?1";
@@ -218,14 +221,14 @@ impl Old {
     /// Hands on all of a file's content, a piece at a time, holes as zeros.
     ///
     /// # Errors
-    /// If some of it is not what was written, or, with `is_doubtful`, less is there than the file counts: what is missing
-    /// is then no hole.
-    pub(super) fn content(
+    /// What `take` says; or if some of it is not what was written, or, with `is_doubtful`, less is there than the file
+    /// counts: what is missing is then no hole.
+    pub(super) fn content<E: From<Reason>>(
         &self,
         attr: &Attr,
         is_doubtful: bool,
-        take: &mut Take<'_>,
-    ) -> Result<(), Reason> {
+        take: &mut Take<'_, E>,
+    ) -> Result<(), E> {
         let sql = match self.has_sums {
             true => "SELECT sum, bytes FROM chunk WHERE id = ?1",
             false => "SELECT NULL, bytes FROM chunk WHERE id = ?1",
@@ -242,7 +245,8 @@ impl Old {
                 if sum.is_some_and(|sum| sum != checksum(id, &held)) {
                     return Err(format!(
                         "it is damaged at byte {at}: a checksum is not that of what was written"
-                    ));
+                    )
+                    .into());
                 }
                 blocks += (held.len() as u64).div_ceil(4096) * 8;
                 bytes = held;
@@ -252,16 +256,15 @@ impl Old {
             at += CHUNK;
         }
         if is_doubtful && attr.kind == Kind::File && attr.size > 0 && blocks != attr.blocks {
-            return Err("some of it is missing".to_owned());
+            return Err("some of it is missing".to_owned().into());
         }
         if attr.size <= HEAD {
             return Ok(());
         }
         // Tails have no checksums, and where the log is lost one may be of a later time than the rest.
         if self.lacks_log().map_err(reason)? {
-            return Err(
-                "what is past 256 KiB of it may be newer than the rest: the log is gone".to_owned(),
-            );
+            let reason = "what is past 256 KiB of it may be newer than the rest: the log is gone";
+            return Err(reason.to_owned().into());
         }
         let tail = self.tails.join(attr.ino.to_string());
         let wrong = |error: std::io::Error| format!("{}: {error}", tail.display());

@@ -16,7 +16,8 @@ use super::fetch::Stubbed;
 use super::forget::Forgetting;
 use super::known::{self, Known};
 use super::layout::Layout;
-use super::probe::{Filling, probe};
+use super::mark::Filling;
+use super::probe::probe;
 use super::pull::Look;
 use super::remote::{Expect, Remote, RemoteError, S3OpenError};
 use super::seal::Seal;
@@ -175,7 +176,9 @@ impl S3Store {
             .transaction(known::settings)
             .map_err(|error| S3OpenError::of_cache(file, &error))?;
         let conditions = match (known.conditions, probed) {
-            (Some(conditions), _) if known.mark.is_some() || away.is_some() => conditions,
+            // A mark that is not known yet is settled after the first look: one that is written before would vouch for
+            // a bucket that was emptied.
+            (Some(conditions), None) => conditions,
             (_, probed) => {
                 let (conditions, mark) = match probed {
                     Some(probed) => probed,
@@ -247,7 +250,14 @@ impl S3Store {
                 Err(error) if inner.is_emptied.load(Ordering::Acquire) => {
                     tracing::error!("{error}");
                 }
-                taken => taken.map_err(unreadable)?,
+                taken => {
+                    taken.map_err(unreadable)?;
+                    if let Err(error) = runtime.block_on(inner.settle_mark()) {
+                        tracing::warn!(
+                            "the mark of the bucket cannot be written: a bucket that somebody empties would be taken for one whose files were removed; the next mount tries again: {error}"
+                        );
+                    }
+                }
             }
         }
         for note in &notes {

@@ -46,7 +46,8 @@ pub(super) enum Body {
 }
 
 /// What one batch has to do, in the order in which it may become visible: new objects, then what changes
-/// objects that others may know, then deletions. So nobody sees a change before what it may refer to.
+/// objects that others may know, then deletions. So nobody sees a change before the new object that it may refer to;
+/// the order in which objects were changed and others created is lost.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) batch: u64,

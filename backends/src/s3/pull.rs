@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::apply::News;
@@ -16,7 +17,7 @@ use super::open::check_seal;
 use super::remote::{Expect, Fetched, Listed, Remote, RemoteError, S3OpenError};
 use super::stub::{self, Stub};
 use super::upload::Parts;
-use super::{Inner, doubt, known, layout};
+use super::{Inner, doubt, known, layout, mark};
 use crate::sqlite::nodes;
 use crate::store::{Errno, Ino, Kind, Store, StoreError};
 
@@ -152,15 +153,19 @@ impl Inner {
             let is_news = known
                 .get(&key)
                 .is_none_or(|known| known.0 != object.etag || known.1 < told);
+            // A key that no path can have cannot be asked for: `check-store` lists it.
+            let is_path = Path::parse(&object.key).is_ok();
             seen.insert(key.clone());
-            if is_news {
+            if is_news && is_path {
                 unknown.push((key, object, version));
             }
         }
         let replaced = unknown.iter().filter(|(key, ..)| known.contains_key(key));
         let replaced = replaced.count();
+        let known_objects = known.len();
         let missing = known.into_keys().filter(|key| !seen.contains(key));
         let gone = self.gone(missing.collect()).await?;
+        let is_all_gone = !gone.is_empty() && gone.len() == known_objects;
         let takes_directories = manifest.as_ref().is_some_and(|(manifest, _)| {
             let mut said = said.iter();
             said.any(|(_, prefix, _)| !manifest.directories.contains_key(prefix))
@@ -171,7 +176,8 @@ impl Inner {
             || takes_directories
             || self.is_emptied.load(Ordering::Acquire)
         {
-            self.must_not_be_emptied(gone.len() + replaced).await?;
+            self.must_not_be_emptied(gone.len() + replaced, is_all_gone)
+                .await?;
         }
         self.is_emptied.store(false, Ordering::Release);
         if unknown.is_empty() && gone.is_empty() && manifest.is_none() {
@@ -225,22 +231,29 @@ impl Inner {
 
     /// Refuses to take a bucket that was emptied for what others have done with their mounts: those leave its mark alone.
     /// What is here may be the only copy there is.
-    async fn must_not_be_emptied(&self, at_stake: usize) -> Result<(), StoreError> {
-        let Some(known) = self.cache.transaction(known::settings)?.mark else {
-            return Ok(());
+    async fn must_not_be_emptied(
+        &self,
+        at_stake: usize,
+        is_all_gone: bool,
+    ) -> Result<(), StoreError> {
+        let found = match self.cache.transaction(known::settings)?.mark {
+            Some(known) => self.find_mark(&known).await?,
+            // It could not be written so far. Where nothing at all is left, not even what mounts never remove, it was
+            // no mount either.
+            None if is_all_gone && self.has_lost_server().await? => mark::Found::Gone,
+            None => return Ok(()),
         };
-        let found = self.mark().await?;
-        if found.as_ref() == Some(&known) {
+        if found == mark::Found::Same {
             return Ok(());
         }
         self.is_emptied.store(true, Ordering::Release);
-        let (mark, bucket) = (self.layout.server(), &self.config.bucket);
+        let (mark, bucket) = (self.layout.mark(), &self.config.bucket);
         let (what, fix) = match found {
-            None => (
+            mark::Found::Same | mark::Found::Gone => (
                 format!("was emptied, and not through a mount ({mark} is gone, too)"),
                 "to bring everything up again that is here",
             ),
-            Some(_) => (
+            mark::Found::Other(_) => (
                 format!("was emptied, and filled again by another mount ({mark} is another)"),
                 "to bring up what is missing there, and to keep both where it has something else",
             ),
@@ -303,11 +316,6 @@ impl Inner {
                         }))
                     }
                     Err(RemoteError::NotFound(_)) => Ok(None),
-                    // A key that no path can have: `check-store` lists it.
-                    Err(RemoteError::Other(reason)) if reason.starts_with("key ") => {
-                        tracing::debug!(reason, "left alone");
-                        Ok(None)
-                    }
                     Err(error) => Err(StoreError::from(error)),
                 }
             }
@@ -323,7 +331,8 @@ impl Inner {
         etag: &str,
         meta: &Meta,
     ) -> Result<Vec<u64>, StoreError> {
-        if meta.size <= PART {
+        // The digests are of parts without the front matter.
+        if meta.size <= PART || self.shows_front_matter(meta) {
             return Ok(Vec::new());
         }
         let known = self.cache.transaction(|db| cache::object_of_key(db, key))?;

@@ -7,6 +7,7 @@ use super::S3Store;
 use super::aside::OnItsWay;
 use super::cache;
 use super::config::S3Config;
+use super::known::beside;
 use super::old::Old;
 use super::open::{OpenOptions, check_seal, start_runtime};
 use super::remote::{Remote, S3OpenError};
@@ -24,10 +25,12 @@ impl S3Store {
     /// See [`S3OpenError`]; the cache is then where it was, or the message says where.
     pub fn rebuild(config: S3Config, file: &Path, owner: &Caller) -> Result<Self, S3OpenError> {
         let mut way = OnItsWay::begin(file)?;
-        let prepared = way.put_back().and_then(|()| match file.exists() {
-            true => ask(&config, file).map(|()| true),
-            false => Ok(false),
-        });
+        let prepared = way
+            .put_back()
+            .and_then(|()| match file.exists() || is_left_of(file) {
+                true => ask(&config, file).map(|()| true),
+                false => Ok(false),
+            });
         match prepared {
             Ok(true) => {}
             Ok(false) => {
@@ -37,7 +40,7 @@ impl S3Store {
             Err(error) => return Err(stay(way, error)),
         }
         let writer = config.writer.clone();
-        let set_aside = way.hold_cache().and_then(|held| {
+        let set_aside = way.make_or_hold_cache().and_then(|held| {
             let aside = way.set_aside()?;
             drop(held);
             Ok(aside)
@@ -62,30 +65,43 @@ impl S3Store {
         let turn = inner.turn.blocking_lock();
         let at = aside.display();
         let note = match Old::open(&aside) {
-            Ok(old) => {
-                let salvaged = store.salvage(&old, &writer);
-                format!("the cache was set aside as {at}; {salvaged}")
-            }
-            Err(reason) => format!(
+            Ok(old) => store
+                .salvage(&old, &writer)
+                .map(|salvaged| format!("the cache was set aside as {at}; {salvaged}")),
+            Err(reason) => Ok(format!(
                 "the cache was set aside as {at}; nothing can be read of it ({reason}): what had not gone up is only there"
-            ),
+            )),
         };
-        let kept = inner.cache.sync().map_err(|error| {
+        let kept = note.and_then(|note| {
+            let synced = inner.cache.sync().map_err(|error| error.to_string());
+            synced.map(|()| note)
+        });
+        let kept = kept.map_err(|reason| {
             S3OpenError::Cache(format!(
-                "{}: {error}\n  fix: mount with --rebuild-cache again: everything is in {at}",
+                "{}, the new cache, cannot take over what had not gone up: {reason}\n  fix: make room, or see to what is said, and mount with --rebuild-cache again: everything is in {at}",
                 file.display()
             ))
         });
-        if let Err(error) = kept.and_then(|()| way.end()) {
-            // Before the engine has its turn.
-            drop(store);
-            return Err(error);
-        }
+        let note = match kept.and_then(|note| way.end().map(|()| note)) {
+            Ok(note) => note,
+            Err(error) => {
+                // Before the engine has its turn.
+                drop(store);
+                return Err(error);
+            }
+        };
         drop(turn);
         tracing::warn!("{note}");
         store.notes.push(note);
         Ok(store)
     }
+}
+
+/// Whether there is something of a cache whose database is gone.
+fn is_left_of(file: &Path) -> bool {
+    let log = std::fs::metadata(beside(file, "-wal"));
+    let tails = std::fs::read_dir(beside(file, "-tails"));
+    log.is_ok_and(|log| log.len() > 0) || tails.is_ok_and(|mut tails| tails.next().is_some())
 }
 
 /// Lets a cache that is where it was be mounted again.

@@ -9,8 +9,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::cache::Object;
 use super::forget::Forget;
+use super::mark::{Filling, Found as Mark};
 use super::object::Meta;
-use super::probe::{Filling, probe};
+use super::probe::probe;
 use super::remote::RemoteError;
 use super::upload::PARALLEL;
 use super::{Inner, cache, known, stub};
@@ -31,8 +32,15 @@ pub(super) struct Refilled {
     files: usize,
     /// Files that the bucket has with something else in them.
     others: usize,
+    /// Files whose content was nowhere but in the bucket, and that the bucket has with something else in them.
+    replaced: Vec<String>,
     /// Files whose content was nowhere but in the bucket.
     lost: Vec<String>,
+}
+
+fn first(all: &[String]) -> String {
+    let more = if all.len() > NAMED { ", …" } else { "" };
+    format!("{}{more}", all[..all.len().min(NAMED)].join(", "))
 }
 
 impl fmt::Display for Refilled {
@@ -56,14 +64,16 @@ impl fmt::Display for Refilled {
                 "; of {others} that are others there both are kept, theirs under the name"
             )?;
         }
-        if !self.lost.is_empty() {
-            let some = &self.lost[..self.lost.len().min(NAMED)];
-            let more = if self.lost.len() > NAMED { ", …" } else { "" };
-            let (count, some) = (self.lost.len(), some.join(", "));
+        if !self.replaced.is_empty() {
+            let (count, some) = (self.replaced.len(), first(&self.replaced));
             write!(
                 f,
-                "; {count} whose content was only there are lost: {some}{more}"
+                "; {count} whose content was only there are replaced by what is there now: {some}"
             )?;
+        }
+        if !self.lost.is_empty() {
+            let (count, some) = (self.lost.len(), first(&self.lost));
+            write!(f, "; {count} whose content was only there are lost: {some}")?;
         }
         Ok(())
     }
@@ -84,10 +94,11 @@ impl Inner {
         let Some(known) = self.cache.transaction(known::settings)?.mark else {
             return Ok(Refilled::default());
         };
-        let mark = self.mark().await?;
-        if mark.as_ref() == Some(&known) {
-            return Ok(Refilled::default());
-        }
+        let mark = match self.find_mark(&known).await? {
+            Mark::Same => return Ok(Refilled::default()),
+            Mark::Gone => None,
+            Mark::Other(id) => Some(id),
+        };
         let found = self.compare().await?;
         let mut refilled = Refilled {
             was_emptied: true,
@@ -121,16 +132,22 @@ impl Inner {
                     }
                 }
                 refilled.lost = self.lose(db, &dropped)?;
+                let mut replaced = HashSet::new();
                 for object in &gone {
                     refilled.files += usize::from(take_up(db, object)?);
                 }
                 for key in &found.other {
-                    if let Some(object) = cache::object_of_key(db, key)?
-                        && stub::find(db, object.ino)?.is_none()
-                    {
-                        refilled.others += usize::from(take_up(db, &object)?);
+                    let Some(object) = cache::object_of_key(db, key)? else {
+                        continue;
+                    };
+                    match stub::find(db, object.ino)? {
+                        None => refilled.others += usize::from(take_up(db, &object)?),
+                        Some(_) => {
+                            replaced.insert(object.ino);
+                        }
                     }
                 }
+                refilled.replaced = paths_of(db, &replaced)?;
                 for (key, meta) in &found.same {
                     if let Some(object) = cache::object_of_key(db, key)? {
                         adopt(db, object, meta)?;
@@ -151,6 +168,12 @@ impl Inner {
         for path in &refilled.lost {
             tracing::error!(path, "its content was in the bucket only: it is lost");
         }
+        for path in &refilled.replaced {
+            tracing::error!(
+                path,
+                "its content was in the bucket only: another is there now"
+            );
+        }
         self.changes.fetch_add(1, Ordering::AcqRel);
         // Last: who is interrupted before it finds the bucket emptied still, and begins anew.
         let mark = match mark {
@@ -165,10 +188,7 @@ impl Inner {
         let failed = |reason: String| StoreError::storage(Errno::IO, reason);
         match probe(&self.remote, &self.layout, &self.config, Filling::Again).await {
             Ok((_, Some(mark))) => Ok(mark),
-            Ok((_, None)) => Err(failed(format!(
-                "{} cannot be written",
-                self.layout.server()
-            ))),
+            Ok((_, None)) => Err(failed(format!("{} cannot be written", self.layout.mark()))),
             Err(error) => Err(failed(error.to_string())),
         }
     }
@@ -260,6 +280,20 @@ fn all_names(db: &Db) -> Result<Vec<(Ino, Vec<u8>, Ino)>, StoreError> {
         Ok((unsigned(row.get(0)?), row.get(1)?, unsigned(row.get(2)?)))
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Every path of some files.
+fn paths_of(db: &Db, inos: &HashSet<Ino>) -> Result<Vec<String>, StoreError> {
+    let mut paths = Vec::new();
+    if !inos.is_empty() {
+        for (parent, name, ino) in all_names(db)? {
+            if inos.contains(&ino) {
+                paths.push(path(db, parent, &name)?);
+            }
+        }
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 /// Where a name is, from the root.

@@ -9,7 +9,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use super::cache::{self, Object};
-use super::old::{Inode, Name, Old, OldObject, Reason};
+use super::old::{Inode, Name, Old, OldObject, Reason, Xattr};
 use super::{S3Store, layout, object};
 use crate::sqlite::names;
 use crate::sqlite::nodes::{self, unsigned};
@@ -69,8 +69,23 @@ impl fmt::Display for Salvaged {
     }
 }
 
+/// Why something was not taken over.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// It cannot be read in the old cache, or has no place: all others are taken over.
+    Here(Reason),
+    /// The new cache cannot hold it: nothing is wrong with the old one.
+    NewCache(Reason),
+}
+
+impl From<Reason> for Failed {
+    fn from(reason: Reason) -> Self {
+        Self::Here(reason)
+    }
+}
+
 /// Where an old file goes.
-enum Place {
+pub(super) enum Place {
     /// Its object is as it was: what is there is to be replaced.
     Ours,
     /// Nothing is there.
@@ -79,22 +94,27 @@ enum Place {
     Taken,
 }
 
-struct Saving<'a> {
-    store: &'a S3Store,
-    old: &'a Old,
+pub(super) struct Saving<'a> {
+    pub(super) store: &'a S3Store,
+    pub(super) old: &'a Old,
     writer: &'a str,
     /// Names of the old cache, by what they name.
-    names: BTreeMap<Ino, Vec<Name>>,
+    pub(super) names: BTreeMap<Ino, Vec<Name>>,
     /// How many files were begun; each has a name of its own until it is whole.
     begun: u64,
     /// Directories of the new cache by their numbers in the old one.
     directories: BTreeMap<Ino, Ino>,
+    /// Old inodes that are not under the names they had: what the bucket has of them under others is all there is.
+    left: BTreeSet<Ino>,
     done: Salvaged,
 }
 
 impl S3Store {
     /// Does again what an old cache says had not gone up.
-    pub(super) fn salvage(&self, old: &Old, writer: &str) -> Salvaged {
+    ///
+    /// # Errors
+    /// If the new cache cannot hold it.
+    pub(super) fn salvage(&self, old: &Old, writer: &str) -> Result<Salvaged, Reason> {
         let (names, unread) = old.rows("SELECT parent, name, ino FROM dirent", |row| {
             let name: Name = (unsigned(row.get(0)?), row.get(1)?);
             Ok((unsigned(row.get(2)?), name))
@@ -106,6 +126,7 @@ impl S3Store {
             names: BTreeMap::new(),
             begun: 0,
             directories: BTreeMap::from([(ROOT, ROOT)]),
+            left: BTreeSet::new(),
             done: Salvaged {
                 doubt: old.doubt().or_else(|| unread.clone()),
                 ..Salvaged::default()
@@ -115,16 +136,20 @@ impl S3Store {
         for (ino, name) in names {
             saving.names.entry(ino).or_default().push(name);
         }
-        saving.all();
+        saving.all()?;
         for lost in &saving.done.lost {
             tracing::error!("{lost}");
         }
-        saving.done
+        Ok(saving.done)
     }
 }
 
-fn told(error: StoreError) -> Reason {
-    error.to_string()
+pub(super) fn told(error: StoreError) -> Failed {
+    // A reason is of the storage: what is asked for in a wrong way has only a number.
+    match error.reason {
+        Some(_) => Failed::NewCache(error.to_string()),
+        None => Failed::Here(error.to_string()),
+    }
 }
 
 fn shown(name: &[u8]) -> String {
@@ -138,14 +163,14 @@ impl Saving<'_> {
         }
     }
 
-    fn caller(&self) -> Caller {
+    pub(super) fn caller(&self) -> Caller {
         Caller {
             now: Timestamp::now(),
             ..self.store.inner.owner
         }
     }
 
-    fn all(&mut self) {
+    fn all(&mut self) -> Result<(), Reason> {
         let name = |row: &rusqlite::Row<'_>| Ok((unsigned(row.get(0)?), row.get(1)?));
         let (mut journal, unread) = self
             .old
@@ -175,35 +200,60 @@ impl Saving<'_> {
             .iter()
             .map(|name| (name.clone(), by_name.get(name).copied()))
             .collect();
-        let mut files = Vec::new();
+        let (mut files, mut unread) = (Vec::new(), Vec::new());
         for (name, ino) in &named {
-            let Some(ino) = ino else { continue };
-            match self.old.inode(*ino) {
-                Ok(inode) if inode.attr.kind == Kind::Directory => {
-                    if let Err(reason) = self.directory(*ino) {
-                        self.lose(&name.1, &reason);
-                    }
-                }
-                Ok(inode) => files.push((name.clone(), inode)),
-                Err(reason) => self.lose(&name.1, &reason),
+            let Some(ino) = *ino else { continue };
+            let begun = match self.old.inode(ino) {
+                Ok(inode) if inode.attr.kind == Kind::Directory => self.directory(ino).map(|_| ()),
+                Ok(inode) => self.unread(name, &inode).map(|found| match found {
+                    Some(found) => unread.push(found),
+                    None => files.push((name, inode)),
+                }),
+                Err(reason) => Err(reason.into()),
+            };
+            if let Err(failed) = begun {
+                self.note(&name.1, ino, Err(failed))?;
             }
         }
+        // First what is in the new cache already: what comes into it may have its name.
+        self.move_unread(unread)?;
         for (name, inode) in files {
-            match self.file(&name, &inode) {
-                Ok(is_beside) => {
-                    self.done.files += usize::from(is_beside.is_some());
-                    self.done.beside += usize::from(is_beside == Some(true));
-                }
-                Err(reason) => self.lose(&name.1, &reason),
-            }
+            let done = self.file(name, &inode);
+            self.note(&name.1, inode.attr.ino, done)?;
         }
         let gone = named.iter().filter(|(_, ino)| ino.is_none());
         for (name, _) in gone.rev() {
             match self.remove(name) {
                 Ok(is_done) => self.done.removals += usize::from(is_done),
-                Err(reason) => self.lose(&name.1, &format!("its removal: {reason}")),
+                Err(Failed::Here(reason)) => self.lose(&name.1, &format!("its removal: {reason}")),
+                Err(Failed::NewCache(reason)) => return Err(reason),
             }
         }
+        Ok(())
+    }
+
+    /// Counts a file that was taken over, or not.
+    ///
+    /// # Errors
+    /// If the new cache cannot hold it.
+    pub(super) fn note(
+        &mut self,
+        name: &[u8],
+        ino: Ino,
+        done: Result<Option<bool>, Failed>,
+    ) -> Result<(), Reason> {
+        match done {
+            Ok(is_beside) => {
+                self.done.files += usize::from(is_beside.is_some());
+                self.done.beside += usize::from(is_beside == Some(true));
+            }
+            Err(Failed::Here(reason)) => {
+                self.left.insert(ino);
+                self.lose(name, &reason);
+            }
+            Err(Failed::NewCache(reason)) => return Err(reason),
+        }
+        Ok(())
     }
 
     fn lose(&mut self, name: &[u8], reason: &str) {
@@ -214,7 +264,7 @@ impl Saving<'_> {
         self.done.lost.push(format!("inode {ino} ({reason})"));
     }
 
-    fn object_of_key(&self, key: &str) -> Result<Option<Object>, Reason> {
+    pub(super) fn object_of_key(&self, key: &str) -> Result<Option<Object>, Failed> {
         let cache = &self.store.inner.cache;
         cache
             .transaction(|db| cache::object_of_key(db, key))
@@ -222,7 +272,7 @@ impl Saving<'_> {
     }
 
     /// What a name leads to in the new cache.
-    fn there(&self, parent: Ino, name: &[u8]) -> Result<Option<Attr>, Reason> {
+    pub(super) fn there(&self, parent: Ino, name: &[u8]) -> Result<Option<Attr>, Failed> {
         match self.store.lookup(parent, name) {
             Ok(attr) => Ok(Some(attr)),
             Err(error) if error.errno == Errno::NOENT => Ok(None),
@@ -231,16 +281,25 @@ impl Saving<'_> {
     }
 
     /// The directory of the new cache that is one of the old: by its prefix in the bucket, else by its path.
-    fn directory(&mut self, old: Ino) -> Result<Ino, Reason> {
+    pub(super) fn directory(&mut self, old: Ino) -> Result<Ino, Failed> {
         if let Some(new) = self.directories.get(&old) {
             return Ok(*new);
         }
         let name = self.names.get(&old).and_then(|names| names.first());
         let Some((old_parent, name)) = name.cloned() else {
-            return Err(format!("directory {old} has no name any more"));
+            return Err(format!("directory {old} has no name any more").into());
         };
         // Against a loop in a damaged file.
         self.directories.insert(old, ROOT);
+        let new = self.make_directory(old, old_parent, name);
+        match &new {
+            Ok(new) => self.directories.insert(old, *new),
+            Err(_) => self.directories.remove(&old),
+        };
+        new
+    }
+
+    fn make_directory(&mut self, old: Ino, old_parent: Ino, name: Vec<u8>) -> Result<Ino, Failed> {
         let parent = self.directory(old_parent)?;
         let inode = self.old.inode(old)?;
         let prefix = self.old.prefix(old);
@@ -263,15 +322,20 @@ impl Saving<'_> {
                 let (from, to) = ((above, old_name.as_slice()), (parent, name.as_slice()));
                 let caller = self.caller();
                 let renamed = self.store.rename(&caller, from, to, RenameMode::NoReplace);
-                // A directory cannot go below itself: it stays where the bucket has it.
-                if let Err(error) = renamed {
-                    tracing::warn!(%error, "a renamed directory stays where it was");
+                match renamed.map_err(told) {
+                    // A directory cannot go below itself: it stays where the bucket has it.
+                    Err(Failed::Here(reason)) => {
+                        tracing::warn!(reason, "a renamed directory stays where it was");
+                    }
+                    renamed => {
+                        renamed?;
+                    }
                 }
                 dir
             }
             (Some((dir, ..)), _) => dir,
             (None, Some(attr)) if attr.kind == Kind::Directory => attr.ino,
-            (None, Some(_)) => return Err("a file has its name in the bucket".to_owned()),
+            (None, Some(_)) => return Err("a file has its name in the bucket".to_owned().into()),
             (None, None) => {
                 let made = self.make(parent, &name, &inode)?;
                 made.ino
@@ -283,11 +347,18 @@ impl Saving<'_> {
         };
         let changed = self.store.setattr(&self.caller(), new, &change);
         changed.map_err(told)?;
-        self.directories.insert(old, new);
         Ok(new)
     }
 
-    fn make(&self, parent: Ino, name: &[u8], inode: &Inode) -> Result<Attr, Reason> {
+    /// The directory for a file: one that is lost does not take its files with it.
+    pub(super) fn directory_or_root(&mut self, old: Ino) -> Result<Ino, Failed> {
+        match self.directory(old) {
+            Err(Failed::Here(_)) => Ok(ROOT),
+            found => found,
+        }
+    }
+
+    fn make(&self, parent: Ino, name: &[u8], inode: &Inode) -> Result<Attr, Failed> {
         let node = NewNode {
             kind: inode.attr.kind,
             permissions: inode.attr.permissions,
@@ -299,13 +370,8 @@ impl Saving<'_> {
     }
 
     /// Does again what was done to a file; whether it had to be kept beside another. `None` if the bucket has it.
-    fn file(&mut self, name: &Name, inode: &Inode) -> Result<Option<bool>, Reason> {
-        // A directory that is lost does not take its files with it.
-        let parent = self.directory(name.0).unwrap_or(ROOT);
-        if let Some((key, etag)) = self.old.stub(inode.attr.ino)? {
-            self.rename_unread(parent, &name.1, inode, &key, &etag)?;
-            return Ok(Some(false));
-        }
+    fn file(&mut self, name: &Name, inode: &Inode) -> Result<Option<bool>, Failed> {
+        let parent = self.directory_or_root(name.0)?;
         // It has its name when it is whole: nothing takes the place of a good file before.
         let unfinished = self.unfinished_name(parent)?;
         let ino = self.make(parent, &unfinished, inode)?.ino;
@@ -320,7 +386,7 @@ impl Saving<'_> {
     }
 
     /// A name that nothing has in a directory.
-    fn unfinished_name(&mut self, parent: Ino) -> Result<Vec<u8>, Reason> {
+    pub(super) fn unfinished_name(&mut self, parent: Ino) -> Result<Vec<u8>, Failed> {
         loop {
             self.begun += 1;
             let name = format!(".ctxbench-unfinished-{}", self.begun).into_bytes();
@@ -337,7 +403,7 @@ impl Saving<'_> {
         ino: Ino,
         name: &Name,
         inode: &Inode,
-    ) -> Result<Option<bool>, Reason> {
+    ) -> Result<Option<bool>, Failed> {
         let caller = self.caller();
         let parent = from.0;
         let sha256 = match inode.attr.kind {
@@ -355,37 +421,55 @@ impl Saving<'_> {
             _ => object::checksum(&[]),
         };
         let known = self.old.object(name)?;
-        let Some(place) = self.place(parent, &name.1, inode, known, &sha256)? else {
+        let place = self.place(parent, &name.1, inode, known.as_ref(), &sha256)?;
+        let Some(place) = place else {
             // It got there before the cache was lost.
             return Ok(None);
         };
-        let (to, mode) = match place {
-            Place::Ours => (name.1.clone(), RenameMode::Replace),
-            Place::Free => (name.1.clone(), RenameMode::NoReplace),
+        self.dress(ino, inode, &self.old.xattrs(inode.attr.ino)?)?;
+        let (to, mode) = self.name_for(&place, ino, parent, &name.1)?;
+        let replaced = self.store.rename(&caller, from, (parent, &to), mode);
+        self.clear_away(replaced.map_err(told)?);
+        Ok(Some(matches!(place, Place::Taken)))
+    }
+
+    /// The name that a file gets in a place; one beside another's says so.
+    pub(super) fn name_for(
+        &self,
+        place: &Place,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<(Vec<u8>, RenameMode), Failed> {
+        match place {
+            Place::Ours => Ok((name.to_owned(), RenameMode::Replace)),
+            Place::Free => Ok((name.to_owned(), RenameMode::NoReplace)),
             Place::Taken => {
                 let told_why =
                     "changed by somebody else while this version was in a cache that was lost";
                 let (key, value) = (b"user.ctx.conflict", told_why.as_bytes());
+                let caller = self.caller();
                 let set = self
                     .store
                     .setxattr(&caller, ino, key, value, XattrMode::Set);
                 set.map_err(told)?;
-                (self.conflict_name(parent, &name.1)?, RenameMode::NoReplace)
+                Ok((self.conflict_name(parent, name)?, RenameMode::NoReplace))
             }
-        };
-        self.dress(ino, inode)?;
-        let replaced = self.store.rename(&caller, from, (parent, &to), mode);
-        if let Some(replaced) = replaced.map_err(told)?
+        }
+    }
+
+    /// Frees what was replaced.
+    pub(super) fn clear_away(&self, replaced: Option<Ino>) {
+        if let Some(replaced) = replaced
             && let Err(error) = self.store.reclaim(replaced)
         {
             // The next mount does.
             tracing::warn!(%error, "what was replaced is not cleared away yet");
         }
-        Ok(Some(matches!(place, Place::Taken)))
     }
 
     /// The first name beside another that says whose version it is, and that nothing has.
-    fn conflict_name(&self, parent: Ino, name: &[u8]) -> Result<Vec<u8>, Reason> {
+    fn conflict_name(&self, parent: Ino, name: &[u8]) -> Result<Vec<u8>, Failed> {
         let mut version = 1;
         loop {
             let free = layout::conflict_name(name, self.writer, version);
@@ -397,14 +481,14 @@ impl Saving<'_> {
     }
 
     /// Where an old file goes; `None` if the bucket has it.
-    fn place(
+    pub(super) fn place(
         &self,
         parent: Ino,
         name: &[u8],
         inode: &Inode,
-        known: Option<OldObject>,
+        known: Option<&OldObject>,
         sha256: &str,
-    ) -> Result<Option<Place>, Reason> {
+    ) -> Result<Option<Place>, Failed> {
         let Some(there) = self.there(parent, name)? else {
             return Ok(Some(Place::Free));
         };
@@ -412,8 +496,7 @@ impl Saving<'_> {
             && let Some(object) = self.object_of_key(&known.key)?
             && object.etag == known.etag
             && object.ino == there.ino
-            && there.kind == inode.attr.kind
-            && there.kind == Kind::File
+            && there.kind != Kind::Directory
         {
             return Ok(Some(Place::Ours));
         }
@@ -423,43 +506,17 @@ impl Saving<'_> {
             .map_err(told)?
             .iter()
             .any(|object| object.meta.sha256 == sha256 && there.kind == inode.attr.kind);
-        Ok((!has_it).then_some(Place::Taken))
-    }
-
-    /// A file whose content is in the bucket only: its name or its attributes had changed.
-    fn rename_unread(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        inode: &Inode,
-        key: &str,
-        etag: &str,
-    ) -> Result<(), Reason> {
-        let object = self.object_of_key(key)?;
-        let Some(object) = object.filter(|object| object.etag == etag) else {
-            return Err("its content was in the bucket only, and has changed there".to_owned());
-        };
-        match self.there(parent, name)? {
-            Some(there) if there.ino == object.ino => {}
-            Some(_) => return Err("its new name is taken in the bucket".to_owned()),
-            None => {
-                let from = (object.parent, object.name.as_slice());
-                let caller = self.caller();
-                let mode = RenameMode::NoReplace;
-                let renamed = self.store.rename(&caller, from, (parent, name), mode);
-                renamed.map_err(told)?;
-            }
-        }
-        self.dress(object.ino, inode)
+        // What another tool has written says nothing of its content.
+        Ok((!has_it || sha256.is_empty()).then_some(Place::Taken))
     }
 
     /// Attributes and extended attributes.
-    fn dress(&self, ino: Ino, inode: &Inode) -> Result<(), Reason> {
+    pub(super) fn dress(&self, ino: Ino, inode: &Inode, xattrs: &[Xattr]) -> Result<(), Failed> {
         let caller = self.caller();
-        for (name, value) in self.old.xattrs(inode.attr.ino)? {
+        for (name, value) in xattrs {
             let set = self
                 .store
-                .setxattr(&caller, ino, &name, &value, XattrMode::Set);
+                .setxattr(&caller, ino, name, value, XattrMode::Set);
             set.map_err(told)?;
         }
         let change = Change {
@@ -482,19 +539,23 @@ impl Saving<'_> {
     }
 
     /// Whether a name may be removed; if not, that it stays is noted.
-    fn may_remove(&mut self, name: &Name, old: Ino) -> Result<bool, Reason> {
+    fn may_remove(&mut self, name: &Name, old: Ino) -> Result<bool, Failed> {
         if self.done.doubt.is_some() {
             self.done.kept.push(shown(&name.1));
             return Ok(false);
         }
         if !self.has_lost_a_name(old)? {
-            return Err("its file is still there, without a name".to_owned());
+            return Err("its file is still there, without a name".to_owned().into());
+        }
+        if self.left.contains(&old) {
+            let reason = "its file could not be taken over under its new name";
+            return Err(reason.to_owned().into());
         }
         Ok(true)
     }
 
     /// Removes what was removed, as far as it is still what was removed; whether anything was.
-    fn remove(&mut self, name: &Name) -> Result<bool, Reason> {
+    fn remove(&mut self, name: &Name) -> Result<bool, Failed> {
         let caller = self.caller();
         if let Some(known) = self.old.object(name)? {
             let object = self.object_of_key(&known.key)?;
@@ -534,7 +595,8 @@ impl Saving<'_> {
         let Some(old) = self.old.directory_of_prefix(&prefix)? else {
             return Ok(false);
         };
-        if !self.may_remove(name, old)? {
+        // It was not this one that was removed: it has a name still.
+        if self.names.contains_key(&old) || !self.may_remove(name, old)? {
             return Ok(false);
         }
         let removed = self.store.rmdir(&caller, parent, &name.1);

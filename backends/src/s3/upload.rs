@@ -16,8 +16,9 @@ use super::object::{self, Meta};
 use super::plan::{self, Body, Plan, Put};
 use super::remote::{Expect, Fetched, RemoteError};
 use super::seal::sealed_length;
+use super::stub;
 use crate::sqlite::db::Db;
-use crate::store::{Ino, Kind, StoreError};
+use crate::store::{Errno, Ino, Kind, StoreError};
 
 /// Requests under way at once.
 pub(super) const PARALLEL: usize = 32;
@@ -56,6 +57,9 @@ pub(super) struct Noted {
     is_contested: bool,
 }
 
+/// So often a batch begins anew because somebody else was there first with one of its files.
+const CONTESTED_MAX: usize = 8;
+
 impl Noted {
     /// Whether the bucket has all that was to be put, and nobody needs to be told of it otherwise.
     fn is_all(&self) -> bool {
@@ -87,18 +91,31 @@ impl Inner {
             self.pull().await?;
         }
         let changes = self.changes.load(Ordering::Acquire);
-        let plan = self
-            .cache
-            .transaction(|db| plan::plan(db, self.seal.as_ref()))?;
-        if !plan.is_empty() {
-            self.tally.batches.fetch_add(1, Ordering::Relaxed);
-            self.perform(plan, in_bucket).await?;
+        for _ in 0..CONTESTED_MAX {
+            let plan = self
+                .cache
+                .transaction(|db| plan::plan(db, self.seal.as_ref()))?;
+            let mut is_contested = false;
+            if !plan.is_empty() {
+                self.tally.batches.fetch_add(1, Ordering::Relaxed);
+                is_contested = self.perform(plan, in_bucket).await?;
+            }
+            if !is_contested {
+                self.synced.fetch_max(changes, Ordering::AcqRel);
+                return Ok(());
+            }
         }
-        self.synced.fetch_max(changes, Ordering::AcqRel);
-        Ok(())
+        let reason =
+            "S3: others change the same files again and again: what is missing goes up later";
+        Err(StoreError::storage(Errno::IO, reason))
     }
 
-    async fn perform(&self, mut plan: Plan, in_bucket: &mut dyn FnMut()) -> Result<(), StoreError> {
+    /// Answers whether somebody else was there first with a file: what follows in the batch is then still to be done.
+    async fn perform(
+        &self,
+        mut plan: Plan,
+        in_bucket: &mut dyn FnMut(),
+    ) -> Result<bool, StoreError> {
         let batch = plan.batch;
         let added = std::mem::take(&mut plan.added);
         let changed = std::mem::take(&mut plan.changed);
@@ -107,9 +124,20 @@ impl Inner {
         let mut put = self
             .put_all(added, batch, added_are_all.then_some(&mut *in_bucket))
             .await?;
-        let changed_are_all = nothing_follows && put.is_all();
+        if put.is_contested {
+            // Ours has another name now. What it was called is deleted only after it has gone up under that.
+            return Ok(true);
+        }
+        let (changed, unfetched) = self.fetch_overwritten(changed).await;
+        let changed_are_all = nothing_follows && put.is_all() && unfetched.is_none();
         let changed = self.put_all(changed, batch, changed_are_all.then_some(in_bucket));
         put.append(changed.await?);
+        if let Some(error) = unfetched {
+            return Err(error);
+        }
+        if put.is_contested {
+            return Ok(true);
+        }
         if put.must_tell || plan.must_tell {
             let touched = self.cache.transaction(cache::touched)?;
             self.write_manifest(&plan.directories, &touched).await?;
@@ -130,7 +158,7 @@ impl Inner {
             .retain(|name| !put.names.contains(name) && !put.later.contains(name));
         plan.inodes.retain(|ino| !put.inodes.contains(ino));
         if plan.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         self.cache.transaction(|db| {
             for (parent, name) in &plan.names {
@@ -141,7 +169,34 @@ impl Inner {
                 cache::clean_inode(db, *ino, batch)?;
             }
             Ok(())
-        })
+        })?;
+        Ok(false)
+    }
+
+    /// Brings in what is in an object that the batch overwrites, and goes to another: files that were never read, and
+    /// have changed places. It would be gone there before it was fetched. Answers what can be put, and why the rest
+    /// cannot: a file that cannot be fetched, and what would overwrite it.
+    async fn fetch_overwritten(&self, changed: Vec<Put>) -> (Vec<Put>, Option<StoreError>) {
+        let overwritten: BTreeSet<&str> = changed.iter().map(|put| put.key.as_str()).collect();
+        let mut left_out = BTreeSet::new();
+        let mut failed = None;
+        for put in &changed {
+            let stubbed = self.stub_of(put.attr.ino);
+            let Some(it) = stubbed
+                .filter(|it| it.stub.key != put.key && overwritten.contains(it.stub.key.as_str()))
+            else {
+                continue;
+            };
+            if let Err(error) = self.fetch_all(put.attr.ino).await {
+                left_out.extend([put.key.clone(), it.stub.key.clone()]);
+                failed = Some(error.into());
+            }
+        }
+        let kept = changed
+            .into_iter()
+            .filter(|put| !left_out.contains(&put.key))
+            .collect();
+        (kept, failed)
     }
 
     /// Puts objects in parallel, and notes each that got there, also if another did not. `all_there` is called when
@@ -230,8 +285,10 @@ impl Inner {
             .uploaded
             .fetch_add(written.len() as u64, Ordering::Relaxed);
         self.has_news.store(true, Ordering::Release);
+        let mut followed = Vec::new();
         self.cache.transaction(|db| {
             for (put, etag, meta) in &written {
+                let before = cache::object_of_key(db, &put.key)?;
                 cache::put_object(
                     db,
                     &Object {
@@ -243,6 +300,10 @@ impl Inner {
                         meta: meta.clone(),
                     },
                 )?;
+                // What was never read of another file is not there any more.
+                if let Some(before) = before.filter(|before| before.ino != put.attr.ino) {
+                    followed.extend(stub::follow(db, &before)?);
+                }
                 doubt::is_written(db, &put.key, &meta.sha256)?;
                 if put.is_touched(etag) {
                     cache::set_touched(db, &put.key, meta.version)?;
@@ -256,6 +317,7 @@ impl Inner {
             }
             Ok(())
         })?;
+        self.follow(followed);
         for (put, _, _) in written {
             if put.attr.nlink <= 1 {
                 noted.inodes.insert(put.attr.ino);

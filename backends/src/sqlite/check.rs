@@ -11,7 +11,7 @@ use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum, tail_length};
 use super::log_mark;
 use super::names::slots;
 use super::nodes::{signed, unsigned};
-use super::open::{OpenError, SCHEMA_VERSION, identify, unreadable};
+use super::open::{OpenError, SCHEMA_VERSION, identify, must_not_be_cut, unreadable};
 use super::tails::{self, HEAD};
 
 /// The first schema version whose tables are today's, but for what says more of them.
@@ -106,6 +106,8 @@ const RULES: &[Rule] = &[
 /// See [`OpenError`], if it is no ctxbench file system or cannot be read. What is wrong inside one is
 /// not an error but a problem.
 pub fn check(path: &Path) -> Result<Checked, OpenError> {
+    // SQLite removes the log of an empty file, even for those who only read.
+    must_not_be_cut(path)?;
     // Without this, a missing file would be "unable to open database file".
     std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
@@ -120,11 +122,7 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
         );
         return Err(unreadable(path, &reason));
     }
-    let transaction = connection
-        .transaction_with_behavior(TransactionBehavior::Deferred)
-        .map_err(wrong)?;
-    let mut checked = check_all(&transaction, version.unwrap_or(SCHEMA_VERSION)).map_err(wrong)?;
-    drop(transaction);
+    let mut checked = check_rows(&mut connection, version).map_err(wrong)?;
     if log_mark::lacks_log(&connection, version, path).map_err(wrong)? {
         let gone = OpenError::LogGone {
             path: path.to_owned(),
@@ -139,6 +137,15 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
         short,
     );
     Ok(checked)
+}
+
+/// Looks at the rows and what they hold, not at the log and the tails.
+pub(super) fn check_rows(
+    connection: &mut Connection,
+    version: Option<i32>,
+) -> rusqlite::Result<Checked> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+    check_all(&transaction, version.unwrap_or(SCHEMA_VERSION))
 }
 
 fn check_all(db: &Connection, version: i32) -> rusqlite::Result<Checked> {
@@ -212,7 +219,8 @@ fn misplaced(db: &Connection) -> rusqlite::Result<Vec<String>> {
 }
 
 /// Files whose tails hold less than the files are long, or are not there.
-fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
+/// Files of which content past the first [`super::HEAD`] bytes is missing.
+pub(super) fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
     let dir = tails::directory(path);
     let missing = |ino: i64, size: i64| {
         let wanted = tail_length(unsigned(size));

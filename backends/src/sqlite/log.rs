@@ -134,9 +134,10 @@ impl Log {
         // Whoever panics here may have taken a note of what is unsynced along.
         let _panic = BreakOnPanic(&self.is_broken);
         tails.sync().map_err(|error| broken(error.to_string()))?;
-        Tally::add(&self.tally.syncs);
         let synced = self.file.sync_data();
-        synced.map_err(|error| broken(format!("syncing the log: {error}")))
+        synced.map_err(|error| broken(format!("syncing the log: {error}")))?;
+        Tally::add(&self.tally.syncs);
+        Ok(())
     }
 }
 

@@ -15,23 +15,23 @@ use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
 
-use super::check::check;
+use super::check::{check_rows, short_tails};
 use super::db::Db;
-use super::open::{OpenError, connect, identify, own, unreadable};
+use super::open::{OpenError, connect, identify, must_not_be_cut, own, unreadable};
 use crate::store::Result;
 
 /// The first schema version that has the mark.
 const SINCE: i32 = 3;
 
 /// The write-ahead log of the database at `path`.
-pub(super) fn log_of(path: &Path) -> PathBuf {
+pub(crate) fn log_of(path: &Path) -> PathBuf {
     let mut log = OsString::from(path);
     log.push("-wal");
     log.into()
 }
 
 /// Whether there is a log; the empty one that SQLite makes when it opens a database is none.
-fn has_log(path: &Path) -> bool {
+pub(crate) fn has_log(path: &Path) -> bool {
     std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > 0)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn leave(connection: &Connection, path: &Path) -> rusqlite::Result<()
 }
 
 /// Whether the database at `path`, of this schema version, needs a log that is not there.
-pub(super) fn lacks_log(
+pub(crate) fn lacks_log(
     connection: &Connection,
     version: Option<i32>,
     path: &Path,
@@ -103,7 +103,8 @@ pub(super) fn end(db: &Db) {
 }
 
 /// Has the database at `path`, whose log is gone, opened in the state in which it is: an earlier one. Of files that
-/// are longer than [`super::HEAD`], what is past that may be newer. Answers whether a log was missing at all.
+/// are longer than [`super::HEAD`], what is past that may be newer, or gone: of those whose bytes are gone, reading
+/// them there fails, and the log of the daemon names them. Answers whether a log was missing at all.
 ///
 /// # Errors
 /// As [`super::SqliteStore::open`], and [`OpenError::NotWhole`] if what is left contradicts itself.
@@ -111,30 +112,77 @@ pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
     if !path.exists() || has_log(path) {
         return Ok(false);
     }
+    must_not_be_cut(path)?;
     let _ownership = own(path)?;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let connection = connect(path)?;
+    let mut connection = connect(path)?;
     let version = identify(&connection, path)?;
     if !lacks_log(&connection, version, path).map_err(wrong)? {
         return Ok(false);
     }
     // Whoever was killed while the log was being copied may have left pages of two states.
-    let gone = OpenError::LogGone {
-        path: path.to_owned(),
-        log: log_of(path),
-    };
-    let problems = check(path)?.problems;
-    if let Some(problem) = problems
-        .into_iter()
-        .find(|problem| *problem != gone.to_string())
-    {
+    let checked = check_rows(&mut connection, version).map_err(wrong)?;
+    if let Some(problem) = checked.problems.into_iter().next() {
         return Err(OpenError::NotWhole {
             path: path.to_owned(),
             problem,
         });
     }
+    // The end of a file that was deleted or cut since is gone at once, and no sign of two states.
+    for short in short_tails(&connection, path).map_err(wrong)? {
+        tracing::warn!(
+            "{}: content past the first 256 KiB is missing: inode {short}",
+            path.display()
+        );
+    }
     connection
         .execute("UPDATE log SET needed = 0", ())
         .map_err(wrong)?;
     Ok(true)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::sqlite::SqliteStore;
+    use crate::store::{Caller, ROOT, Store, Timestamp};
+
+    pub(crate) const OWNER: Caller = Caller {
+        uid: 7,
+        gid: 7,
+        now: Timestamp(0),
+    };
+
+    /// What a daemon leaves that was killed while it copied its log: a log that says that it is needed.
+    pub(crate) fn killed_while_copying(dir: &Path) -> PathBuf {
+        let (path, left) = (dir.join("a.db"), dir.join("b.db"));
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        say(&store.db(), true).unwrap();
+        std::fs::copy(&path, &left).unwrap();
+        std::fs::copy(log_of(&path), log_of(&left)).unwrap();
+        left
+    }
+
+    #[test]
+    fn whoever_looks_leaves_a_needed_log_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = killed_while_copying(dir.path());
+        let looking = connect(&left).unwrap();
+        leave(&looking, &left).unwrap();
+        identify(&looking, &left).unwrap();
+        drop(looking);
+        let store = SqliteStore::open(&left, &OWNER).unwrap();
+        store.getattr(ROOT).unwrap();
+    }
+
+    #[test]
+    fn a_needed_log_that_another_program_copied_and_removed_is_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = killed_while_copying(dir.path());
+        let looking = connect(&left).unwrap();
+        identify(&looking, &left).unwrap();
+        drop(looking);
+        let error = SqliteStore::open(&left, &OWNER).unwrap_err();
+        assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    }
 }

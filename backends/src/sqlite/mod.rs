@@ -44,8 +44,9 @@ pub use check::{Checked, check};
 use db::{Db, Tally};
 use log::{Checkpointer, Log};
 pub use log_mark::go_on_without_log;
+pub(crate) use open::is_cut;
 pub use open::{OpenError, SCHEMA_VERSION};
-use open::{Ownership, connect, must_not_be_cut, own, prepare, unreadable};
+use open::{Ownership, connect, must_not_be_cut, or_full, own, prepare, unreadable};
 pub use tails::HEAD;
 use tails::Tails;
 
@@ -72,6 +73,10 @@ impl SqliteStore {
     /// # Errors
     /// See [`OpenError`]; the database is as it was.
     pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
+        Self::begin(path, owner).map_err(|error| or_full(path, error))
+    }
+
+    fn begin(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
         must_not_be_cut(path)?;
         let ownership = own(path)?;
         let connection = connect(path)?;

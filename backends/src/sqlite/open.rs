@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::log_mark;
 use super::tails::{self, Tails};
@@ -16,6 +16,9 @@ use super::upgrade;
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
+
+/// Bytes that must be left on the disk for a mount: its log, and SQLite's shared memory.
+const ROOM: u64 = 5 << 20;
 
 /// `PRAGMA user_version` of the schema in `schema.sql`.
 pub const SCHEMA_VERSION: i32 = 3;
@@ -76,6 +79,18 @@ pub enum OpenError {
         /// The first thing that is wrong.
         problem: String,
     },
+    /// Its disk has no room for the log of a mount.
+    #[error(
+        "{} cannot be opened: {reason}; its disk has {left} KiB left\n  fix: make room, 8 MiB at least, and mount it again: nothing in it has changed", .path.display()
+    )]
+    Full {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite or the system said.
+        reason: String,
+        /// KiB that are left.
+        left: u64,
+    },
     /// SQLite cannot read it.
     #[error("{} cannot be opened: {reason}", .path.display())]
     Unreadable {
@@ -95,15 +110,42 @@ pub(super) struct Ownership {
     _file: File,
 }
 
+/// The same error, or that the disk is full where that is the likely cause.
+pub(super) fn or_full(path: &Path, error: OpenError) -> OpenError {
+    let OpenError::Unreadable { reason, .. } = &error else {
+        return error;
+    };
+    // What SQLite and the system say of it; damage is something else on a full disk, too.
+    let may_be_full = ["full", "I/O error", "No space left"];
+    if !may_be_full.iter().any(|words| reason.contains(words)) {
+        return error;
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    match statvfs(dir.unwrap_or(Path::new("."))) {
+        Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) < ROOM => OpenError::Full {
+            path: path.to_owned(),
+            reason: reason.clone(),
+            left: disk.f_bavail.saturating_mul(disk.f_frsize) / 1024,
+        },
+        _ => error,
+    }
+}
+
+/// Whether SQLite takes a file for a database that is yet to be made: then it removes the log beside it, even where it
+/// may only read. To SQLite one byte is nothing, too.
+pub(crate) fn is_cut(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.len() <= 1)
+}
+
 /// Refuses a database whose file is gone, or was cut to nothing, while what belongs to it is still there.
 pub(super) fn must_not_be_cut(path: &Path) -> Result<(), OpenError> {
-    if std::fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+    if path.exists() && !is_cut(path) {
         return Ok(());
     }
     let log = log_mark::log_of(path);
     let tails = tails::directory(path);
     let has_tails = std::fs::read_dir(&tails).is_ok_and(|mut tails| tails.next().is_some());
-    let beside = if std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+    let beside = if log_mark::has_log(path) {
         log
     } else if has_tails {
         tails

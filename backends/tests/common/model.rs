@@ -34,6 +34,7 @@ impl<F: Fn(&Request, &Cancel) -> Result<String, ModelError> + Send + Sync> Model
             usage: Usage::default(),
             timing: Timing::default(),
             origin: Origin::Simulated,
+            has_own_sampling: false,
         })
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::s3::{AccessKey, ConflictPolicy, S3Config, S3Store, Secret, SyncMode};
-use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, Store};
+use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, RenameMode, Store};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
@@ -130,7 +130,10 @@ impl Machines {
 }
 
 pub fn bucket() -> object_store::aws::AmazonS3 {
-    let access = &service().access;
+    bucket_of(&service().access)
+}
+
+pub fn bucket_of(access: &Access) -> object_store::aws::AmazonS3 {
     AmazonS3Builder::new()
         .with_endpoint(&access.endpoint)
         .with_region(&access.region)
@@ -159,6 +162,25 @@ pub fn put_object(key: &str, body: &'static [u8]) {
         .unwrap();
 }
 
+/// Many small objects of another tool's, at once.
+pub fn put_objects(keys: impl IntoIterator<Item = String>) {
+    use futures::{StreamExt, TryStreamExt};
+    let bucket = bucket();
+    let puts = keys.into_iter().map(|key| {
+        let bucket = &bucket;
+        async move {
+            bucket
+                .put(&Key::from(key), PutPayload::from_static(b"x"))
+                .await
+        }
+    });
+    let puts = futures::stream::iter(puts).buffer_unordered(32);
+    service()
+        .runtime
+        .block_on(puts.try_for_each(|_| async { Ok(()) }))
+        .unwrap();
+}
+
 /// Every key of an agent's files.
 pub fn keys(agent: &str) -> Vec<String> {
     use futures::TryStreamExt;
@@ -175,18 +197,31 @@ pub fn keys(agent: &str) -> Vec<String> {
     keys
 }
 
-/// Everything of an agent's, files and what is kept about them.
-pub fn remove_everything(agent: &str) {
+/// Every key of an agent's, of files and of what is kept about them, in the order of a listing.
+pub fn all_keys(agent: &str) -> Vec<String> {
     use futures::TryStreamExt;
+    let mut keys = Vec::new();
     service().runtime.block_on(async {
-        for prefix in ["agents", "ctx"] {
+        for prefix in [".ctx", "agents", "ctx"] {
             let prefix = Key::from(format!("{prefix}/{agent}"));
             let all: Vec<_> = bucket().list(Some(&prefix)).try_collect().await.unwrap();
-            for object in all {
-                bucket().delete(&object.location).await.unwrap();
-            }
+            keys.extend(all.into_iter().map(|object| object.location.to_string()));
         }
     });
+    keys.sort();
+    keys
+}
+
+pub fn remove(key: &str) {
+    let removed = async { bucket().delete(&Key::from(key)).await };
+    service().runtime.block_on(removed).unwrap();
+}
+
+/// Everything of an agent's, files and what is kept about them.
+pub fn remove_everything(agent: &str) {
+    for key in all_keys(agent) {
+        remove(&key);
+    }
 }
 
 /// Time passes between operations.
@@ -326,6 +361,12 @@ impl Broken {
 /// As [`object_of`].
 pub fn object(broken: &Broken, name: &str) -> Option<Vec<u8>> {
     object_of(&broken.agent, name)
+}
+
+/// Renames within the root.
+pub fn rename(store: &S3Store, from: &str, to: &str, mode: RenameMode) {
+    let (from, to) = ((ROOT, from.as_bytes()), (ROOT, to.as_bytes()));
+    store.rename(&now(), from, to, mode).unwrap();
 }
 
 /// Gives a file of the root its content.

@@ -17,7 +17,9 @@ pub struct List {
 
 impl List {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let backends = backend::registry().into_iter().chain(backend::peers());
+        let ours = backend::registry().into_iter();
+        let ours = ours.chain(backend::measured_otherwise());
+        let backends = ours.chain(backend::peers());
         let rows: Vec<Vec<String>> = backends
             .map(|backend| {
                 let described = backend.describe();

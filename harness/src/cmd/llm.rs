@@ -16,6 +16,7 @@ use models::{
     Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder,
     check_gguf, find_llama_server, find_model, without_secrets,
 };
+use reports::prices::Prices;
 use serde_json::{Map, json};
 
 /// The variable with a prompt, as in the second seed.
@@ -79,8 +80,9 @@ pub struct ModelArgs {
     /// Stop asking after so many tokens; reads then fail with EDQUOT. A question that was given up counts, too.
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<u64>,
-    /// Stop asking after so many US dollars. Needs --price; a model that `.llmfs/model` names has none, and is not asked.
-    #[arg(long, value_name = "DOLLARS", requires = "price", value_parser = dollars)]
+    /// Stop asking after so many US dollars, by --price or else by the row for the model's name in reports/prices.toml.
+    /// A model that `.llmfs/model` names has no price, and is not asked.
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     max_cost: Option<f64>,
     /// US dollars per million tokens of questions and of answers, as in 1.25,10.
     #[arg(long, value_name = "IN,OUT", value_parser = price)]
@@ -358,13 +360,49 @@ impl ModelArgs {
         })
     }
 
+    /// The price of `model` in the built-in list, and the words for it, where `--max-cost` needs one and `--price` gives
+    /// none.
+    fn listed_price(&self, model: &str) -> anyhow::Result<Option<(Price, String)>> {
+        if self.max_cost.is_none() || self.price.is_some() {
+            return Ok(None);
+        }
+        let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+        let prices = Prices::built_in()?;
+        let Ok(row) = prices.of(model, &today) else {
+            bail!(
+                "--max-cost needs the price of {model}, which is not in reports/prices.toml\n  fix: give it as --price IN,OUT, in US dollars per million tokens"
+            );
+        };
+        // A million questions: the price of short ones, where long ones have another.
+        let million = 1_000_000;
+        let price = Price {
+            prompt: row.dollars_of(million, million, 0),
+            output: row.dollars_of(million, 0, million),
+        };
+        let said = format!(
+            "--max-cost counts {} in and {} out, US dollars per million tokens, by the price list: {}",
+            price.prompt,
+            price.output,
+            row.label()
+        );
+        Ok(Some((price, said)))
+    }
+
     /// A model with its count and its limits.
-    pub fn meter(&self, model: Box<dyn Model>, provider: Provider) -> Meter {
+    ///
+    /// # Errors
+    /// If there is a limit in dollars and no price.
+    pub fn meter(&self, model: Box<dyn Model>, provider: Provider) -> anyhow::Result<Meter> {
+        let listed = self.listed_price(model.name())?.map(|(price, said)| {
+            eprintln!("{said}");
+            price
+        });
+        let price = self.price.or(listed);
         let parallel = self
             .parallel
             .unwrap_or(if provider == Provider::Local { 1 } else { 4 });
-        Meter::new(model, self.price, self.budget(), parallel.into())
-            .with_patience(Duration::from_secs_f64(self.answer_timeout))
+        Ok(Meter::new(model, price, self.budget(), parallel.into())
+            .with_patience(Duration::from_secs_f64(self.answer_timeout)))
     }
 
     /// What asks for a mount, with its log beside the directory.
@@ -373,7 +411,7 @@ impl ModelArgs {
         let path = beside(dir, ".llmfs.log");
         let log =
             LogFile::open(&path).with_context(|| format!("opening the log {}", path.display()))?;
-        let meter = self.meter(ready.model, ready.provider);
+        let meter = self.meter(ready.model, ready.provider)?;
         let asker = Asker::new(meter, self.options(), Some(log));
         asker.log(&format!(
             "mounting {}: {} by {}",
@@ -381,6 +419,9 @@ impl ModelArgs {
             asker.model(),
             ready.engine
         ));
+        if let Some((_, said)) = self.listed_price(asker.model())? {
+            asker.log(&said);
+        }
         Ok(Asking {
             asker,
             identity: ready.identity,

@@ -111,7 +111,9 @@ impl Arguments {
 
 /// Warnings and errors go to standard error; `CTXBENCH_LOG` sets another level, as in `debug`.
 pub fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("CTXBENCH_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    // fuser warns when `fusermount3 -u` was first, which is one of the two ways to unmount.
+    let filter = EnvFilter::try_from_env("CTXBENCH_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("warn,fuser::session=error"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

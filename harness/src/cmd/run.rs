@@ -40,7 +40,7 @@ use crate::session_contexts::session_contexts;
 /// `ctxbench report` makes pages of it. Ctrl-C ends the run in order; --resume goes on with it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench run                                         # the default suite, about four minutes
+  ctxbench run                                         # the default suite, about ten minutes
   ctxbench run --workload micro/stat --rounds 20       # one workload of it, more often
   ctxbench run --backend direct --backend sqlite --state hot
   ctxbench run --resume results/20261121-120000-default

@@ -118,6 +118,20 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl Bucket {
+    /// The bucket that is meant where no option says more than whose memory.
+    pub fn of_environment(agent_id: &str) -> Self {
+        Self {
+            endpoint: None,
+            region: None,
+            bucket: None,
+            prefix: String::new(),
+            agent_id: Some(agent_id.to_owned()),
+            virtual_host: false,
+            key_file: None,
+            timeout: 30,
+        }
+    }
+
     /// The configuration, with the defaults of `behaviour` where there is none.
     pub fn config(&self, behaviour: Option<&Behaviour>) -> anyhow::Result<S3Config> {
         let region = self.region.clone().or_else(|| variable("AWS_REGION"));

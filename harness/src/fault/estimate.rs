@@ -83,6 +83,7 @@ fn lasts(injection: &Injection, is_long: bool) -> Duration {
             (A_TURN_OF_S3, seconds + seconds.min(30.0))
         }
         Injection::S3(_) => (A_TURN_OF_S3, 0.0),
+        Injection::CutPower { cuts, .. } => (A_TURN, f64::from(*cuts)),
         Injection::TwoMounts { .. } => (A_TURN, 10.0),
         _ => (A_TURN, 0.0),
     };

@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why there is no row of power cuts for a backend.
-const POWER_LOSS_NOT_LOOKED_AT: &str = "not looked at: power cuts are simulated under the sqlite store alone, without FUSE; for this one it would take a block device that loses what was not synced, and this kernel has no dm-flakey";
+const POWER_LOSS_NOT_LOOKED_AT: &str = "not here: crash points cut the power under the sqlite store alone, without FUSE, page by page; the scenario power-loss cuts it under the disk of every local store";
 
 /// A scenario, on a backend, by a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

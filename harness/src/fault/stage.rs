@@ -1,6 +1,7 @@
 //! What a scenario is played on: a workspace, an agent under its watchdog, the records' history, and the outcome as
 //! far as it is known.
 
+mod count;
 mod daemon;
 mod mount;
 mod records;
@@ -66,6 +67,8 @@ pub struct Stage {
     pub workspace: Option<Box<dyn Workspace>>,
     agent: Option<Agent>,
     next_change: u64,
+    /// How often an agent was told that its `fsync` had succeeded.
+    fsyncs: u64,
     /// The answer to a task that no agent was given, because nothing was mounted.
     unasked: Option<Answer>,
     /// What was written beside the mount, on the directory that it is mounted on.
@@ -118,6 +121,7 @@ impl Stage {
             workspace: None,
             agent: None,
             next_change: 1,
+            fsyncs: 0,
             unasked: None,
             beside: None,
             has_lost_daemon: false,
@@ -284,6 +288,7 @@ impl Stage {
 
     fn note(&mut self, answer: &Answer) {
         self.next_change = self.next_change.max(answer.next);
+        self.fsyncs += answer.fsyncs;
         let longest = answer.longest_ns / 1_000_000;
         self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(longest);
         if Duration::from_nanos(answer.longest_ns) > self.hang_limit() {

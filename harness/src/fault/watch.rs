@@ -298,9 +298,27 @@ fn abort(mount: &Path) -> bool {
 /// The state of a process, as in `/proc/PID/stat`: `R`, `S`, `D`, `T`, `Z`.
 pub fn state_of(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    state_in(&stat)
+}
+
+fn state_in(stat: &str) -> Option<char> {
     // The name in parentheses may hold anything.
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.chars().next()
+}
+
+/// Whether every thread of a process stands still after SIGSTOP: one that does not yet may still answer. False where there is
+/// no such process.
+pub fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    let mut states = threads.flatten().filter_map(|thread| {
+        // A thread that has ended meanwhile does not move, either.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
+        state_in(&stat)
+    });
+    states.all(|state| state == 'T')
 }
 
 /// How many requests of the FUSE mount at `mount` are with the daemon or queued for it; `None` where the kernel does not say.
@@ -348,6 +366,26 @@ fn who_waits(waiting: Option<u64>) -> Culprit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_stands_still_when_each_of_its_threads_does() {
+        assert!(!stands_still(std::process::id()), "this thread runs");
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        let until = |wanted: bool| {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while stands_still(child.id()) != wanted && Instant::now() < deadline {}
+            stands_still(child.id())
+        };
+        assert!(!stands_still(child.id()));
+        kill_process(pid, Signal::STOP).unwrap();
+        assert!(until(true));
+        kill_process(pid, Signal::CONT).unwrap();
+        assert!(!until(false));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!stands_still(child.id()));
+    }
 
     #[test]
     fn who_is_to_blame_is_told_by_the_daemon() {

@@ -7,14 +7,14 @@ use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, HistoryStore};
 use backends::store::{Caller, Errno, ROOT, StoreError, Timestamp};
 use models::Totals;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::history::live;
 use super::{Plan, Repeats};
 use crate::interrupt::Interrupt;
 
 /// What was found at one length of histories.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Fidelity {
     pub operations: u32,
     pub histories: u32,
@@ -82,7 +82,7 @@ impl Fidelity {
 }
 
 /// One file that was asked for.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Read {
     pub bytes: usize,
     /// Changes since the file was made.
@@ -266,6 +266,7 @@ mod tests {
                 usage: Usage::default(),
                 timing: Timing::default(),
                 origin: Origin::Simulated,
+                has_own_sampling: false,
             })
         }
     }

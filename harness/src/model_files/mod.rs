@@ -7,6 +7,7 @@ mod mounts;
 mod page;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use backends::fuse::Counters;
 use backends::llm::Asker;
 use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, Totals};
 use reports::run::MODEL_FILES;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cmd::llm::ModelArgs;
 use crate::interrupt::Interrupt;
@@ -26,7 +27,7 @@ pub use mounts::Mounted;
 use page::page;
 
 /// How much is measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub lengths: Vec<u32>,
     pub histories: u32,
@@ -38,7 +39,7 @@ pub struct Plan {
 }
 
 /// Everything that was measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Results {
     pub plan: Plan,
     /// `live`, `recorded` or `simulated`: of all answers in here, which have one origin.
@@ -54,14 +55,17 @@ pub struct Results {
 }
 
 /// Whether the same request gave the same answer.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Repeats {
     pub asked_twice: u32,
     pub equal: u32,
+    /// The server takes no temperature: sampling is its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_own_sampling: bool,
 }
 
 /// Where the time of the answers in the fidelity part went.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
     pub answers: u64,
     pub queue_ms: f64,
@@ -81,6 +85,7 @@ pub(crate) struct Shared(Arc<Noting>);
 struct Noting {
     model: Box<dyn Model>,
     origins: Mutex<Vec<Origin>>,
+    has_own_sampling: AtomicBool,
 }
 
 impl Model for Shared {
@@ -95,6 +100,9 @@ impl Model for Shared {
             .origins
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        self.0
+            .has_own_sampling
+            .fetch_or(reply.has_own_sampling, Ordering::Relaxed);
         if !origins.contains(&reply.origin) {
             origins.push(reply.origin);
         }
@@ -179,10 +187,11 @@ pub fn measure(
     let noting = Arc::new(Noting {
         model: ready.model,
         origins: Mutex::default(),
+        has_own_sampling: AtomicBool::new(false),
     });
     // One for all parts: a budget is one for everything that is measured.
     let shared = Shared(Arc::clone(&noting));
-    let meter: Arc<Meter> = Arc::new(args.meter(Box::new(shared), ready.provider));
+    let meter: Arc<Meter> = Arc::new(args.meter(Box::new(shared), ready.provider)?);
     let asker = || Asker::new(Arc::clone(&meter), args.options(), None);
     let mut totals = Totals::default();
     let mut validation = Duration::ZERO;
@@ -200,6 +209,7 @@ pub fn measure(
         )?;
         fidelity.push(part);
     }
+    repeats.has_own_sampling = noting.has_own_sampling.load(Ordering::Relaxed);
     if totals.calls == 0 {
         let mut reasons = fidelity.iter();
         let because = reasons.find_map(|found| found.unanswered_because.as_deref());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use backends::fuse::{Counters, ask};
 use reports::stats::interval_of_mean;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Purse;
 use crate::interrupt::Interrupt;
@@ -34,7 +34,7 @@ const REREADS: usize = 2000;
 const BLOCKS: usize = 10;
 
 /// One thing that was done.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Step {
     pub what: String,
     /// Model calls that it caused.
@@ -47,10 +47,10 @@ pub struct Step {
 }
 
 /// What was done on one mount, and on a plain directory.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Mounted {
     pub steps: Vec<Step>,
-    /// Seconds of a short session: here, and in a plain directory.
+    /// Seconds of a session made up for this: here, and in a plain directory.
     pub session: Option<(f64, f64)>,
     /// Reads of that session, and how many were byte-exact.
     pub session_reads: Option<(u32, u32)>,
@@ -245,9 +245,9 @@ pub(super) fn history(
     })
 }
 
-/// A short agent session, here and in a plain directory: notes are taken, read, changed, read again.
+/// A session made up for this, here and in a plain directory: notes are taken, read, changed, read again.
 fn session(dir: &Path, at: &Path) -> anyhow::Result<((f64, f64), (u32, u32))> {
-    eprintln!("  a session of 12 calls, and the same in a plain directory");
+    eprintln!("  a session of 12 calls made up for this, and the same in a plain directory");
     let plain = at.join("plain");
     std::fs::create_dir_all(&plain)?;
     let run = |dir: &Path| -> anyhow::Result<(f64, Vec<Option<Vec<u8>>>)> {

@@ -96,10 +96,11 @@ fn fidelity(page: &mut String, results: &Results) -> anyhow::Result<()> {
     let _ = writeln!(
         page,
         "Seeded histories of small files ({} of each length, seed {}); a read is compared with a plain interpreter of the same \
-         log. 0 wrong of n is not perfect: it is at most 3/n. Costs are computed from the counted tokens at the \
+         log. {} Costs are computed from the counted tokens at the \
          prices of reports/prices.toml on {}, in US dollars per million tokens ({}); they are not those of a run on these models.\n",
         results.plan.histories,
         results.plan.seed,
+        in_all(results),
         PRICED.1,
         price_labels()?
     );
@@ -132,7 +133,67 @@ fn fidelity(page: &mut String, results: &Results) -> anyhow::Result<()> {
         "{}",
         table(&["file size", "byte-exact reads"], &by_size)
     );
+    let mut by_changes = Vec::new();
+    for (label, from, to) in [("0", 0, 0), ("1", 1, 1), ("2 or more", 2, u32::MAX)] {
+        let of = reads.clone();
+        let of: Vec<_> = of
+            .filter(|read| (from..=to).contains(&read.changes))
+            .collect();
+        let exact = of.iter().filter(|read| read.is_exact).count();
+        by_changes.push(vec![label.to_owned(), share(exact, of.len())]);
+    }
+    let _ = writeln!(
+        page,
+        "{}\nA change is a write, an append or a rename after the file was made.\n",
+        table(
+            &["changes since it was made", "byte-exact reads"],
+            &by_changes
+        )
+    );
     Ok(())
+}
+
+/// All reads together, and what they say of reads that were not made.
+fn in_all(results: &Results) -> String {
+    let reads = results.fidelity.iter().flat_map(|found| &found.reads);
+    let (exact, all) = reads.fold((0, 0), |(exact, all), read| {
+        (exact + u64::from(read.is_exact), all + 1)
+    });
+    if all == 0 {
+        return "No file was read.".to_owned();
+    }
+    format!(
+        "In all {exact} of {all} reads were right; of such reads at least {:.0} % and at most {:.0} % are, each at 95 % (exact \
+         one-sided bounds, Clopper and Pearson).",
+        (1.0 - most(all - exact, all)) * 100.0,
+        most(exact, all) * 100.0
+    )
+}
+
+/// The largest share of which `found` of `all` or fewer are seen in 5 % of cases: Clopper and Pearson's upper bound.
+fn most(found: u64, all: u64) -> f64 {
+    if found >= all {
+        return 1.0;
+    }
+    let at_most = |share: f64| -> f64 {
+        let mut term = (1.0 - share).powf(all as f64);
+        let mut sum = term;
+        for k in 0..found {
+            term *= (all - k) as f64 / (k + 1) as f64 * share / (1.0 - share);
+            sum += term;
+        }
+        sum
+    };
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if at_most(middle) > 0.05 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
 }
 
 fn row(found: &Fidelity, results: &Results) -> anyhow::Result<Vec<String>> {
@@ -197,7 +258,7 @@ fn latency(page: &mut String, results: &Results) {
     let _ = writeln!(
         page,
         "## Where the time goes\n\n{}\n{} answers ({}); {:.0} tokens/s read, {:.0} tokens/s written. The same question asked \
-         twice gave the same answer {} of {} times{}.\n",
+         twice gave the same answer {} of {} times{}.{} Questions are asked one at a time here: waiting is 0 by construction.\n",
         table(&head, &rows),
         latency.answers,
         results.origin,
@@ -207,6 +268,11 @@ fn latency(page: &mut String, results: &Results) {
         results.repeats.asked_twice,
         if results.origin == Origin::Recorded.name() {
             ", which says nothing: a recording always does"
+        } else {
+            ""
+        },
+        if results.repeats.has_own_sampling {
+            " The server takes no temperature: sampling is its own, and answers are not deterministic."
         } else {
             ""
         },
@@ -249,7 +315,7 @@ fn mounted(page: &mut String, name: &str, mounted: &Mounted, origin: &str) -> an
     if let (Some((here, there)), Some((reads, exact))) = (mounted.session, mounted.session_reads) {
         let _ = writeln!(
             page,
-            "A session of 12 calls with 4 reads, shortened for the model's speed: {here:.2} s here ({origin}), {:.2} ms in a plain \
+            "A session of 12 calls with 4 reads, made up for this and no recorded one: {here:.2} s here ({origin}), {:.2} ms in a plain \
              directory, ×{:.0}; {exact} of {reads} reads were byte-exact.\n",
             there * 1000.0,
             here / there
@@ -309,4 +375,32 @@ fn answer(page: &mut String, results: &Results) {
         reads.len(),
         results.origin,
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_are_clopper_and_pearsons() {
+        // 1 - 0.05^(1/13); and where the sum of the binomial terms from 0 to 5 of 20 is 0.05, by exact arithmetic.
+        assert!((most(0, 13) - 0.205_8).abs() < 1e-4);
+        assert!((most(5, 20) - 0.455_58).abs() < 1e-4);
+        assert!((most(7, 7) - 1.0).abs() < 1e-12);
+        assert!(((1.0 - most(0, 7)) - 0.05_f64.powf(1.0 / 7.0)).abs() < 1e-9);
+    }
+
+    /// After a change of the page: `UPDATE_EXAMPLE=1 cargo test -p harness the_committed_page`, and read the difference.
+    #[test]
+    fn the_committed_page_is_what_its_figures_give() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/example/model-files");
+        let figures = std::fs::read_to_string(format!("{dir}/model-files.json")).unwrap();
+        let results: Results = serde_json::from_str(&figures).unwrap();
+        let again = page(&results).unwrap();
+        let file = format!("{dir}/model-files.md");
+        if std::env::var_os("UPDATE_EXAMPLE").is_some() {
+            std::fs::write(&file, &again).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(file).unwrap(), again);
+    }
 }

@@ -8,7 +8,7 @@ use super::text::{count, must, percent, time, winner};
 use super::{Report, charts};
 use crate::claims::Standing;
 use crate::run::Outcome;
-use crate::summary::MAKESPAN;
+use crate::summary::{Cost, MAKESPAN};
 
 /// A part of a page.
 pub(super) enum Part {
@@ -254,6 +254,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             time(cost.front_end_ns),
             time(cost.store_ns),
             format!("{:.2}", cost.requests),
+            opcodes(cost),
             counts.join(", "),
             time(cost.client_cpu_ns),
             time(cost.daemon_cpu_ns),
@@ -268,6 +269,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         "front end",
         "store",
         "FUSE requests",
+        "requests of a kind a call × (front end + store) of each",
         "store's counts",
         "client CPU, whole block",
         "daemon CPU, whole block",
@@ -307,6 +309,22 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         "cold restart to usable mount, median",
     ];
     parts.push(Table(head.map(str::to_owned).to_vec(), memory));
+}
+
+/// The requests that took longest in all.
+fn opcodes(cost: &Cost) -> String {
+    const SHOWN: usize = 5;
+    let frequent = cost.opcodes.iter().filter(|code| code.requests >= 0.005);
+    let shown = frequent.take(SHOWN).map(|code| {
+        format!(
+            "{} {:.2} × ({} + {})",
+            code.opcode,
+            code.requests,
+            time(code.front_end_ns),
+            time(code.store_ns)
+        )
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {

@@ -122,17 +122,17 @@ pub struct DaemonCounters {
 impl DaemonCounters {
     /// All requests that somebody waited for.
     pub fn requests(&self) -> u64 {
-        self.waited().map(|count| count.count).sum()
+        self.waited().map(|(_, count)| count.count).sum()
     }
 
     /// Time from parsed request to written reply, in nanoseconds, summed.
     pub fn handling_ns(&self) -> u64 {
-        self.waited().map(|count| count.handling_ns).sum()
+        self.waited().map(|(_, count)| count.handling_ns).sum()
     }
 
     /// Of that, time inside the store.
     pub fn store_ns(&self) -> u64 {
-        self.waited().map(|count| count.store_ns).sum()
+        self.waited().map(|(_, count)| count.store_ns).sum()
     }
 
     /// Requests of one opcode.
@@ -170,13 +170,12 @@ impl DaemonCounters {
         }
     }
 
-    // Nobody waits for a forget, and release is answered after close has returned.
-    fn waited(&self) -> impl Iterator<Item = &OpcodeCount> {
+    /// The requests that somebody waited for, by opcode. Nobody waits for a forget, and release is answered after
+    /// `close` has returned.
+    pub fn waited(&self) -> impl Iterator<Item = (&str, &OpcodeCount)> {
         let unwaited = ["forget", "release", "releasedir"];
-        let counts = self.fuse.iter();
-        counts
-            .filter(move |(name, _)| !unwaited.contains(&name.as_str()))
-            .map(|(_, count)| count)
+        let counts = self.fuse.iter().map(|(name, count)| (name.as_str(), count));
+        counts.filter(move |(name, _)| !unwaited.contains(name))
     }
 }
 

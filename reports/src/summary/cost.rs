@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::run::{DaemonCounters, Outcome, Plan, Sample};
+use crate::stats::{Interval, interval_of_mean};
 
 /// Where the time of the timed calls went, in nanoseconds a call.
 #[derive(Clone, Debug, Serialize)]
@@ -36,6 +37,60 @@ pub struct Cost {
     pub ready_ns: Vec<u64>,
     /// The store's own counts, for each call.
     pub store_counts: BTreeMap<String, f64>,
+    /// The requests that somebody waited for, by what took longest in all.
+    pub opcodes: Vec<OpcodeCost>,
+}
+
+/// What the requests of one opcode took.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpcodeCost {
+    /// The FUSE opcode.
+    pub opcode: String,
+    /// How many there were, for each call.
+    pub requests: f64,
+    /// What one of them took in our front end, in nanoseconds.
+    pub front_end_ns: f64,
+    /// What one of them took in the store, in nanoseconds.
+    pub store_ns: f64,
+}
+
+fn opcodes(blocks: &[&Sample], calls: u64) -> Vec<OpcodeCost> {
+    let mut all = DaemonCounters::default();
+    for counters in blocks.iter().filter_map(|block| block.daemon.as_ref()) {
+        all.add(counters);
+    }
+    let mut waited: Vec<_> = all.waited().collect();
+    waited.sort_by_key(|(_, count)| std::cmp::Reverse(count.handling_ns));
+    let each = |ns: u64, count: u64| ns as f64 / count as f64;
+    let costs = waited
+        .into_iter()
+        .filter(|(_, count)| count.count > 0)
+        .map(|(opcode, count)| OpcodeCost {
+            opcode: opcode.to_owned(),
+            requests: each(count.count, calls),
+            front_end_ns: each(
+                count.handling_ns.saturating_sub(count.store_ns),
+                count.count,
+            ),
+            store_ns: each(count.store_ns, count.count),
+        });
+    costs.collect()
+}
+
+impl Cost {
+    /// The geometric mean of [`Cost::ready_ns`], and its interval where there are blocks enough; `None` where nothing has
+    /// to start.
+    pub fn ready(&self) -> Option<(f64, Option<Interval>)> {
+        let starts = self.ready_ns.iter().filter(|ns| **ns > 0);
+        let logs: Vec<f64> = starts.map(|ns| (*ns as f64).ln()).collect();
+        if logs.is_empty() {
+            return None;
+        }
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        // Any seed does: the same blocks have the same interval.
+        let interval = interval_of_mean(&logs, 0);
+        Some((mean.exp(), interval.map(|logs| logs.map(f64::exp))))
+    }
 }
 
 pub(super) fn costs(plan: &Plan, samples: &[Sample]) -> Vec<Cost> {
@@ -103,5 +158,6 @@ fn cost(blocks: &[&Sample]) -> Option<Cost> {
             .unwrap_or(0),
         ready_ns: blocks.iter().map(|block| block.ready_ns).collect(),
         store_counts,
+        opcodes: opcodes(blocks, calls),
     })
 }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-pub use cost::Cost;
 use cost::costs;
+pub use cost::{Cost, OpcodeCost};
 pub use ending::{Ending, Failing};
 use ending::{endings, failing};
 

@@ -45,7 +45,20 @@ impl Embedded {
     /// # Errors
     /// If the directory cannot be used, or another server uses it.
     pub fn serve(listener: TcpListener, dir: &Path, access: &Access) -> io::Result<Self> {
-        Self::serve_as(listener, dir, access, None)
+        Self::serve_as(listener, dir, access, None, true)
+    }
+
+    /// As [`Embedded::serve`], but does what it is told whether or not the condition of a write holds, as some servers
+    /// do, `rclone serve s3` among them.
+    ///
+    /// # Errors
+    /// As [`Embedded::serve`].
+    pub fn serve_without_conditions(
+        listener: TcpListener,
+        dir: &Path,
+        access: &Access,
+    ) -> io::Result<Self> {
+        Self::serve_as(listener, dir, access, None, false)
     }
 
     /// As [`Embedded::serve`], but wants the bucket as part of its name, as in `bucket.localhost:9000` where `domain`
@@ -60,7 +73,8 @@ impl Embedded {
         access: &Access,
         domain: &str,
     ) -> io::Result<Self> {
-        Self::serve_as(listener, dir, access, Some(VirtualHosts::new(domain)))
+        let hosts = Some(VirtualHosts::new(domain));
+        Self::serve_as(listener, dir, access, hosts, true)
     }
 
     fn serve_as(
@@ -68,8 +82,10 @@ impl Embedded {
         dir: &Path,
         access: &Access,
         hosts: Option<VirtualHosts>,
+        honours_conditions: bool,
     ) -> io::Result<Self> {
-        let mut builder = S3ServiceBuilder::new(Service::new(Store::open(dir)?));
+        let mut builder =
+            S3ServiceBuilder::new(Service::new(Store::open(dir)?, honours_conditions));
         if let Some(hosts) = hosts {
             builder.set_host(hosts);
         }

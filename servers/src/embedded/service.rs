@@ -28,13 +28,24 @@ const PIECE: u64 = 256 * 1024;
 pub(crate) struct Service {
     store: Store,
     uploads: Uploads,
+    /// Whether a write whose condition does not hold is refused.
+    honours_conditions: bool,
 }
 
 impl Service {
-    pub(crate) fn new(store: Store) -> Self {
+    pub(crate) fn new(store: Store, honours_conditions: bool) -> Self {
         Self {
             store,
             uploads: Uploads::default(),
+            honours_conditions,
+        }
+    }
+
+    /// What a write asks for, or nothing where that is ignored.
+    fn of_write(&self, condition: Condition) -> Condition {
+        match self.honours_conditions {
+            true => condition,
+            false => Condition::default(),
         }
     }
 
@@ -314,10 +325,10 @@ impl S3 for Service {
         self.store.has_bucket(&request.input.bucket)?;
         let claims = claims!(request);
         let input = request.input;
-        let condition = Condition {
+        let condition = self.of_write(Condition {
             if_match: input.if_match,
             if_none_match: input.if_none_match,
-        };
+        });
         let mut incoming = self.store.incoming()?;
         let found = receive(&mut incoming, input.body, claims).await?;
         let attributes = attributes!(input);
@@ -414,10 +425,10 @@ impl S3 for Service {
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = request.input;
-        let condition = Condition {
+        let condition = self.of_write(Condition {
             if_match: input.if_match,
             if_none_match: None,
-        };
+        });
         self.store.delete(&input.bucket, &input.key, &condition)?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
@@ -430,10 +441,10 @@ impl S3 for Service {
         self.store.has_bucket(&input.bucket)?;
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for object in input.delete.objects {
-            let condition = Condition {
+            let condition = self.of_write(Condition {
                 if_match: object.e_tag.map(ETagCondition::ETag),
                 if_none_match: None,
-            };
+            });
             match self.store.delete(&input.bucket, &object.key, &condition) {
                 Ok(()) => deleted.push(DeletedObject {
                     key: Some(object.key),
@@ -556,10 +567,10 @@ impl S3 for Service {
         let input = request.input;
         let upload = (&*input.bucket, &*input.key, &*input.upload_id);
         let parts = input.multipart_upload.and_then(|upload| upload.parts);
-        let condition = Condition {
+        let condition = self.of_write(Condition {
             if_match: input.if_match,
             if_none_match: input.if_none_match,
-        };
+        });
         let mut whole = self.store.incoming()?;
         let (e_tag, attributes) =
             self.uploads

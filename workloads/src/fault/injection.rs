@@ -45,6 +45,13 @@ pub enum Injection {
         /// Its size.
         mib: u64,
     },
+    /// The power of a disk of so many MiB under the store is cut, so often.
+    CutPower {
+        /// Its size.
+        mib: u64,
+        /// How often.
+        cuts: u32,
+    },
     /// The file system under the store becomes read-only.
     RemountReadOnly,
     /// Another process holds SQLite's exclusive lock for so many seconds.
@@ -148,6 +155,7 @@ impl Injection {
             Injection::CrashLoop { .. } => "crash-loop",
             Injection::FillDisk { .. } => "fill-disk",
             Injection::FillQuota { .. } => "fill-quota",
+            Injection::CutPower { .. } => "cut-power",
             Injection::RemountReadOnly => "remount-read-only",
             Injection::LockDatabase { .. } => "lock-database",
             Injection::TruncateDatabase => "truncate-database",
@@ -199,6 +207,10 @@ impl Injection {
             Injection::LockDatabase { seconds } => positive("seconds", *seconds),
             Injection::CrashLoop { kills } => up_to("kills", (*kills).into(), 1000),
             Injection::FillDisk { mib } | Injection::FillQuota { mib } => up_to("mib", *mib, 1024),
+            Injection::CutPower { mib, cuts } => {
+                up_to("mib", *mib, 1024)?;
+                up_to("cuts", (*cuts).into(), 1000)
+            }
             Injection::FlipBits { bits } => up_to("bits", (*bits).into(), 1_000_000),
             Injection::ManyWriters {
                 processes, times, ..

@@ -204,6 +204,7 @@ mod tests {
             },
             timing: Timing::default(),
             origin: Origin::Simulated,
+            has_own_sampling: false,
         };
         assert!(cache.get(&request("a")).is_none());
         cache.put(&request("a"), &reply);

@@ -92,6 +92,8 @@ impl Task {
 pub struct Answer {
     /// Calls that were made.
     pub calls: u64,
+    /// Of those, calls of `fsync` that succeeded.
+    pub fsyncs: u64,
     /// The longest of them, in nanoseconds.
     pub longest_ns: u64,
     /// Calls that failed, or gave what they should not.
@@ -137,6 +139,7 @@ impl Caller {
         self.answer.calls += 1;
         let took = started.elapsed().as_nanos() as u64;
         self.answer.longest_ns = self.answer.longest_ns.max(took);
+        self.answer.fsyncs += u64::from(name == "fsync" && result.is_ok());
         if let Err(error) = &result {
             let errno = error.raw_os_error();
             self.answer.failures.push(Failure {

@@ -47,6 +47,11 @@ pub enum RemoteTask {
         /// The directory.
         dir: PathBuf,
     },
+    /// Makes an empty directory.
+    MakeDir {
+        /// Which.
+        dir: PathBuf,
+    },
     /// Writes a file.
     WriteText {
         /// The file.
@@ -97,7 +102,7 @@ impl RemoteTask {
             | RemoteTask::Read(series)
             | RemoteTask::Remove(series)
             | RemoteTask::Await(series) => &series.dir,
-            RemoteTask::List { dir } => dir,
+            RemoteTask::List { dir } | RemoteTask::MakeDir { dir } => dir,
             RemoteTask::WriteText { file, .. } | RemoteTask::ReadAny { file } => file,
         }
     }
@@ -123,6 +128,9 @@ impl RemoteTask {
                 let names = caller.call("readdir", || names(&dir));
                 let names = names.unwrap_or_default();
                 caller.fact("names", Fact::Words(names.join("\n")));
+            }
+            RemoteTask::MakeDir { dir } => {
+                let _ = caller.call("mkdir", || fs::create_dir(&dir));
             }
             RemoteTask::WriteText { file, text } => {
                 let _ = caller.call("write", || fs::write(&file, text));

@@ -18,6 +18,8 @@ pub fn ask(stage: &mut Stage, what: String, task: ClientTask) -> Played<Option<A
     if stage.workspace.is_none() {
         stage.open()?;
     }
+    // Data that is none of the agent's business, and must not suffer.
+    stage.fill()?;
     stage.injected(what);
     let answer = stage.perform(&Task::Client(task))?;
     if let Some(answer) = &answer {
@@ -40,6 +42,7 @@ pub fn ask(stage: &mut Stage, what: String, task: ClientTask) -> Played<Option<A
         stage.breach(format!("it cannot be used afterwards: {reason}"));
         stage.come_back()?;
     }
+    stage.audit()?;
     Ok(answer)
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use reports::faults::{Fact, IN_USE, ORDERLY_END};
+use reports::faults::{IN_USE, ORDERLY_END};
 use workloads::fault::Moment;
 
 use super::super::agent::{Answer, Task};
@@ -21,12 +21,12 @@ const MANY: u64 = 100_000;
 pub fn nothing(stage: &mut Stage) -> Played {
     stage.injected("nothing");
     stage.open()?;
-    let before = stage.counters();
+    let before = stage.counted();
     // The control: what fails here is the backend's doing, and not a fault's.
     if let Some(failed) = stage.write_whole(stage.scenario.work.changes)? {
         stage.breach(format!("nothing was broken, and {failed}"));
     }
-    count_syncs(stage, before.as_ref());
+    stage.count_syncs(before.as_ref());
     stage.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     let is_persistent = stage.backend.describe().capabilities.persistent;
     if let Err(error) = stage.close()? {
@@ -37,31 +37,6 @@ pub fn nothing(stage: &mut Stage) -> Played {
         stage.audit_as(ORDERLY_END, Some(Acknowledgement::Write))?;
     }
     Ok(())
-}
-
-/// The backend's own syncs and uploads for each `fsync` that returned, by its own counters.
-fn count_syncs(stage: &mut Stage, before: Option<&backends::fuse::Counters>) {
-    let (Some(before), Some(after)) = (before, stage.counters()) else {
-        return;
-    };
-    let fsyncs = |counters: &backends::fuse::Counters| {
-        use backends::fuse::Opcode;
-        counters.count(Opcode::Fsync) + counters.count(Opcode::Fsyncdir)
-    };
-    let asked = fsyncs(&after) - fsyncs(before);
-    if asked == 0 {
-        return;
-    }
-    stage.fact("fsyncs", Fact::Count(asked));
-    for (name, fact) in [
-        ("log_syncs", "own_syncs_per_fsync"),
-        ("s3_put", "puts_per_fsync"),
-    ] {
-        if let Some(now) = after.store.get(name) {
-            let then = before.store.get(name).copied().unwrap_or(0);
-            stage.fact(fact, Fact::Number((now - then) as f64 / asked as f64));
-        }
-    }
 }
 
 /// `kill -9`, at one of the moments.

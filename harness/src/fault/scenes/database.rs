@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backends::promise::Acknowledgement;
@@ -15,14 +14,10 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 
 use super::super::agent::Task;
-use super::super::second::{Second, SecondMount};
 use super::super::stage::{Played, Spoiled, Stage};
 
-/// The option of `ctxbench mount` that takes a database as it is when its log is gone.
-const WITHOUT_LOG: &str = "--without-log";
-
-/// How long such a mount may take.
-const STEP_PATIENCE: Duration = Duration::from_secs(20);
+/// The options of `ctxbench mount` that a refusal to mount a database may name.
+const STEPS: [&str; 2] = ["--without-log", "--rebuild-cache"];
 
 /// Bytes of a page of our databases.
 const PAGE: u64 = 4096;
@@ -113,15 +108,26 @@ fn open_damaged(stage: &mut Stage, path: &Path) -> Played {
     match stage.backend.open(&stage.site) {
         Err(error) => {
             let words = error.to_string();
-            let words = words.lines().next().unwrap_or_default();
-            stage.saw("mount", SeenKind::Refusal, None, words);
+            stage.saw("mount", SeenKind::Refusal, None, refusal(&words));
             let ms = started.elapsed().as_millis() as u64;
-            stage.recovered(
-                Return::Never,
-                ms,
-                Some("a copy of the database: what it held cannot be mended".into()),
-            );
-            let audit = Audit::unknown("the damaged store is refused: nothing of it can be read");
+            let helped = if named(&words).is_empty() {
+                let step = "a copy of the database: what it held cannot be mended";
+                stage.recovered(Return::Never, ms, Some(step.to_owned()));
+                None
+            } else {
+                follow(stage, &words, ms)?
+            };
+            let audit = match helped {
+                // It had ended in order: with a bucket, all of it is there.
+                Some(option) => {
+                    let mut audit = stage.audit_promise(Some(Acknowledgement::Write))?;
+                    audit.note = Some(format!(
+                        "the damaged store was refused, and then told to go on by {option}"
+                    ));
+                    audit
+                }
+                None => Audit::unknown("the damaged store is refused: nothing of it can be read"),
+            };
             stage.outcome.audits.insert("damaged".to_owned(), audit);
         }
         Ok(workspace) => {
@@ -231,9 +237,10 @@ pub fn newer(stage: &mut Stage) -> Played {
 
 /// The log goes after a crash, so that what is left is the state of the last checkpoint.
 pub fn remove_log(stage: &mut Stage) -> Played {
+    // An orderly end copies the log: so there is an earlier state to go on with.
+    let path = fill_and_end(stage)?;
     stage.open()?;
     stage.fill()?;
-    let path = database(stage)?;
     stage.kill_daemon()?;
     stage.dismiss_agent();
     stage.workspace = None;
@@ -244,21 +251,20 @@ pub fn remove_log(stage: &mut Stage) -> Played {
     stage.injected(format!(
         "after kill -9, the -wal file ({bytes} bytes) was removed"
     ));
-    let said_before = daemon_log(stage).len();
+    let said_before = stage.daemon_log().len();
     let started = Instant::now();
     let opened = stage.backend.open(&stage.site);
     let ms = started.elapsed().as_millis() as u64;
     match opened {
         Err(error) => {
             let words = error.to_string();
-            let first = words.lines().next().unwrap_or_default();
-            stage.saw("mount", SeenKind::Refusal, None, first);
-            return refused_without_log(stage, &path, &words, ms);
+            stage.saw("mount", SeenKind::Refusal, None, refusal(&words));
+            return refused_without_log(stage, &words, ms);
         }
         Ok(workspace) => stage.workspace = Some(workspace),
     }
     stage.recovered(Return::NextMount, ms, None);
-    let said = daemon_log(stage);
+    let said = stage.daemon_log();
     let said = said.get(said_before..).unwrap_or_default();
     let is_told = said.contains("-wal");
     let checked = backends::sqlite::check(&path);
@@ -289,6 +295,90 @@ pub fn remove_log(stage: &mut Stage) -> Played {
         ));
     }
     stage.fact("gone_with_the_log", Fact::Count(gone));
+    must_be_a_state(stage)?;
+    stage.outcome.audits.insert("log-gone".to_owned(), audit);
+    Ok(())
+}
+
+/// Mounts with each option that a refusal names, in the order in which it names them, until one is accepted, which is the
+/// answer; notes how it came back.
+fn follow(stage: &mut Stage, words: &str, ms: u64) -> Played<Option<&'static str>> {
+    let named = named(words);
+    let mut refused = String::new();
+    for option in &named {
+        let began = Instant::now();
+        match stage.open_with(option)? {
+            Ok(()) => {
+                let ms = began.elapsed().as_millis() as u64;
+                let step = format!("a mount with {option}, as the refusal says");
+                stage.recovered(Return::AfterStep, ms, Some(step));
+                return Ok(Some(option));
+            }
+            Err(words) => {
+                refused = refusal(&words).to_owned();
+                stage.saw(
+                    &format!("mount {option}"),
+                    SeenKind::Refusal,
+                    None,
+                    &refused,
+                );
+            }
+        }
+    }
+    let step = match named.is_empty() {
+        true => format!("the mount is refused, which names no option that would help: {words}"),
+        false => format!("none of {} helps: {refused}", named.join(", ")),
+    };
+    stage.recovered(Return::Never, ms, Some(step));
+    if !named.is_empty() {
+        stage.breach(format!(
+            "the step that the refusal names does not help: {refused}"
+        ));
+    }
+    Ok(None)
+}
+
+/// The line of a failed mount that says why: others are what the daemon warned of before.
+fn refusal(words: &str) -> &str {
+    let mut lines = words.lines();
+    let first = lines.clone().next().unwrap_or_default();
+    lines
+        .find(|line| line.contains("ctxbench: "))
+        .unwrap_or(first)
+}
+
+/// The options of `ctxbench mount` that a refusal names, in its order.
+fn named(words: &str) -> Vec<&'static str> {
+    let places = STEPS
+        .iter()
+        .filter_map(|step| Some((words.find(step)?, *step)));
+    let mut places: Vec<(usize, &str)> = places.collect();
+    places.sort_unstable();
+    places.into_iter().map(|(_, step)| step).collect()
+}
+
+/// Goes on without the log, where the refusal to mount says how, and looks at what is left.
+fn refused_without_log(stage: &mut Stage, words: &str, ms: u64) -> Played {
+    let audit = match follow(stage, words, ms)? {
+        None => Audit::unknown("the store is refused: nothing of it can be read"),
+        Some(option) => {
+            // By what is promised of a killed daemon, as where nothing is refused.
+            let mut audit = stage.audit_promise(stage.backend.promises().killed_daemon)?;
+            audit.note = Some(format!(
+                "what was in the log was taken away on purpose, with the log; the mount was refused, and then told to go on by {option}"
+            ));
+            let gone = audit.lost + audit.stale;
+            stage.fact("gone_with_the_log", Fact::Count(gone));
+            must_be_a_state(stage)?;
+            audit
+        }
+    };
+    stage.outcome.audits.insert("log-gone".to_owned(), audit);
+    Ok(())
+}
+
+/// What is left has to be what was there at some moment: later changes without earlier ones are a mixture.
+fn must_be_a_state(stage: &mut Stage) -> Played {
     let task = Task::ReadRecords {
         root: stage.root(),
         seed: stage.seed,
@@ -299,53 +389,29 @@ pub fn remove_log(stage: &mut Stage) -> Played {
     {
         stage.breach("what is left is no state that there ever was, but a mixture");
     }
-    stage.outcome.audits.insert("log-gone".to_owned(), audit);
     Ok(())
 }
 
-/// Goes on without the log, where the refusal to mount says how, and looks at what is left.
-fn refused_without_log(stage: &mut Stage, path: &Path, words: &str, ms: u64) -> Played {
-    let mut audit = Audit::unknown("the store is refused: nothing of it can be read");
-    let step = format!("the mount is refused, which names no step that was tried: {words}");
-    stage.recovered(Return::Never, ms, Some(step));
-    let name = stage.backend.describe().name;
-    let store = ["sqlite", "agent-memory"]
-        .into_iter()
-        .find(|store| name == *store);
-    if let Some(store) = store.filter(|_| words.contains(WITHOUT_LOG)) {
-        let mut command = Command::new(stage.program());
-        command
-            .args(["mount", store])
-            .arg(stage.mount_point())
-            .arg("--db")
-            .arg(path)
-            .args([WITHOUT_LOG, "--until-stdin-ends"])
-            .args((store == "agent-memory").then_some("--embeddings=none"));
-        let log = stage.site.dir.join("without-log.log");
-        let began = Instant::now();
-        match SecondMount::run(command, stage.mount_point(), &log, STEP_PATIENCE)? {
-            Second::Mounted(mount) => {
-                let ms = began.elapsed().as_millis() as u64;
-                let step = format!("a mount with {WITHOUT_LOG}, as the refusal says");
-                stage.recovered(Return::AfterStep, ms, Some(step));
-                let promised = stage.backend.promises().killed_daemon;
-                audit = stage.audit_promise(promised)?;
-                let note = "what was in the log was taken away on purpose, with the log; the mount was refused, and then told to go on";
-                audit.note = Some(note.to_owned());
-                stage.dismiss_agent();
-                drop(mount);
-            }
-            Second::Refused(words) => stage.breach(format!(
-                "the step that the refusal names does not help: {words}"
-            )),
-            Second::NoMount => {}
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_from_what_was_warned_of_before() {
+        let words = "the daemon did not mount: WARN a dead mount\nctxbench: the log is gone\n  fix: put it back";
+        assert_eq!(refusal(words), "ctxbench: the log is gone");
+        assert_eq!(
+            refusal("the daemon took too long\n"),
+            "the daemon took too long"
+        );
     }
-    stage.outcome.audits.insert("log-gone".to_owned(), audit);
-    Ok(())
-}
 
-/// What the daemons have said on their standard error.
-fn daemon_log(stage: &Stage) -> String {
-    std::fs::read_to_string(stage.site.dir.join("daemon.log")).unwrap_or_default()
+    #[test]
+    fn the_steps_of_a_refusal_are_taken_in_its_order() {
+        assert_eq!(named("the file is gone\n  fix: put it back"), [""; 0]);
+        let words = "the log is gone\n  fix: mount with --without-log; or with --rebuild-cache, to begin anew";
+        assert_eq!(named(words), ["--without-log", "--rebuild-cache"]);
+        let words = "it is damaged\n  fix: mount it with --rebuild-cache";
+        assert_eq!(named(words), ["--rebuild-cache"]);
+    }
 }

@@ -6,6 +6,7 @@ mod daemon;
 mod database;
 mod llm;
 mod mounting;
+mod power_cut;
 mod s3;
 mod sharing;
 mod stopped;
@@ -34,7 +35,8 @@ pub fn play(stage: &mut Stage) -> Played {
         Injection::UnmountInUse => mounting::unmount_in_use(stage),
         Injection::CrashLoop { kills } => crash_loop::play(stage, kills),
         Injection::FillDisk { mib } => storage::full(stage, mib),
-        Injection::FillQuota { .. } => storage::quota(stage),
+        Injection::FillQuota { mib } => storage::quota(stage, mib),
+        Injection::CutPower { mib, cuts } => power_cut::play(stage, mib, cuts),
         Injection::RemountReadOnly => storage::read_only(stage),
         Injection::LockDatabase { seconds } => database::lock(stage, seconds),
         Injection::TruncateDatabase => database::truncate(stage),

@@ -29,7 +29,9 @@ pub fn writers(stage: &mut Stage, processes: u32, times: u32, mode: WriteMode) -
         "{processes} processes add {times} lines each to one file"
     ));
     let roots = vec![file; processes as usize];
+    let before = stage.counted();
     let added = add_lines(stage, &roots, times, how(mode), 0)?;
+    stage.count_syncs(before.as_ref());
     let Some(found) = read_lines(stage, &roots[0])? else {
         let audit = Audit::unknown("the shared file could not be read at the end");
         stage.outcome.audits.insert("shared-file".to_owned(), audit);

@@ -30,7 +30,8 @@ pub fn stop(stage: &mut Stage, seconds: f64, long: f64) -> Played {
     stage.injected(format!(
         "SIGSTOP of the daemon, and SIGCONT {seconds} s later"
     ));
-    stage.signal_daemon(Signal::STOP)?;
+    let before = stage.counted();
+    stage.stop_daemon()?;
     let resumer = Resumer::start(stage, Duration::from_secs_f64(seconds))?;
     let task = stage.write_task(10);
     stage.begin(&Task::Write(task))?;
@@ -47,6 +48,7 @@ pub fn stop(stage: &mut Stage, seconds: f64, long: f64) -> Played {
         (_, Ok(())) => {
             let ms = resumed.elapsed().as_millis() as u64;
             stage.recovered(Return::ByItself, ms, None);
+            stage.count_syncs(before.as_ref());
         }
         (Some(_), Err(reason)) => {
             stage.breach(format!("it did not go on after SIGCONT: {reason}"));

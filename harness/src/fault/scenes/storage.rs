@@ -1,4 +1,4 @@
-//! The disk under a store is full, or becomes read-only.
+//! The disk under a store is full, a quota on it is used up, or it becomes read-only.
 
 use std::time::Instant;
 
@@ -16,14 +16,14 @@ const MANY: u64 = 4_000;
 const DISK: u64 = 64;
 
 /// Mounts a small disk where the workspace will be.
-fn on_small_disk(stage: &mut Stage, mib: u64) -> Played {
+pub(super) fn on_small_disk(stage: &mut Stage, mib: u64) -> Played {
     let disk = SmallDisk::mount(&stage.site.dir, mib).map_err(Spoiled::Skipped)?;
     stage.disk = Some(disk);
     stage.open()?;
     stage.fill()
 }
 
-fn disk(stage: &Stage) -> Played<&SmallDisk> {
+pub(super) fn disk(stage: &Stage) -> Played<&SmallDisk> {
     let disk = stage.disk.as_ref();
     disk.ok_or_else(|| Spoiled::Infra("there is no small disk".into()))
 }
@@ -31,9 +31,24 @@ fn disk(stage: &Stage) -> Played<&SmallDisk> {
 /// The disk fills up, and is emptied again.
 pub fn full(stage: &mut Stage, mib: u64) -> Played {
     on_small_disk(stage, mib)?;
+    use_up(stage, &format!("a disk of {mib} MiB"), &[Errno::NOSPC])
+}
+
+/// A quota is used up, and room is made again.
+pub fn quota(stage: &mut Stage, mib: u64) -> Played {
+    let disk = SmallDisk::with_quota(&stage.site.dir, mib).map_err(Spoiled::Skipped)?;
+    stage.disk = Some(disk);
+    stage.open()?;
+    stage.fill()?;
+    let what = format!("a quota of {mib} MiB (a btrfs qgroup, which binds root, too)");
+    use_up(stage, &what, &[Errno::DQUOT, Errno::NOSPC])
+}
+
+/// Nothing is left of what the store may use, and then it is again; `told` is how an agent may be told.
+fn use_up(stage: &mut Stage, what: &str, told: &[Errno]) -> Played {
     let filled = disk(stage)?.fill()?;
     stage.injected(format!(
-        "a disk of {mib} MiB under the store was filled with a file of {} MiB",
+        "{what} under the store was used up by a file of {} MiB",
         filled >> 20
     ));
     let answer = stage.write(MANY)?;
@@ -41,15 +56,21 @@ pub fn full(stage: &mut Stage, mib: u64) -> Played {
         match answer.failures.first() {
             None => {
                 let message =
-                    format!("{MANY} changes found room on the full disk: nothing was hit");
+                    format!("{MANY} changes found room although none was left: nothing was hit");
                 return Err(Spoiled::Infra(message));
             }
-            Some(failure) if failure.errno == Some(Errno::NOSPC.raw_os_error()) => {}
+            Some(failure)
+                if told
+                    .iter()
+                    .any(|told| failure.errno == Some(told.raw_os_error())) => {}
             Some(failure) => {
                 let text = failure.text.clone();
-                stage.breach(format!("a full disk is told as {text}, not as ENOSPC"));
+                stage.breach(format!("that no room is left is told as {text}"));
             }
         }
+    }
+    if let Some(obituary) = stage.obituary() {
+        stage.breach(format!("no room was left, and {obituary}"));
     }
     // Of a change that was told to have failed, half may be there: a `write` that is short is no broken promise.
     stage.audit_as("while-full", Some(Acknowledgement::Fsync))?;
@@ -107,13 +128,4 @@ pub fn read_only(stage: &mut Stage) -> Played {
     stage.come_back_after(Some(step.to_owned()))?;
     // What was not synced, the kernel may have let go of with the disk.
     stage.audit_as("after-it", stage.backend.promises().power_loss)
-}
-
-/// A quota of the user's is used up.
-pub fn quota(_stage: &mut Stage) -> Played {
-    Err(Spoiled::Skipped(
-        "a quota does not bind root, and setting one up needs root: the daemon would have to be another user's, who may \
-         not enter root's mounts"
-            .into(),
-    ))
 }

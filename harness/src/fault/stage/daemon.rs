@@ -3,15 +3,19 @@
 use std::time::{Duration, Instant};
 
 use backends::fuse;
-use backends::fuse::connection::mount_at;
+use backends::fuse::connection::{detach, mount_at};
 use reports::faults::{Recovery, Return};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::agent::{Answer, Task};
+use super::super::watch::stands_still;
 use super::{Played, Spoiled, Stage};
 
 /// How long a daemon whose connection is gone gets to end by itself, before it counts as left behind.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the threads of a daemon may take to stand still: until then one of them may answer what comes.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stage {
     /// `kill -9`; the mount stays as it then is. Answers how the daemon had ended before, if it had, which is a breach.
@@ -31,6 +35,32 @@ impl Stage {
         Ok(obituary)
     }
 
+    /// The power of the disk under the store is cut, and its daemon ends with it, as if the machine had gone. What an agent was
+    /// asked is still answered: it stands for nobody on that machine.
+    pub fn lose_power(&mut self) -> Played {
+        let disk = self.disk.as_ref();
+        let disk = disk.ok_or_else(|| Spoiled::Infra("there is no small disk".into()))?;
+        disk.cut_power()?;
+        if let Some(workspace) = &mut self.workspace {
+            workspace.kill()?;
+            self.has_lost_daemon |= self.backend.describe().daemons > 0;
+        }
+        Ok(())
+    }
+
+    /// The machine starts again on what is on the disk: nothing is mounted on it, and nobody has files of it open.
+    pub fn start_machine(&mut self) -> Played {
+        self.dismiss_agent();
+        self.workspace = None;
+        let mount = self.mount_point();
+        if matches!(mount_at(&mount), Ok(Some(_))) {
+            detach(&mount)?;
+        }
+        let disk = self.disk.as_ref();
+        let disk = disk.ok_or_else(|| Spoiled::Infra("there is no small disk".into()))?;
+        disk.start_again().map_err(Spoiled::Infra)
+    }
+
     /// How the daemon has ended, if it has although nobody told it to.
     pub fn obituary(&mut self) -> Option<String> {
         self.workspace.as_mut()?.obituary()
@@ -42,6 +72,24 @@ impl Stage {
         let pid = pid.and_then(|pid| Pid::from_raw(pid as i32));
         let pid = pid.ok_or_else(|| Spoiled::Infra("there is no daemon to signal".into()))?;
         kill_process(pid, signal).map_err(|error| Spoiled::Infra(error.to_string()))
+    }
+
+    /// Stops the daemon, and returns when each of its threads stands still.
+    pub fn stop_daemon(&mut self) -> Played {
+        self.signal_daemon(Signal::STOP)?;
+        let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
+        let deadline = Instant::now() + STOP_PATIENCE;
+        while !daemon.is_some_and(stands_still) {
+            if Instant::now() > deadline {
+                // Taking it down begins with a SIGCONT.
+                return Err(Spoiled::Infra(format!(
+                    "not each thread of the daemon stood still within {} s of SIGSTOP",
+                    STOP_PATIENCE.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// What the daemon has counted; `None` where nothing counts or nobody answers.
@@ -149,6 +197,26 @@ impl Stage {
                 }
             }
         }
+    }
+
+    /// Opens the workspace by a mount with one more option, as somebody does who follows a refusal. Answers the words of the
+    /// refusal where that is refused, too.
+    pub fn open_with(&mut self, option: &str) -> Played<Result<(), String>> {
+        let backend = self.backend.with_option(option);
+        let backend =
+            backend.ok_or_else(|| Spoiled::Infra("no option can be given to its daemon".into()))?;
+        Ok(match backend.open(&self.site) {
+            Ok(workspace) => {
+                self.workspace = Some(workspace);
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    /// What the daemons have said on their standard error.
+    pub fn daemon_log(&self) -> String {
+        std::fs::read_to_string(self.site.dir.join("daemon.log")).unwrap_or_default()
     }
 
     /// Notes how it came back.

@@ -1,5 +1,6 @@
 //! The S3 server, or the way to it, fails.
 
+mod order;
 mod outage;
 mod single;
 mod two_hosts;

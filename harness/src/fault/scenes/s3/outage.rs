@@ -19,6 +19,9 @@ const WHOLE: f64 = 600.0;
 /// The limit for hanging in a long run, in seconds: the 30 that a mount gives a request, and some slack.
 const LONG_HANG: f64 = 32.0;
 
+/// The option of `ctxbench mount` that brings everything up again.
+const REFILL: &str = "--refill-bucket";
+
 /// Bytes in each of the files that the agent writes meanwhile.
 const BYTES: usize = 4096;
 
@@ -61,6 +64,8 @@ pub fn outage(stage: &mut Stage, cause: OutageCause, seconds: f64, files: u64) -
     stage.fill()?;
     let old = series(stage, "old", 4, 100);
     whole(stage, RemoteTask::Write(old.clone()))?;
+    let before = series(stage, "replaced", 4, 100);
+    whole(stage, RemoteTask::Write(before.clone()))?;
     sync(stage, stage.root())?;
     let there = series(stage, "there", 6, 2000);
     world.others_write(stage, &there)?;
@@ -103,6 +108,13 @@ pub fn outage(stage: &mut Stage, cause: OutageCause, seconds: f64, files: u64) -
     stage.audit_as("during", Some(Acknowledgement::Write))?;
     let mine = series(stage, "mine", files, BYTES);
     stage.perform(&Task::Remote(RemoteTask::Write(mine.clone())))?;
+    let replaced = Series {
+        version: 2,
+        ..before
+    };
+    stage.perform(&Task::Remote(RemoteTask::Write(replaced.clone())))?;
+    let dir = stage.root().join("made-meanwhile");
+    stage.perform(&Task::Remote(RemoteTask::MakeDir { dir }))?;
     stage.perform(&Task::Remote(RemoteTask::Remove(old)))?;
     stage.write(10)?;
     let before = match is_weighed(cause) {
@@ -135,12 +147,21 @@ pub fn outage(stage: &mut Stage, cause: OutageCause, seconds: f64, files: u64) -
     if recover(stage)? {
         whole(stage, RemoteTask::Read(there))?;
         whole(stage, RemoteTask::Read(mine.clone()))?;
+        whole(stage, RemoteTask::Read(replaced.clone()))?;
         if is_weighed(cause) {
             whole(stage, RemoteTask::Read(bulk))?;
         }
         no_conflict(stage)?;
         world.once_and_before_deletions(stage, &mine);
+        world.in_order(stage, &mine, &replaced);
         after(stage, &mut world, &mine)?;
+        let replaced = Series {
+            dir: stage.root(),
+            ..replaced
+        };
+        if let Err(Spoiled::Infra(reason)) = whole(stage, RemoteTask::Read(replaced)) {
+            stage.breach(format!("on a new machine, of what was replaced: {reason}"));
+        }
     }
     Ok(())
 }
@@ -377,7 +398,10 @@ pub fn emptied(stage: &mut Stage) -> Played {
     let synced = stage.perform(&Task::Sync { root })?;
     if synced.is_none_or(|answer| !answer.failures.is_empty()) {
         // It does not say that all is well: somebody has to see to it.
-        return by_hand(stage, &mut world, &mine);
+        return match stage.daemon_log().contains(REFILL) {
+            true => refill(stage, &mut world, &mine),
+            false => by_hand(stage, &mut world, &mine),
+        };
     }
     let ms = began.elapsed().as_millis() as u64;
     match is_elsewhere(stage, &mut world, &mine)? {
@@ -398,9 +422,38 @@ fn is_elsewhere(stage: &mut Stage, world: &mut World, mine: &Series) -> Played<b
     Ok(read.is_some_and(|answer| answer.failures.is_empty()))
 }
 
-/// A step that always helps: the files, which were read already, are written once more through a new cache.
+/// The step that the daemon's log names.
+fn refill(stage: &mut Stage, world: &mut World, mine: &Series) -> Played {
+    let step = format!("an unmount, and a mount with {REFILL}, as the daemon's log says");
+    let began = Instant::now();
+    // It says that it could not bring everything up.
+    let _ = stage.close()?;
+    let tried = match stage.open_with(REFILL)? {
+        Err(words) => Err(words.lines().next().unwrap_or_default().to_owned()),
+        Ok(()) => match sync(stage, stage.root()) {
+            Err(Spoiled::Infra(reason)) => Err(reason),
+            synced => Ok(synced?),
+        },
+    };
+    let ms = began.elapsed().as_millis() as u64;
+    if let Err(reason) = tried {
+        stage.recovered(Return::Never, ms, Some(format!("{step}: {reason}")));
+        stage.breach(format!(
+            "the step that the daemon's log names does not help: {reason}"
+        ));
+        return Ok(());
+    }
+    stage.recovered(Return::AfterStep, ms, Some(step));
+    stage.audit_as("refilled", Some(Acknowledgement::Write))?;
+    if !is_elsewhere(stage, world, mine)? {
+        stage.breach("another host does not read what was brought up again");
+    }
+    Ok(())
+}
+
+/// A step that always helps, where the log names none: the files, which were read already, are written once more through a new cache.
 fn by_hand(stage: &mut Stage, world: &mut World, mine: &Series) -> Played {
-    let step = "copy the files out, unmount, delete the cache, mount again, copy them in";
+    let step = "copy the files out, unmount, delete the cache, mount again, copy them in: the daemon's log names no option";
     let began = Instant::now();
     // It says that it could not bring everything up.
     let _ = stage.close()?;

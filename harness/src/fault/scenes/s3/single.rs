@@ -76,12 +76,16 @@ pub fn flaky(stage: &mut Stage, how: Flaky) -> Played {
     let mine = series(stage, "mine", 60, 2000);
     stage.perform(&Task::Remote(RemoteTask::Write(mine.clone())))?;
     stage.perform(&Task::Remote(RemoteTask::Read(there)))?;
-    stage.write(20)?;
     let root = stage.root();
+    stage.perform(&Task::Sync { root: root.clone() })?;
+    // From here on records alone, each of them synced, and whatever that sync could not bring up.
+    let before = stage.counted();
+    stage.write(20)?;
     stage.perform(&Task::Sync { root })?;
     world.fired(stage)?;
     world.proxy.clear();
     if recover(stage)? {
+        stage.count_syncs(before.as_ref());
         world.once_and_before_deletions(stage, &mine);
         after(stage, &mut world, &mine)?;
     }
@@ -124,8 +128,12 @@ pub fn slow(stage: &mut Stage, rtt_ms: f64) -> Played {
     )?;
     let root = stage.root();
     milliseconds(stage, "sync_of_100_ms", Task::Sync { root })?;
+    // Few, because each fsync may wait for the bucket, several times.
+    let before = stage.counted();
+    stage.write(3)?;
     world.fired(stage)?;
     if recover(stage)? {
+        stage.count_syncs(before.as_ref());
         after(stage, &mut world, &mine)?;
     }
     Ok(())

@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use super::super::super::agent::{Answer, RemoteTask, Series, Task};
 use super::super::super::stage::{Played, Spoiled, Stage};
+use super::order::{Made, out_of_order};
 
 /// Whose memory it is.
 const AGENT: &str = "agent";
@@ -219,13 +220,35 @@ impl World {
         since.filter(|seen| is_done(seen.answered)).collect()
     }
 
-    /// Whether each file of a series was put exactly once, and none after the first deletion. In what order they were put, and
-    /// what became of overwrites and renames, is not looked at.
+    /// Whether what was made, replaced and removed in this order, with a directory made before the removals, came so to the
+    /// bucket.
+    pub fn in_order(&self, stage: &mut Stage, new: &Series, replaced: &Series) {
+        let keys = |series: &Series| -> Vec<String> {
+            let numbers = series.first..series.first + series.files;
+            numbers.map(|number| key(series, number)).collect()
+        };
+        let made = Made {
+            new: keys(new),
+            replaced: keys(replaced),
+            manifest: format!("/{BUCKET}/{PREFIX}ctx/{AGENT}/manifest.json"),
+        };
+        let wrong = out_of_order(&self.done(), &made);
+        let words = match wrong.is_empty() {
+            true => "new, replaced, manifest, deleted".to_owned(),
+            false => wrong.join("; "),
+        };
+        stage.fact("order", Fact::Words(words));
+        for wrong in wrong {
+            stage.breach(wrong);
+        }
+    }
+
+    /// Whether each file of a series was put exactly once, and none after the first deletion.
     pub fn once_and_before_deletions(&self, stage: &mut Stage, series: &Series) {
         let done = self.done();
         let in_doubt = std::cell::Cell::new(0);
         let place = |number: u64| {
-            let key = format!("/{BUCKET}/{PREFIX}agents/{AGENT}/{}-{number}", series.name);
+            let key = key(series, number);
             let places = done.iter().enumerate();
             let mut places =
                 places.filter(|(_, seen)| seen.operation == Operation::Put && seen.path == key);
@@ -346,6 +369,11 @@ impl Drop for World {
             let _ = self.runtime.block_on(server.stop());
         }
     }
+}
+
+/// The path of a file's object in requests.
+fn key(series: &Series, number: u64) -> String {
+    format!("/{BUCKET}/{PREFIX}agents/{AGENT}/{}-{number}", series.name)
 }
 
 /// The cache of a mount at `site`.

@@ -1,16 +1,22 @@
 //! `ctxbench doctor`: what this machine lets us do, and what to do about the rest.
 
+mod s3;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use backends::backend;
+use backends::backend::{self, Backend, Need};
+use backends::s3_service::Wanted;
 use clap::Args;
 
 use crate::environment::{environment, warnings};
 use crate::scratch::ScratchDir;
 
-/// Check this machine: FUSE, scratch space, privileges, and which file systems of others could be measured
-/// beside ours. Says what each missing thing costs and how to get it.
+/// Check this machine: FUSE, scratch space, privileges, the S3 server, and which file systems of others could be
+/// measured beside ours. Says what each missing thing costs and how to get it.
+///
+/// Where CTXBENCH_S3_ENDPOINT names a server, it is asked for one key of the bucket, which takes ten seconds at most, and
+/// changes nothing there.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 every backend can be measured, 1 something is missing.")]
 pub struct Doctor {
@@ -36,10 +42,20 @@ impl Doctor {
             crate::environment::ctxbench(),
             environment.build
         );
-        let mut is_well = true;
+        let s3 = s3::print_server();
+        let mut is_well = s3.is_ok();
+        // The receipt of a server that is not ours is its address, which says nothing of whether it is there.
+        let receipt = |backend: &dyn Backend, needs: &[Need]| {
+            let given = Wanted::Given.label();
+            match &s3 {
+                Err(reason) if needs.iter().any(|need| need.name == given) => Err(reason.clone()),
+                _ => backend.receipt().map_err(|reason| reason.to_string()),
+            }
+        };
         for backend in backend::registry() {
-            let name = backend.describe().name;
-            match backend.receipt() {
+            let described = backend.describe();
+            let name = described.name;
+            match receipt(backend.as_ref(), &described.needs) {
                 Ok(receipt) => {
                     let parts: Vec<_> = receipt.iter().map(|(k, v)| format!("{k} {v}")).collect();
                     println!("ok        {name}: {}", parts.join(", "));
@@ -51,8 +67,9 @@ impl Doctor {
             }
         }
         for peer in backend::peers() {
-            let name = peer.describe().name;
-            match peer.receipt() {
+            let described = peer.describe();
+            let name = described.name;
+            match receipt(peer.as_ref(), &described.needs) {
                 Ok(receipt) => {
                     let version = receipt.get(&name).map_or("", String::as_str);
                     println!("peer      {name}: {version}");

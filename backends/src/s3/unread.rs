@@ -1,0 +1,141 @@
+//! Files of a cache that was set aside whose content is in the bucket only: the new cache has them under the names of
+//! the bucket, and they get those that the old one had given them.
+//!
+//! Nothing of the old cache can take the place of what is lost here, so nothing is replaced that is yet to be moved.
+
+use std::collections::BTreeSet;
+
+use super::cache::Object;
+use super::old::{Inode, Name, OldObject, Reason, Xattr};
+use super::salvage::{Failed, Place, Saving, told};
+use crate::store::{Ino, RenameMode, Store};
+
+/// Such a file, and a name that is to be its own.
+pub(super) struct Unread {
+    name: Name,
+    inode: Inode,
+    xattrs: Vec<Xattr>,
+    /// What had the name before, as the old cache has it.
+    known: Option<OldObject>,
+    /// The directory of the new cache that the name is in.
+    parent: Ino,
+    /// As the new cache has it.
+    object: Object,
+    /// Its name in the new cache.
+    from: (Ino, Vec<u8>),
+    /// It keeps that one, too.
+    keeps_it: bool,
+    /// It was moved out of the way of another, and its name is one for that time only.
+    is_out: bool,
+}
+
+impl Saving<'_> {
+    /// All that has to be known of such a file before any is moved; `None` if it is none.
+    pub(super) fn unread(&mut self, name: &Name, inode: &Inode) -> Result<Option<Unread>, Failed> {
+        let Some((key, etag)) = self.old.stub(inode.attr.ino)? else {
+            return Ok(None);
+        };
+        let object = self.object_of_key(&key)?;
+        let Some(object) = object.filter(|object| object.etag == etag) else {
+            let reason = "its content was in the bucket only, and has changed there";
+            return Err(reason.to_owned().into());
+        };
+        let before = self.old.name_of_key(&key)?;
+        let names = self.names.get(&inode.attr.ino);
+        let keeps_it = before.is_some_and(|before| names.is_some_and(|all| all.contains(&before)));
+        Ok(Some(Unread {
+            name: name.clone(),
+            xattrs: self.old.xattrs(inode.attr.ino)?,
+            known: self.old.object(name)?,
+            parent: self.directory_or_root(name.0)?,
+            from: (object.parent, object.name.clone()),
+            keeps_it,
+            is_out: false,
+            object,
+            inode: inode.clone(),
+        }))
+    }
+
+    /// Gives each the name that it is to have: first those whose name nobody has who is to be moved himself.
+    ///
+    /// # Errors
+    /// If the new cache cannot hold them.
+    pub(super) fn move_unread(&mut self, mut waiting: Vec<Unread>) -> Result<(), Reason> {
+        while !waiting.is_empty() {
+            let to_be_moved: BTreeSet<Ino> = waiting.iter().map(|file| file.object.ino).collect();
+            let free = waiting.iter().position(|file| {
+                let there = self.there(file.parent, &file.name.1);
+                !matches!(there, Ok(Some(there))
+                    if there.ino != file.object.ino && to_be_moved.contains(&there.ino))
+            });
+            let in_the_way = || {
+                let mut all = waiting.iter();
+                all.position(|file| !file.is_out && !file.keeps_it)
+            };
+            match (free, in_the_way()) {
+                // They have changed places: one of them makes room.
+                (None, Some(nth)) => {
+                    let moved = self.move_out(&mut waiting[nth]);
+                    if let Err(failed) = moved {
+                        let file = waiting.remove(nth);
+                        self.note(&file.name.1, file.inode.attr.ino, Err(failed))?;
+                    }
+                }
+                (nth, _) => {
+                    let file = waiting.remove(nth.unwrap_or(0));
+                    let moved = self.move_one(&file);
+                    self.note(&file.name.1, file.inode.attr.ino, moved)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn move_out(&mut self, file: &mut Unread) -> Result<(), Failed> {
+        let name = self.unfinished_name(file.parent)?;
+        let (from, to) = (
+            (file.from.0, file.from.1.as_slice()),
+            (file.parent, name.as_slice()),
+        );
+        let renamed = self
+            .store
+            .rename(&self.caller(), from, to, RenameMode::NoReplace);
+        renamed.map_err(told)?;
+        file.from = (file.parent, name);
+        file.is_out = true;
+        Ok(())
+    }
+
+    /// Gives it its name; whether it had to be kept beside another. `None` if the bucket has it there.
+    fn move_one(&self, file: &Unread) -> Result<Option<bool>, Failed> {
+        let (ino, parent, name) = (file.object.ino, file.parent, &file.name.1);
+        let there = self.there(parent, name)?;
+        if there.is_some_and(|there| there.ino == ino) {
+            self.dress(ino, &file.inode, &file.xattrs)?;
+            return Ok(Some(false));
+        }
+        let sha256 = &file.object.meta.sha256;
+        let place = self.place(parent, name, &file.inode, file.known.as_ref(), sha256)?;
+        let place = match place {
+            None if !file.is_out => return Ok(None),
+            place => place.unwrap_or(Place::Taken),
+        };
+        self.dress(ino, &file.inode, &file.xattrs)?;
+        let (to, mode) = self.name_for(&place, ino, parent, name)?;
+        let (caller, to) = (self.caller(), (parent, to.as_slice()));
+        let from = (file.from.0, file.from.1.as_slice());
+        let is_there = self.there(from.0, from.1)?.is_some_and(|it| it.ino == ino);
+        if is_there && !file.keeps_it {
+            let replaced = self.store.rename(&caller, from, to, mode).map_err(told)?;
+            self.clear_away(replaced);
+        } else {
+            if mode == RenameMode::Replace {
+                let replaced = self.store.unlink(&caller, to.0, to.1).map_err(told)?;
+                self.clear_away(replaced);
+            }
+            let linked = self.store.link(&caller, ino, to.0, to.1);
+            linked.map_err(told)?;
+        }
+        Ok(Some(matches!(place, Place::Taken)))
+    }
+}

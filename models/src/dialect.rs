@@ -1,0 +1,128 @@
+//! Which parameters a model takes: newer ones refuse some that older ones need.
+
+use serde_json::Value;
+
+/// A parameter that some models refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parameter {
+    /// `max_tokens`; who refuses it wants `max_completion_tokens`.
+    MaxTokens,
+    /// `temperature`; who refuses it samples as it likes.
+    Temperature,
+}
+
+impl Parameter {
+    /// The one that a response of status 400 names as not supported, as OpenAI's do since o1: `error.param`,
+    /// `error.code` and the message. `None` for any other complaint, such as a value out of range.
+    pub(crate) fn refused_by(body: &str) -> Option<Self> {
+        let body: Value = serde_json::from_str(body).ok()?;
+        let error = body.get("error")?;
+        let text = |name: &str| error.get(name).and_then(Value::as_str);
+        let message = text("message").or(error.as_str()).unwrap_or_default();
+        let message = message.to_lowercase();
+        let code = text("code").unwrap_or_default();
+        let is_unsupported = code.starts_with("unsupported_")
+            || ["unsupported", "not supported", "not support", "deprecated"]
+                .iter()
+                .any(|word| message.contains(word));
+        let is_about = |name: &str| match text("param") {
+            Some(param) => param == name,
+            None => message.contains(name),
+        };
+        [
+            (Self::MaxTokens, "max_tokens"),
+            (Self::Temperature, "temperature"),
+        ]
+        .into_iter()
+        .find(|(_, name)| is_unsupported && is_about(name))
+        .map(|(parameter, _)| parameter)
+    }
+}
+
+/// How a model wants to be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    /// The longest answer is called `max_completion_tokens`.
+    pub(crate) has_completion_tokens: bool,
+    /// No temperature is named: sampling is the server's own.
+    pub(crate) has_own_sampling: bool,
+}
+
+impl Dialect {
+    /// The same without a parameter; `None` if that is not sent anyway.
+    pub(crate) fn without(mut self, parameter: Parameter) -> Option<Self> {
+        let is_left_out = match parameter {
+            Parameter::MaxTokens => &mut self.has_completion_tokens,
+            Parameter::Temperature => &mut self.has_own_sampling,
+        };
+        (!std::mem::replace(is_left_out, true)).then_some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_refused_where_it_is_named_as_not_supported() {
+        let refused = |error: Value| {
+            Parameter::refused_by(&serde_json::json!({ "error": error }).to_string())
+        };
+        let openai = |message: &str, param: &str, code: &str| {
+            refused(serde_json::json!({
+                "message": message, "type": "invalid_request_error", "param": param, "code": code,
+            }))
+        };
+        let tokens = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+        let heat = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.";
+        for (message, param, code, expected) in [
+            (
+                tokens,
+                "max_tokens",
+                "unsupported_parameter",
+                Parameter::MaxTokens,
+            ),
+            (
+                heat,
+                "temperature",
+                "unsupported_value",
+                Parameter::Temperature,
+            ),
+        ] {
+            assert_eq!(openai(message, param, code), Some(expected));
+            assert_eq!(
+                refused(serde_json::json!({ "message": message })),
+                Some(expected)
+            );
+            assert_eq!(refused(message.into()), Some(expected));
+        }
+        assert_eq!(
+            openai(
+                "max_tokens is too large: 200000.",
+                "max_tokens",
+                "invalid_value"
+            ),
+            None
+        );
+        assert_eq!(
+            openai(
+                "Unsupported value: 'role' does not support 'system'",
+                "messages[0].role",
+                "unsupported_value"
+            ),
+            None
+        );
+        assert_eq!(
+            Parameter::refused_by("the temperature is not supported"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_parameter_is_left_out_once() {
+        let heat = Dialect::default().without(Parameter::Temperature).unwrap();
+        assert!(heat.has_own_sampling && !heat.has_completion_tokens);
+        assert_eq!(heat.without(Parameter::Temperature), None);
+        assert!(heat.without(Parameter::MaxTokens).unwrap().has_own_sampling);
+    }
+}
