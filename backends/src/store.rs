@@ -603,7 +603,7 @@ pub trait Store: Send + Sync {
     /// [`Store::fsync`] for everything.
     fn sync(&self) -> Result<()>;
 
-    /// Whether [`Store::close`] has anything to do; if not, the kernel is told not to ask.
+    /// Whether [`Store::close`] has anything to do; if not, the kernel is told not to ask, unless it gathers writes.
     fn wants_close(&self) -> bool {
         false
     }

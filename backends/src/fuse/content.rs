@@ -87,7 +87,9 @@ impl FrontEnd {
     }
 
     pub(super) fn flush(&self, req: &Request, ino: INodeNo, reply: ReplyEmpty) {
-        if !self.store().wants_close() {
+        // Linux drops gathered pages without an error where the connection is broken (`fuse_send_writepage`),
+        // so that only this request tells whoever closes that the daemon is gone.
+        if !self.store().wants_close() && !self.policy.writeback {
             // A write is in the store when it returns, so close has nothing to add: `ENOSYS` tells the
             // kernel to stop asking.
             let mut span = self.mounted.start(Opcode::Flush);
