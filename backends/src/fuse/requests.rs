@@ -31,7 +31,6 @@ impl Filesystem for FrontEnd {
         // Each is an improvement that an older kernel may lack; the mount works without any of them.
         let wanted = [
             InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_ASYNC_DIO,
