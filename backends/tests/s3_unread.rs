@@ -6,7 +6,8 @@ mod common;
 #[path = "common/s3.rs"]
 mod s3;
 
-use backends::store::{ROOT, RenameMode, Store};
+use backends::s3::S3Store;
+use backends::store::{Change, ROOT, RenameMode, Store};
 use common::*;
 use s3::{Machines, agent, config, now, remove, rename, text, write};
 
@@ -92,5 +93,85 @@ fn files_that_were_never_read_keep_their_content_when_their_objects_are_overwrit
                 expected.map(|(name, content)| (name.to_owned(), content.to_owned()))
             );
         }
+    }
+}
+
+#[test]
+fn an_unread_file_that_others_have_emptied_can_be_written() {
+    let (machines, agent) = (Machines::new(), agent());
+    let b = machines.mount(config(&agent, "bob"));
+    let theirs = write(&b, "f", b"never read by alice");
+    b.upload().unwrap();
+    let a = machines.mount(config(&agent, "alice"));
+    let ours = a.lookup(ROOT, b"f").unwrap().ino;
+    let empty = Change {
+        size: Some(0),
+        ..Change::default()
+    };
+    b.setattr(&now(), theirs, &empty).unwrap();
+    b.upload().unwrap();
+    a.pull().unwrap();
+    assert_eq!(text(&a, "f"), "");
+    a.write(&now(), ours, 0, b"ours").unwrap();
+    a.upload().unwrap();
+    b.pull().unwrap();
+    for store in [&a, &b] {
+        assert_eq!(text(store, "f"), "ours");
+    }
+}
+
+fn append(store: &S3Store, name: &str, more: &[u8]) {
+    let attr = store.lookup(ROOT, name.as_bytes()).unwrap();
+    store.write(&now(), attr.ino, attr.size, more).unwrap();
+}
+
+/// Bob writes `a`; Alice, who has never read it, gives it the name `b`, too.
+fn linked_unread(machines: &Machines, agent: &str) -> (S3Store, S3Store) {
+    let b = machines.mount(config(agent, "bob"));
+    write(&b, "a", b"one");
+    b.upload().unwrap();
+    let a = machines.mount(config(agent, "alice"));
+    let ino = a.lookup(ROOT, b"a").unwrap().ino;
+    a.link(&now(), ino, ROOT, b"b").unwrap();
+    a.upload().unwrap();
+    (a, b)
+}
+
+#[test]
+fn the_other_name_of_an_unread_file_keeps_its_content_when_others_change_the_first() {
+    for looks_first in [true, false] {
+        let (machines, agent) = (Machines::new(), agent());
+        let (a, b) = linked_unread(&machines, &agent);
+        write(&b, "a", b"another");
+        b.upload().unwrap();
+        if looks_first {
+            a.pull().unwrap();
+        }
+        assert_eq!(text(&a, "b"), "one", "looks first: {looks_first}");
+        append(&a, "b", b" and more");
+        a.pull().unwrap();
+        a.upload().unwrap();
+        a.pull().unwrap();
+        b.pull().unwrap();
+        assert_eq!(text(&b, "b"), "one and more");
+        assert_eq!(text(&a, "b"), "one and more");
+        // Where it had not looked, its write was one to both names.
+        assert_eq!(text(&b, "a"), "another");
+        assert_eq!(text(&a, "a"), "another");
+    }
+}
+
+#[test]
+fn the_other_name_of_an_unread_file_can_be_read_when_others_have_deleted_the_first() {
+    for looks_first in [true, false] {
+        let (machines, agent) = (Machines::new(), agent());
+        let (a, b) = linked_unread(&machines, &agent);
+        b.unlink(&now(), ROOT, b"a").unwrap();
+        b.upload().unwrap();
+        if looks_first {
+            a.pull().unwrap();
+            assert_eq!(names(&a, ROOT), ["b"]);
+        }
+        assert_eq!(text(&a, "b"), "one", "looks first: {looks_first}");
     }
 }

@@ -32,8 +32,7 @@ impl Inner {
         let target = self.target(&self.key(&put.key), &meta).await?;
         let version = put.known.as_ref().map_or(0, |known| known.meta.version) + 1;
         let mut forget = Forget::default();
-        let mut stubs = Vec::new();
-        let name = self.cache.transaction(|db| {
+        let name = self.with_stubs(|db, stubs| {
             let found = match names::find(db, put.parent, &put.name)? {
                 Some(found) if found.ino == put.attr.ino => found,
                 // Renamed or deleted since: the next batch sees what is there now.
@@ -107,7 +106,6 @@ impl Inner {
         }
         // The renamed file has to go up: it is journalled.
         self.changes.fetch_add(1, Ordering::AcqRel);
-        self.add_stubs(stubs);
         self.kernel.tell(forget);
         Ok(())
     }
