@@ -7,9 +7,9 @@ mod common;
 mod s3;
 
 use backends::s3::S3Store;
-use backends::store::{Change, ROOT, RenameMode, Store};
+use backends::store::{Change, ROOT, RenameMode, Store, XattrMode};
 use common::*;
-use s3::{Machines, agent, config, now, remove, rename, text, write};
+use s3::{Machines, agent, config, is_settled, now, remove, rename, text, write};
 
 #[test]
 fn an_unread_file_whose_new_name_was_just_taken_is_kept_beside_it() {
@@ -173,5 +173,54 @@ fn the_other_name_of_an_unread_file_can_be_read_when_others_have_deleted_the_fir
             assert_eq!(names(&a, ROOT), ["b"]);
         }
         assert_eq!(text(&a, "b"), "one", "looks first: {looks_first}");
+    }
+}
+
+/// Brings up what is journalled, also what the first batch has to leave to the next.
+fn upload_all(store: &S3Store) {
+    for _ in 0..3 {
+        // What is said of it is not asked here.
+        let _ = store.upload();
+        if store.pending().unwrap() == 0 {
+            return;
+        }
+    }
+    panic!("{} changes are still pending", store.pending().unwrap());
+}
+
+#[test]
+fn attributes_of_an_unread_file_that_were_changed_here_outlive_what_others_write() {
+    for reads_first in [true, false] {
+        let (machines, agent) = (Machines::new(), agent());
+        let b = machines.mount(config(&agent, "bob"));
+        let theirs = write(&b, "f", b"before");
+        b.setxattr(&now(), theirs, b"user.of", b"bob", XattrMode::Set)
+            .unwrap();
+        b.upload().unwrap();
+        let a = machines.mount(config(&agent, "alice"));
+        let ours = a.lookup(ROOT, b"f").unwrap().ino;
+        let change = Change {
+            permissions: Some(0o600),
+            ..Change::default()
+        };
+        a.setattr(&now(), ours, &change).unwrap();
+        a.setxattr(&now(), ours, b"user.of", b"alice", XattrMode::Set)
+            .unwrap();
+        let written = write(&b, "f", b"written by bob");
+        let written = b.getattr(written).unwrap().mtime;
+        b.upload().unwrap();
+        if reads_first {
+            a.read(ours, 0, 100, &mut Vec::new()).unwrap();
+        }
+        upload_all(&a);
+        b.pull().unwrap();
+        for (store, ino) in [(&a, ours), (&b, theirs)] {
+            assert_eq!(text(store, "f"), "written by bob");
+            let attr = store.getattr(ino).unwrap();
+            assert_eq!(attr.permissions, 0o600, "reads first: {reads_first}");
+            assert_eq!(attr.mtime, written, "nobody has set that here");
+            assert_eq!(store.getxattr(ino, b"user.of").unwrap(), b"alice");
+            is_settled(store);
+        }
     }
 }
