@@ -171,6 +171,9 @@ impl Inner {
             plain.push(dir);
         }
         for (prefix, entry) in &manifest.directories {
+            if was_removed(db, prefix, entry)? {
+                continue;
+            }
             let Some(dir) = self.directory(db, prefix, Some(manifest), forget)? else {
                 continue;
             };
@@ -528,4 +531,14 @@ impl Inner {
         cache::remove_directory(db, &prefix)?;
         Ok(Some(parent))
     }
+}
+
+/// Whether a directory was removed here, which others have not been told of, and is there as it was before.
+fn was_removed(db: &Db, prefix: &str, entry: &Entry) -> Result<bool, StoreError> {
+    let Some(dir) = cache::directory_of_prefix(db, prefix)? else {
+        return Ok(false);
+    };
+    let said = cache::directory(db, dir)?.and_then(|(_, said)| said);
+    let is_gone = nodes::find(db, dir)?.is_none_or(|attr| attr.nlink == 0);
+    Ok(is_gone && said.as_ref() == Some(entry))
 }
