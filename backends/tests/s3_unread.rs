@@ -6,10 +6,10 @@ mod common;
 #[path = "common/s3.rs"]
 mod s3;
 
-use backends::s3::S3Store;
-use backends::store::{Change, ROOT, RenameMode, Store, XattrMode};
+use backends::s3::{S3Config, S3Store, SyncMode};
+use backends::store::{Change, Ino, Kind, ROOT, RenameMode, Store, XattrMode};
 use common::*;
-use s3::{Machines, agent, config, is_settled, now, remove, rename, text, write};
+use s3::{Machines, agent, config, is_settled, now, object_of, remove, rename, text, write};
 
 #[test]
 fn an_unread_file_whose_new_name_was_just_taken_is_kept_beside_it() {
@@ -222,5 +222,44 @@ fn attributes_of_an_unread_file_that_were_changed_here_outlive_what_others_write
             assert_eq!(store.getxattr(ino, b"user.of").unwrap(), b"alice");
             is_settled(store);
         }
+    }
+}
+
+#[test]
+fn an_unread_file_that_loses_its_name_while_it_is_open_can_be_read() {
+    let removed = |a: &S3Store| {
+        a.unlink(&now(), ROOT, b"f").unwrap();
+        a.upload().unwrap();
+    };
+    let replaced = |a: &S3Store| {
+        write(a, "new", b"new");
+        rename(a, "new", "f", RenameMode::Replace);
+        a.upload().unwrap();
+    };
+    let made_anew = |a: &S3Store| {
+        a.unlink(&now(), ROOT, b"f").unwrap();
+        let new = create(a, ROOT, "f", Kind::File).ino;
+        a.write(&now(), new, 0, b"new").unwrap();
+        a.fsync(new, false).unwrap();
+    };
+    let ways: [&dyn Fn(&S3Store); 3] = [&removed, &replaced, &made_anew];
+    for (nth, lose) in ways.into_iter().enumerate() {
+        let (machines, agent) = (Machines::new(), agent());
+        let b = machines.mount(config(&agent, "bob"));
+        write(&b, "f", b"never read by alice");
+        b.upload().unwrap();
+        let a = machines.mount(S3Config {
+            sync: SyncMode::Fsync,
+            ..config(&agent, "alice")
+        });
+        let open: Ino = a.lookup(ROOT, b"f").unwrap().ino;
+        lose(&a);
+        assert_ne!(
+            object_of(&agent, "f"),
+            Some(b"never read by alice".to_vec())
+        );
+        assert_eq!(read(&a, open, 0, 100), b"never read by alice", "{nth}");
+        // As when the kernel forgets it.
+        a.reclaim(open).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use futures::future::try_join_all;
 
 use super::Inner;
-use super::cache;
+use super::cache::{self, Object};
 use super::object::{self, Meta};
 use super::remote::{Fetched, RemoteError};
 use super::seal::{self, SEGMENT};
@@ -30,6 +30,22 @@ impl Inner {
     /// Brings in all of a file.
     pub(super) async fn fetch_all(&self, ino: Ino) -> Result<(), RemoteError> {
         Ok(self.fetch(ino, 0..u64::MAX).await?)
+    }
+
+    /// Brings in what is only in objects that are about to go, of files that have lost their names: somebody may have
+    /// one open.
+    pub(super) async fn fetch_unlinked(&self, objects: impl Iterator<Item = &Object>) {
+        for object in objects {
+            let stubbed = self.stub_of(object.ino);
+            let is_in_it = stubbed.is_some_and(|it| it.stub.key == object.key);
+            let attr = self.cache.getattr(object.ino);
+            if !is_in_it || attr.is_err() || attr.is_ok_and(|attr| attr.nlink > 0) {
+                continue;
+            }
+            if let Err(error) = self.fetch_all(object.ino).await {
+                tracing::warn!(key = object.key, %error, "it was not fetched before it goes: who has it open cannot read it");
+            }
+        }
     }
 
     /// Brings in what is not here of a range.
