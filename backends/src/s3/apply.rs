@@ -29,8 +29,15 @@ pub(super) struct News {
     pub(super) meta: Meta,
     /// Of a symbolic link.
     pub(super) target: Vec<u8>,
-    /// Parts of a large file that are here and have not changed.
-    pub(super) kept: Vec<u64>,
+    pub(super) kept: Kept,
+}
+
+/// Parts of a large file that are here and have not changed.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The entity tag of the version that they were here of.
+    pub(super) of: String,
+    pub(super) parts: Vec<u64>,
 }
 
 impl Inner {
@@ -377,13 +384,18 @@ impl Inner {
         attr.ctime = Timestamp::now();
         let is_file = attr.kind == Kind::File;
         let known = cache::object_of_key(db, &news.key)?;
+        // Who read the file meanwhile may have found another version, and nothing of that is here.
+        let kept = match &known {
+            Some(known) if known.ino == attr.ino && known.etag == news.kept.of => &*news.kept.parts,
+            _ => &[],
+        };
         let has_content = !is_new
             && known
                 .as_ref()
                 .is_some_and(|known| known.ino == attr.ino && known.etag == news.listed.etag)
             && attr.size == meta.size;
         if is_file && !has_content {
-            if news.kept.is_empty() {
+            if kept.is_empty() {
                 content::truncate(db, &mut attr, 0)?;
             }
             content::truncate(db, &mut attr, meta.size)?;
@@ -429,13 +441,13 @@ impl Inner {
             meta: meta.clone(),
         };
         stub::put(db, attr.ino, &stub)?;
-        for part in &news.kept {
+        for part in kept {
             stub::put_part(db, attr.ino, *part)?;
         }
         changes.push(StubChange::Made {
             ino: attr.ino,
             stub,
-            parts: news.kept.clone(),
+            parts: kept.to_vec(),
         });
         Ok(changes)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::apply::News;
+use super::apply::{Kept, News};
 use super::forget::Forget;
 use super::object::Meta;
 use super::plan::Put;
@@ -77,7 +77,7 @@ impl Inner {
                 key: put.key.clone(),
                 meta: meta.clone(),
                 target: target.clone(),
-                kept: Vec::new(),
+                kept: Kept::default(),
             };
             cache::applying(db, |db| {
                 db.execute(

@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
-use super::apply::News;
+use super::apply::{Kept, News};
 use super::cache::{self, Manifest};
 use super::fetch::PART;
 use super::forget::Forget;
@@ -326,14 +326,14 @@ impl Inner {
         key: &str,
         etag: &str,
         meta: &Meta,
-    ) -> Result<Vec<u64>, StoreError> {
+    ) -> Result<Kept, StoreError> {
         // The digests are of parts without the front matter.
         if meta.size <= PART || self.shows_front_matter(meta) {
-            return Ok(Vec::new());
+            return Ok(Kept::default());
         }
         let known = self.cache.transaction(|db| cache::object_of_key(db, key))?;
         let Some(known) = known else {
-            return Ok(Vec::new());
+            return Ok(Kept::default());
         };
         let digests = match self.remote.get(&self.layout.parts(&self.key(key))).await {
             Ok(fetched) => self.parse_json::<Parts>(&fetched),
@@ -341,9 +341,9 @@ impl Inner {
         };
         // Without it, all of the file is fetched anew.
         let Some(digests) = digests.ok().filter(|digests| digests.etag == etag) else {
-            return Ok(Vec::new());
+            return Ok(Kept::default());
         };
-        let mut kept = Vec::new();
+        let mut parts = Vec::new();
         for (part, digest) in (0..).zip(&digests.sha256) {
             let range = part * PART..(part + 1) * PART;
             let mut bytes = Vec::new();
@@ -354,10 +354,13 @@ impl Inner {
                     .is_ok()
                 && object::checksum(&bytes) == *digest
             {
-                kept.push(part);
+                parts.push(part);
             }
         }
-        Ok(kept)
+        Ok(Kept {
+            of: known.etag,
+            parts,
+        })
     }
 
     /// Where a symbolic link points: nothing for anything else.

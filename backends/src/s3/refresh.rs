@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Inner;
-use super::apply::News;
+use super::apply::{Kept, News};
 use super::cache;
 use super::fetch::keeps_changing;
 use super::forget::Forget;
@@ -52,7 +52,7 @@ impl Inner {
             key: stub.key.clone(),
             meta,
             target: Vec::new(),
-            kept: Vec::new(),
+            kept: Kept::default(),
         };
         let mut forget = Forget::default();
         self.with_stubs(|db, stubs| {

@@ -221,7 +221,7 @@ mod tests {
     use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 
     use super::*;
-    use crate::s3::apply::News;
+    use crate::s3::apply::{Kept, News};
     use crate::s3::forget::Forget;
     use crate::s3::remote::Listed;
     use crate::s3::{AccessKey, ConflictPolicy, S3Config, S3Store, Secret, SyncMode, cache};
@@ -308,9 +308,18 @@ mod tests {
         }
     }
 
-    /// Does `work` on a file while what others have made of it is being taken in: it begins when the file is here, and
-    /// has its turn when that is a stub. Answers what `work` answered, and what is then in the file.
-    fn amid_a_pull<T: Send>(work: impl FnOnce(&S3Store, Ino) -> Result<T> + Send) -> (T, String) {
+    /// A file that Alice has read, and Bob has written since.
+    struct Changed {
+        a: S3Store,
+        b: S3Store,
+        ino: Ino,
+        news: News,
+        _server: servers::Server,
+        _runtime: tokio::runtime::Runtime,
+        _dir: tempfile::TempDir,
+    }
+
+    fn changed() -> Changed {
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let server = servers::Options {
@@ -347,20 +356,36 @@ mod tests {
             key: "f".to_owned(),
             meta,
             target: Vec::new(),
-            kept: Vec::new(),
+            kept: Kept::default(),
         };
+        Changed {
+            a,
+            b,
+            ino,
+            news,
+            _server: server,
+            _runtime: runtime,
+            _dir: dir,
+        }
+    }
+
+    /// Does `work` on a file while what others have made of it is being taken in: it begins when the file is here, and
+    /// has its turn when that is a stub. Answers what `work` answered, and what is then in the file.
+    fn amid_a_pull<T: Send>(work: impl FnOnce(&S3Store, Ino) -> Result<T> + Send) -> (T, String) {
+        let changed = changed();
+        let (a, b, ino, news) = (&changed.a, &changed.b, changed.ino, &changed.news);
         let thread = AtomicI32::new(0);
         let done = std::thread::scope(|scope| {
-            inner
+            a.inner
                 .with_stubs(|db, stubs| {
                     let worker = scope.spawn(|| {
                         let id = rustix::thread::gettid().as_raw_nonzero().get();
                         thread.store(id, Ordering::Release);
-                        work(&a, ino).unwrap()
+                        work(a, ino).unwrap()
                     });
                     wait_until_blocked(&thread);
                     stubs.extend(cache::applying(db, |db| {
-                        inner.apply(db, &news, &mut Forget::default())
+                        a.inner.apply(db, news, &mut Forget::default())
                     })?);
                     Ok::<_, StoreError>(worker)
                 })
@@ -370,9 +395,9 @@ mod tests {
         });
         a.upload().unwrap();
         b.pull().unwrap();
-        let content = text(&a, ino);
+        let content = text(a, ino);
         let elsewhere = b.lookup(ROOT, b"f").unwrap().ino;
-        assert_eq!(text(&b, elsewhere), content);
+        assert_eq!(text(b, elsewhere), content);
         (done, content)
     }
 
@@ -397,6 +422,25 @@ mod tests {
         assert_eq!(read, "laterlater");
         let (data, _) = amid_a_pull(|a, ino| a.seek(ino, 0, Seek::Data));
         assert_eq!(data, 0);
+    }
+
+    #[test]
+    fn parts_that_were_here_of_another_version_are_fetched() {
+        let mut changed = changed();
+        let (a, ino) = (&changed.a, changed.ino);
+        changed.news.kept = Kept {
+            of: "what a read has replaced since".to_owned(),
+            parts: vec![0],
+        };
+        let news = &changed.news;
+        let applied = a.inner.with_stubs(|db, stubs| {
+            stubs.extend(cache::applying(db, |db| {
+                a.inner.apply(db, news, &mut Forget::default())
+            })?);
+            Ok(())
+        });
+        applied.unwrap();
+        assert_eq!(text(a, ino), "laterlater");
     }
 
     #[test]
