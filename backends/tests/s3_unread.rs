@@ -6,9 +6,10 @@ mod common;
 #[path = "common/s3.rs"]
 mod s3;
 
-use backends::store::{ROOT, RenameMode, Store};
+use backends::s3::{S3Config, S3Store, SyncMode};
+use backends::store::{Change, Ino, Kind, ROOT, RenameMode, Store, XattrMode};
 use common::*;
-use s3::{Machines, agent, config, now, remove, rename, text, write};
+use s3::{Machines, agent, config, is_settled, now, object_of, remove, rename, text, write};
 
 #[test]
 fn an_unread_file_whose_new_name_was_just_taken_is_kept_beside_it() {
@@ -92,5 +93,173 @@ fn files_that_were_never_read_keep_their_content_when_their_objects_are_overwrit
                 expected.map(|(name, content)| (name.to_owned(), content.to_owned()))
             );
         }
+    }
+}
+
+#[test]
+fn an_unread_file_that_others_have_emptied_can_be_written() {
+    let (machines, agent) = (Machines::new(), agent());
+    let b = machines.mount(config(&agent, "bob"));
+    let theirs = write(&b, "f", b"never read by alice");
+    b.upload().unwrap();
+    let a = machines.mount(config(&agent, "alice"));
+    let ours = a.lookup(ROOT, b"f").unwrap().ino;
+    let empty = Change {
+        size: Some(0),
+        ..Change::default()
+    };
+    b.setattr(&now(), theirs, &empty).unwrap();
+    b.upload().unwrap();
+    a.pull().unwrap();
+    assert_eq!(text(&a, "f"), "");
+    a.write(&now(), ours, 0, b"ours").unwrap();
+    a.upload().unwrap();
+    b.pull().unwrap();
+    for store in [&a, &b] {
+        assert_eq!(text(store, "f"), "ours");
+    }
+}
+
+fn append(store: &S3Store, name: &str, more: &[u8]) {
+    let attr = store.lookup(ROOT, name.as_bytes()).unwrap();
+    store.write(&now(), attr.ino, attr.size, more).unwrap();
+}
+
+/// Bob writes `a`; Alice, who has never read it, gives it the name `b`, too.
+fn linked_unread(machines: &Machines, agent: &str) -> (S3Store, S3Store) {
+    let b = machines.mount(config(agent, "bob"));
+    write(&b, "a", b"one");
+    b.upload().unwrap();
+    let a = machines.mount(config(agent, "alice"));
+    let ino = a.lookup(ROOT, b"a").unwrap().ino;
+    a.link(&now(), ino, ROOT, b"b").unwrap();
+    a.upload().unwrap();
+    (a, b)
+}
+
+#[test]
+fn the_other_name_of_an_unread_file_keeps_its_content_when_others_change_the_first() {
+    for looks_first in [true, false] {
+        let (machines, agent) = (Machines::new(), agent());
+        let (a, b) = linked_unread(&machines, &agent);
+        write(&b, "a", b"another");
+        b.upload().unwrap();
+        if looks_first {
+            a.pull().unwrap();
+        }
+        assert_eq!(text(&a, "b"), "one", "looks first: {looks_first}");
+        append(&a, "b", b" and more");
+        a.pull().unwrap();
+        a.upload().unwrap();
+        a.pull().unwrap();
+        b.pull().unwrap();
+        assert_eq!(text(&b, "b"), "one and more");
+        assert_eq!(text(&a, "b"), "one and more");
+        // Where it had not looked, its write was one to both names.
+        assert_eq!(text(&b, "a"), "another");
+        assert_eq!(text(&a, "a"), "another");
+    }
+}
+
+#[test]
+fn the_other_name_of_an_unread_file_can_be_read_when_others_have_deleted_the_first() {
+    for looks_first in [true, false] {
+        let (machines, agent) = (Machines::new(), agent());
+        let (a, b) = linked_unread(&machines, &agent);
+        b.unlink(&now(), ROOT, b"a").unwrap();
+        b.upload().unwrap();
+        if looks_first {
+            a.pull().unwrap();
+            assert_eq!(names(&a, ROOT), ["b"]);
+        }
+        assert_eq!(text(&a, "b"), "one", "looks first: {looks_first}");
+    }
+}
+
+/// Brings up what is journalled, also what the first batch has to leave to the next.
+fn upload_all(store: &S3Store) {
+    for _ in 0..3 {
+        // What is said of it is not asked here.
+        let _ = store.upload();
+        if store.pending().unwrap() == 0 {
+            return;
+        }
+    }
+    panic!("{} changes are still pending", store.pending().unwrap());
+}
+
+#[test]
+fn attributes_of_an_unread_file_that_were_changed_here_outlive_what_others_write() {
+    for reads_first in [true, false] {
+        let (machines, agent) = (Machines::new(), agent());
+        let b = machines.mount(config(&agent, "bob"));
+        let theirs = write(&b, "f", b"before");
+        b.setxattr(&now(), theirs, b"user.of", b"bob", XattrMode::Set)
+            .unwrap();
+        b.upload().unwrap();
+        let a = machines.mount(config(&agent, "alice"));
+        let ours = a.lookup(ROOT, b"f").unwrap().ino;
+        let change = Change {
+            permissions: Some(0o600),
+            ..Change::default()
+        };
+        a.setattr(&now(), ours, &change).unwrap();
+        a.setxattr(&now(), ours, b"user.of", b"alice", XattrMode::Set)
+            .unwrap();
+        let written = write(&b, "f", b"written by bob");
+        let written = b.getattr(written).unwrap().mtime;
+        b.upload().unwrap();
+        if reads_first {
+            a.read(ours, 0, 100, &mut Vec::new()).unwrap();
+        }
+        upload_all(&a);
+        b.pull().unwrap();
+        for (store, ino) in [(&a, ours), (&b, theirs)] {
+            assert_eq!(text(store, "f"), "written by bob");
+            let attr = store.getattr(ino).unwrap();
+            assert_eq!(attr.permissions, 0o600, "reads first: {reads_first}");
+            assert_eq!(attr.mtime, written, "nobody has set that here");
+            assert_eq!(store.getxattr(ino, b"user.of").unwrap(), b"alice");
+            is_settled(store);
+        }
+    }
+}
+
+#[test]
+fn an_unread_file_that_loses_its_name_while_it_is_open_can_be_read() {
+    let removed = |a: &S3Store| {
+        a.unlink(&now(), ROOT, b"f").unwrap();
+        a.upload().unwrap();
+    };
+    let replaced = |a: &S3Store| {
+        write(a, "new", b"new");
+        rename(a, "new", "f", RenameMode::Replace);
+        a.upload().unwrap();
+    };
+    let made_anew = |a: &S3Store| {
+        a.unlink(&now(), ROOT, b"f").unwrap();
+        let new = create(a, ROOT, "f", Kind::File).ino;
+        a.write(&now(), new, 0, b"new").unwrap();
+        a.fsync(new, false).unwrap();
+    };
+    let ways: [&dyn Fn(&S3Store); 3] = [&removed, &replaced, &made_anew];
+    for (nth, lose) in ways.into_iter().enumerate() {
+        let (machines, agent) = (Machines::new(), agent());
+        let b = machines.mount(config(&agent, "bob"));
+        write(&b, "f", b"never read by alice");
+        b.upload().unwrap();
+        let a = machines.mount(S3Config {
+            sync: SyncMode::Fsync,
+            ..config(&agent, "alice")
+        });
+        let open: Ino = a.lookup(ROOT, b"f").unwrap().ino;
+        lose(&a);
+        assert_ne!(
+            object_of(&agent, "f"),
+            Some(b"never read by alice".to_vec())
+        );
+        assert_eq!(read(&a, open, 0, 100), b"never read by alice", "{nth}");
+        // As when the kernel forgets it.
+        a.reclaim(open).unwrap();
     }
 }

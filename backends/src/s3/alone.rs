@@ -64,6 +64,13 @@ impl S3Store {
             Ok(planned) => planned?,
             Err(error) => return Some(Err(error)),
         };
+        if let Some(known) = &put.known
+            && known.ino != put.attr.ino
+            && inner.is_stub(known.ino)
+        {
+            // What it replaces may be open, and has to be fetched first.
+            return None;
+        }
         let (etag, meta) = match self.runtime.block_on(wait(inner, &put)) {
             Ok(Done::Written { etag, meta }) => (etag, meta),
             // The engine knows what to do then.

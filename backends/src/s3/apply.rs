@@ -1,7 +1,6 @@
 //! Taking in what a look at the bucket has found: names, attributes and stubs in the cache, in one transaction.
 //! Nothing here talks to the server.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object};
@@ -9,17 +8,11 @@ use super::forget::Forget;
 use super::object::Meta;
 use super::remote::Listed;
 use super::stub::{self, Stub};
-use super::{Inner, Stubbed, doubt, layout};
+use super::stubbed::StubChange;
+use super::{Inner, doubt, layout};
 use crate::sqlite::db::Db;
 use crate::sqlite::{content, names, nodes, xattrs};
 use crate::store::{Attr, Caller, Ino, Kind, ROOT, StoreError, Timestamp, XattrMode};
-
-/// A file whose content has to be fetched, but for some parts.
-pub(super) struct NewStub {
-    pub(super) ino: Ino,
-    pub(super) stub: Stub,
-    pub(super) parts: Vec<u64>,
-}
 
 /// A directory on its way from one name to another.
 struct Moved {
@@ -36,8 +29,15 @@ pub(super) struct News {
     pub(super) meta: Meta,
     /// Of a symbolic link.
     pub(super) target: Vec<u8>,
-    /// Parts of a large file that are here and have not changed.
-    pub(super) kept: Vec<u64>,
+    pub(super) kept: Kept,
+}
+
+/// Parts of a large file that are here and have not changed.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The entity tag of the version that they were here of.
+    pub(super) of: String,
+    pub(super) parts: Vec<u64>,
 }
 
 impl Inner {
@@ -178,6 +178,9 @@ impl Inner {
             plain.push(dir);
         }
         for (prefix, entry) in &manifest.directories {
+            if was_removed(db, prefix, entry)? {
+                continue;
+            }
             let Some(dir) = self.directory(db, prefix, Some(manifest), forget)? else {
                 continue;
             };
@@ -281,13 +284,13 @@ impl Inner {
         Ok(free)
     }
 
-    /// Takes in an object that is new or changed; the stub that comes of it.
+    /// Takes in an object that is new or changed; what becomes of files' contents.
     pub(super) fn apply(
         &self,
         db: &Db,
         news: &News,
         forget: &mut Forget,
-    ) -> Result<Option<NewStub>, StoreError> {
+    ) -> Result<Vec<StubChange>, StoreError> {
         let (prefix, component) = match news.key.rfind('/') {
             Some(at) => news.key.split_at(at + 1),
             None => ("", news.key.as_str()),
@@ -302,15 +305,15 @@ impl Inner {
         };
         if self.is_late_and_gone(db, &found)? {
             self.changes.fetch_add(1, Ordering::AcqRel);
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let component = news.meta.name.as_deref().unwrap_or(component);
         let Some(name) = layout::name(component, self.seal.as_ref()) else {
             // Not ours, or the marker that some tools make of a directory.
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let Some(parent) = self.directory(db, prefix, None, forget)? else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let known = cache::object(db, parent, &name)?;
         let local = names::find(db, parent, &name)?;
@@ -322,13 +325,13 @@ impl Inner {
             }
         {
             // Changed on both sides: the next batch meets it, and keeps both.
-            return Ok(None);
+            return Ok(Vec::new());
         }
         if let Some(known) = known.filter(|known| known.etag != news.listed.etag)
             && self.is_late_and_old(db, &known, &found)?
         {
             self.changes.fetch_add(1, Ordering::AcqRel);
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let kind = news.meta.kind();
         let attr = match local {
@@ -369,7 +372,7 @@ impl Inner {
         is_new: bool,
         news: &News,
         forget: &mut Forget,
-    ) -> Result<Option<NewStub>, StoreError> {
+    ) -> Result<Vec<StubChange>, StoreError> {
         let with_front_matter = self.shows_front_matter(&news.meta);
         let with_front_matter = with_front_matter.then(|| news.meta.with_front_matter());
         let meta = with_front_matter.as_ref().unwrap_or(&news.meta);
@@ -381,11 +384,18 @@ impl Inner {
         attr.ctime = Timestamp::now();
         let is_file = attr.kind == Kind::File;
         let known = cache::object_of_key(db, &news.key)?;
+        // Who read the file meanwhile may have found another version, and nothing of that is here.
+        let kept = match &known {
+            Some(known) if known.ino == attr.ino && known.etag == news.kept.of => &*news.kept.parts,
+            _ => &[],
+        };
         let has_content = !is_new
-            && known.is_some_and(|known| known.ino == attr.ino && known.etag == news.listed.etag)
+            && known
+                .as_ref()
+                .is_some_and(|known| known.ino == attr.ino && known.etag == news.listed.etag)
             && attr.size == meta.size;
         if is_file && !has_content {
-            if news.kept.is_empty() {
+            if kept.is_empty() {
                 content::truncate(db, &mut attr, 0)?;
             }
             content::truncate(db, &mut attr, meta.size)?;
@@ -410,13 +420,19 @@ impl Inner {
             },
         )?;
         forget.inodes.push(attr.ino);
+        let mut changes = Vec::new();
+        // What was never read of another file is not there any more.
+        if let Some(known) = known.filter(|known| known.ino != attr.ino) {
+            changes.extend(StubChange::follow(db, known.ino, &known.key)?);
+        }
         if has_content {
             // Only attributes changed: what is here of the content stays here.
-            return Ok(None);
+            return Ok(changes);
         }
         if !is_file || meta.size == 0 {
             stub::remove(db, attr.ino)?;
-            return Ok(None);
+            changes.push(StubChange::Gone(attr.ino));
+            return Ok(changes);
         }
         let stub = Stub {
             key: news.key.clone(),
@@ -425,14 +441,15 @@ impl Inner {
             meta: meta.clone(),
         };
         stub::put(db, attr.ino, &stub)?;
-        for part in &news.kept {
+        for part in kept {
             stub::put_part(db, attr.ino, *part)?;
         }
-        Ok(Some(NewStub {
+        changes.push(StubChange::Made {
             ino: attr.ino,
             stub,
-            parts: news.kept.clone(),
-        }))
+            parts: kept.to_vec(),
+        });
+        Ok(changes)
     }
 
     /// Takes away what others have deleted, unless it has changed here; the directory that it was in.
@@ -441,6 +458,7 @@ impl Inner {
         db: &Db,
         key: &str,
         forget: &mut Forget,
+        stubs: &mut Vec<StubChange>,
     ) -> Result<Option<Ino>, StoreError> {
         let Some(object) = cache::object_of_key(db, key)? else {
             return Ok(None);
@@ -451,6 +469,8 @@ impl Inner {
             return Ok(None);
         }
         cache::remove_object(db, object.parent, &object.name)?;
+        // What was never read of it may be under another name of the file still.
+        stubs.extend(StubChange::follow(db, object.ino, key)?);
         let is_late_deletion = doubt::may_have_deleted(db, &self.key(key))?
             && object.meta.writer == self.config.writer
             && stub::find(db, object.ino)?.is_none();
@@ -523,14 +543,14 @@ impl Inner {
         cache::remove_directory(db, &prefix)?;
         Ok(Some(parent))
     }
+}
 
-    pub(super) fn add_stubs(&self, stubs: Vec<NewStub>) {
-        if stubs.is_empty() {
-            return;
-        }
-        let mut all = self.stubs_mut();
-        for NewStub { ino, stub, parts } in stubs {
-            all.insert(ino, Arc::new(Stubbed::new(stub, parts)));
-        }
-    }
+/// Whether a directory was removed here, which others have not been told of, and is there as it was before.
+fn was_removed(db: &Db, prefix: &str, entry: &Entry) -> Result<bool, StoreError> {
+    let Some(dir) = cache::directory_of_prefix(db, prefix)? else {
+        return Ok(false);
+    };
+    let said = cache::directory(db, dir)?.and_then(|(_, said)| said);
+    let is_gone = nodes::find(db, dir)?.is_none_or(|attr| attr.nlink == 0);
+    Ok(is_gone && said.as_ref() == Some(entry))
 }

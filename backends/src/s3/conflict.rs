@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::apply::News;
+use super::apply::{Kept, News};
 use super::forget::Forget;
 use super::object::Meta;
 use super::plan::Put;
@@ -32,8 +32,7 @@ impl Inner {
         let target = self.target(&self.key(&put.key), &meta).await?;
         let version = put.known.as_ref().map_or(0, |known| known.meta.version) + 1;
         let mut forget = Forget::default();
-        let mut stubs = Vec::new();
-        let name = self.cache.transaction(|db| {
+        let name = self.with_stubs(|db, stubs| {
             let found = match names::find(db, put.parent, &put.name)? {
                 Some(found) if found.ino == put.attr.ino => found,
                 // Renamed or deleted since: the next batch sees what is there now.
@@ -78,7 +77,7 @@ impl Inner {
                 key: put.key.clone(),
                 meta: meta.clone(),
                 target: target.clone(),
-                kept: Vec::new(),
+                kept: Kept::default(),
             };
             cache::applying(db, |db| {
                 db.execute(
@@ -107,7 +106,6 @@ impl Inner {
         }
         // The renamed file has to go up: it is journalled.
         self.changes.fetch_add(1, Ordering::AcqRel);
-        self.add_stubs(stubs);
         self.kernel.tell(forget);
         Ok(())
     }

@@ -1,20 +1,18 @@
 //! Bringing content in when it is first read: small files whole, large ones in parts, a few ahead.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use tokio::sync::OnceCell;
 
 use super::Inner;
-use super::cache;
+use super::cache::{self, Object};
 use super::object::{self, Meta};
 use super::remote::{Fetched, RemoteError};
 use super::seal::{self, SEGMENT};
 use super::stub::{self, Stub};
+use super::stubbed::Stubbed;
 use super::upload::Parts;
 use crate::sqlite::{content, nodes};
 use crate::store::{Caller, Errno, Ino, Store, StoreError, Timestamp};
@@ -26,80 +24,28 @@ pub(super) const PART: u64 = 4 << 20;
 const AHEAD: u64 = 2;
 
 /// How often a file that keeps changing is fetched again.
-const ATTEMPTS: u32 = 4;
-
-/// For how long a read that waited in vain is answered as the one before it: the kernel reads ahead, and when that
-/// fails it asks again at once for what was read, so that its caller would wait twice.
-const SAME_READ: Duration = Duration::from_millis(100);
-
-/// A file whose content is not all here yet.
-#[derive(Debug)]
-pub(super) struct Stubbed {
-    pub(super) stub: Stub,
-    parts: Mutex<BTreeSet<u64>>,
-    /// The checksums of the parts of a large file, where its writer has left them.
-    digests: OnceCell<Vec<String>>,
-    /// When a read last waited in vain.
-    timed_out: Mutex<Option<Instant>>,
-    /// Held while fetching: whoever needs the same waits, and finds it here.
-    fetching: tokio::sync::Mutex<()>,
-}
-
-impl Stubbed {
-    pub(super) fn new(stub: Stub, parts: Vec<u64>) -> Self {
-        Self {
-            stub,
-            parts: Mutex::new(parts.into_iter().collect()),
-            digests: OnceCell::new(),
-            timed_out: Mutex::default(),
-            fetching: tokio::sync::Mutex::new(()),
-        }
-    }
-
-    fn timed_out(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.timed_out
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A read has waited in vain.
-    pub(super) fn time_out(&self) {
-        *self.timed_out() = Some(Instant::now());
-    }
-
-    /// Whether the same read, in the kernel's eyes, has waited in vain.
-    pub(super) fn has_just_timed_out(&self) -> bool {
-        self.timed_out().is_some_and(|at| at.elapsed() < SAME_READ)
-    }
-
-    fn parts(&self) -> std::sync::MutexGuard<'_, BTreeSet<u64>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn count(&self) -> u64 {
-        self.stub.meta.size.div_ceil(PART)
-    }
-
-    /// The parts that a range lies in.
-    fn parts_of(&self, range: &Range<u64>) -> Range<u64> {
-        let end = range.end.min(self.stub.meta.size);
-        if range.start >= end {
-            return 0..0;
-        }
-        range.start / PART..end.div_ceil(PART)
-    }
-
-    /// Whether all of a range is here.
-    pub(super) fn has(&self, range: &Range<u64>) -> bool {
-        let parts = self.parts();
-        self.parts_of(range).all(|part| parts.contains(&part))
-    }
-}
+pub(super) const ATTEMPTS: u32 = 4;
 
 impl Inner {
     /// Brings in all of a file.
     pub(super) async fn fetch_all(&self, ino: Ino) -> Result<(), RemoteError> {
         Ok(self.fetch(ino, 0..u64::MAX).await?)
+    }
+
+    /// Brings in what is only in objects that are about to go, of files that have lost their names: somebody may have
+    /// one open.
+    pub(super) async fn fetch_unlinked(&self, objects: impl Iterator<Item = &Object>) {
+        for object in objects {
+            let stubbed = self.stub_of(object.ino);
+            let is_in_it = stubbed.is_some_and(|it| it.stub.key == object.key);
+            let attr = self.cache.getattr(object.ino);
+            if !is_in_it || attr.is_err() || attr.is_ok_and(|attr| attr.nlink > 0) {
+                continue;
+            }
+            if let Err(error) = self.fetch_all(object.ino).await {
+                tracing::warn!(key = object.key, %error, "it was not fetched before it goes: who has it open cannot read it");
+            }
+        }
     }
 
     /// Brings in what is not here of a range.
@@ -115,7 +61,9 @@ impl Inner {
             }
             let fetched = self.fetch_once(ino, &stubbed, &range).await;
             match fetched {
-                Ok(()) => return Ok(()),
+                Ok(()) if self.is_here(ino, &range) => return Ok(()),
+                // It is in another object since.
+                Ok(()) => self.reread_stub(ino)?,
                 Err(RemoteError::Changed(_) | RemoteError::NotFound(_)) => {
                     // A new version since it was listed: take that.
                     self.refresh(ino, &stubbed.stub).await?;
@@ -127,12 +75,10 @@ impl Inner {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(StoreError::storage(
-            Errno::AGAIN,
-            "others keep writing this file",
-        ))
+        Err(keeps_changing())
     }
 
+    /// What is placed nowhere, because the file is in another object since, is no error.
     async fn fetch_once(
         &self,
         ino: Ino,
@@ -161,7 +107,9 @@ impl Inner {
             let fetched = some.iter().map(|part| self.fetch_part(stubbed, *part));
             let bodies = try_join_all(fetched).await?;
             for (part, body) in some.iter().zip(bodies) {
-                self.place_content(ino, stubbed, *part * PART, &body, Some(*part))?;
+                if !self.place_content(ino, stubbed, *part * PART, &body, Some(*part))? {
+                    return Ok(());
+                }
             }
         }
         if stubbed.parts().len() as u64 == stubbed.count() {
@@ -189,8 +137,9 @@ impl Inner {
             let content = plain.get(meta.header as usize..).unwrap_or_default();
             self.check_content(&key, &meta, content, &fetched)?;
         }
-        self.place_content(ino, stubbed, 0, content, None)?;
-        self.let_go(ino, stubbed);
+        if self.place_content(ino, stubbed, 0, content, None)? {
+            self.let_go(ino, stubbed);
+        }
         Ok(())
     }
 
@@ -272,14 +221,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Changes with every part of a file that comes.
-    pub(super) fn come(&self, ino: Ino) -> usize {
-        self.stub_of(ino)
-            .map_or(usize::MAX, |stubbed| stubbed.parts().len())
-    }
-
     /// Writes what was fetched, a part or all of it, into the file as if it had always been there, if the stub is still
-    /// the same.
+    /// the same; whether it is.
     fn place_content(
         &self,
         ino: Ino,
@@ -287,11 +230,11 @@ impl Inner {
         offset: u64,
         bytes: &[u8],
         part: Option<u64>,
-    ) -> Result<(), StoreError> {
-        self.cache.transaction(|db| {
+    ) -> Result<bool, StoreError> {
+        let is_placed = self.cache.transaction(|db| {
             let is_same = stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
             if !is_same {
-                return Ok(());
+                return Ok(false);
             }
             cache::applying(db, |db| {
                 let before = nodes::get_file(db, ino)?;
@@ -309,60 +252,38 @@ impl Inner {
                     Some(part) => stub::put_part(db, ino, part),
                     None => stub::remove(db, ino),
                 }
-            })
+            })?;
+            Ok(true)
         })?;
-        if let Some(part) = part {
+        if let Some(part) = part.filter(|_| is_placed) {
             stubbed.parts().insert(part);
         }
-        Ok(())
+        Ok(is_placed)
     }
 
     /// All of it is here: it is a stub no more.
     fn settle(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> Result<(), RemoteError> {
-        self.cache.transaction(|db| {
-            if stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag) {
+        let is_settled = self.cache.transaction(|db| {
+            let is_same = stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
+            if is_same {
                 stub::remove(db, ino)?;
             }
-            Ok(())
+            Ok(is_same)
         })?;
-        self.let_go(ino, stubbed);
+        if is_settled {
+            self.let_go(ino, stubbed);
+        }
         Ok(())
-    }
-
-    fn let_go(&self, ino: Ino, stubbed: &Arc<Stubbed>) {
-        let mut all = self.stubs_mut();
-        if all.get(&ino).is_some_and(|now| Arc::ptr_eq(now, stubbed)) {
-            all.remove(&ino);
-        }
-    }
-
-    /// Where the content of files is to be fetched from now, whose object has gone: other objects that hold the same.
-    pub(super) fn follow(&self, stubs: Vec<(Ino, Stub)>) {
-        if stubs.is_empty() {
-            return;
-        }
-        let mut all = self.stubs_mut();
-        for (ino, stub) in stubs {
-            let Some(old) = all.get(&ino) else { continue };
-            let parts = old.parts().iter().copied().collect();
-            all.insert(ino, Arc::new(Stubbed::new(stub, parts)));
-        }
-    }
-
-    fn is_current(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> bool {
-        self.stub_of(ino)
-            .is_some_and(|now| Arc::ptr_eq(&now, stubbed))
-    }
-
-    /// What only a fetch can tell apart: whether the content of an inode is all here.
-    pub(super) fn is_here(&self, ino: Ino, range: &Range<u64>) -> bool {
-        self.stub_of(ino).is_none_or(|stubbed| stubbed.has(range))
     }
 
     /// The size of a file, as the kernel knows it.
     pub(super) fn size(&self, ino: Ino) -> Result<u64, StoreError> {
         Ok(self.cache.getattr(ino)?.size)
     }
+}
+
+pub(super) fn keeps_changing() -> StoreError {
+    StoreError::storage(Errno::AGAIN, "others keep writing this file")
 }
 
 fn damaged(key: &str) -> RemoteError {

@@ -46,26 +46,29 @@ mod probe;
 mod pull;
 mod rebuild;
 mod refill;
+mod refresh;
 mod remote;
 mod requests;
 mod resolve;
 mod salvage;
 mod seal;
 mod stub;
+mod stubbed;
 mod unread;
 mod upload;
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
 use crate::fuse::interrupt::requester_gave_up;
-use crate::sqlite::SqliteStore;
+use crate::sqlite::db::Db;
+use crate::sqlite::{SqliteStore, held};
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
@@ -80,13 +83,13 @@ pub use config::{
 pub use diagnose::check_access;
 use doubt::Forgotten;
 use engine::{Engine, Until};
-use fetch::Stubbed;
 use forget::Forgetting;
 use layout::Layout;
 pub use open::OpenOptions;
 use remote::Remote;
 pub use remote::S3OpenError;
 use seal::Seal;
+use stubbed::Stubbed;
 
 /// How often somebody who waits for the server is looked after: he may have given up.
 const GIVE_UP_EVERY: Duration = Duration::from_millis(100);
@@ -153,20 +156,6 @@ impl Inner {
 
     fn has_changes(&self) -> bool {
         self.changes.load(Ordering::Acquire) != self.synced.load(Ordering::Acquire)
-    }
-
-    fn stub_of(&self, ino: Ino) -> Option<Arc<Stubbed>> {
-        let stubs = self.stubs.read().unwrap_or_else(PoisonError::into_inner);
-        stubs.get(&ino).map(Arc::clone)
-    }
-
-    fn is_stub(&self, ino: Ino) -> bool {
-        let stubs = self.stubs.read().unwrap_or_else(PoisonError::into_inner);
-        stubs.contains_key(&ino)
-    }
-
-    fn stubs_mut(&self) -> RwLockWriteGuard<'_, HashMap<Ino, Arc<Stubbed>>> {
-        self.stubs.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn manifest_etag(&self) -> Option<String> {
@@ -242,7 +231,7 @@ impl S3Store {
         result
     }
 
-    fn fetch(&self, ino: Ino, range: std::ops::Range<u64>) -> Result<()> {
+    fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<()> {
         if self.inner.is_here(ino, &range) {
             return Ok(());
         }
@@ -284,8 +273,26 @@ impl S3Store {
         fetched
     }
 
-    fn fetch_all(&self, ino: Ino) -> Result<()> {
-        self.fetch(ino, 0..u64::MAX)
+    /// The database, with a range of a file here for as long as its lock is held: what others have written takes its
+    /// place before or after.
+    fn hold(&self, ino: Ino, range: Range<u64>) -> Result<MutexGuard<'_, Db>> {
+        let mut attempts = 0..fetch::ATTEMPTS;
+        loop {
+            let db = self.inner.cache.db();
+            if self.inner.is_here(ino, &range) {
+                return Ok(db);
+            }
+            drop(db);
+            if attempts.next().is_none() {
+                return Err(fetch::keeps_changing());
+            }
+            self.fetch(ino, range.clone())?;
+        }
+    }
+
+    /// As [`S3Store::hold`], with all of the file.
+    fn hold_all(&self, ino: Ino) -> Result<MutexGuard<'_, Db>> {
+        self.hold(ino, 0..u64::MAX)
     }
 
     /// Whether a call that promises the bucket has anything to wait for.
@@ -323,19 +330,18 @@ impl Store for S3Store {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        match change.size {
-            Some(0) => {
-                let attr = self.changed(self.inner.cache.setattr(caller, ino, change))?;
-                // The cache has let go of the stub in the same transaction.
-                if self.inner.is_stub(ino) {
-                    self.inner.stubs_mut().remove(&ino);
-                }
-                return Ok(attr);
-            }
-            Some(_) => self.fetch_all(ino)?,
-            None => {}
+        let cache = &self.inner.cache;
+        let db = match change.size {
+            None | Some(0) => cache.db(),
+            Some(_) => self.hold_all(ino)?,
+        };
+        let attr = self.changed(cache.setattr_held(&db, caller, ino, change))?;
+        if change.size == Some(0) {
+            // The tables have let go of it in the same transaction.
+            self.inner.forget_stub(ino);
         }
-        self.changed(self.inner.cache.setattr(caller, ino, change))
+        drop(db);
+        Ok(cache.with_tail(attr))
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
@@ -381,19 +387,19 @@ impl Store for S3Store {
     fn reclaim(&self, ino: Ino) -> Result<()> {
         self.inner.cache.reclaim(ino)?;
         if self.inner.is_stub(ino) && self.inner.cache.getattr(ino).is_err() {
-            self.inner.stubs_mut().remove(&ino);
+            self.inner.forget_stub(ino);
         }
         Ok(())
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        self.fetch(ino, offset..offset.saturating_add(size as u64))?;
-        self.inner.cache.read(ino, offset, size, out)
+        let db = self.hold(ino, offset..offset.saturating_add(size as u64))?;
+        self.inner.cache.read_held(db, ino, offset, size, out)
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        self.fetch_all(ino)?;
-        self.changed(self.inner.cache.write(caller, ino, offset, data))
+        let db = self.hold_all(ino)?;
+        self.changed(held::write(&db, caller, ino, offset, data))
     }
 
     fn fallocate(
@@ -404,14 +410,16 @@ impl Store for S3Store {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        self.fetch_all(ino)?;
-        self.changed(self.inner.cache.fallocate(caller, ino, how, offset, length))
+        let db = self.hold_all(ino)?;
+        self.changed(held::fallocate(&db, caller, ino, how, offset, length))
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        let db = self.inner.cache.db();
         if !self.inner.is_stub(ino) {
-            return self.inner.cache.seek(ino, offset, what);
+            return held::seek(&db, ino, offset, what);
         }
+        drop(db);
         // Where its holes are is not known: the only one is the end, as the interface allows.
         let size = self.inner.size(ino)?;
         match what {

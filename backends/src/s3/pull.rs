@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
-use super::apply::News;
+use super::apply::{Kept, News};
 use super::cache::{self, Manifest};
 use super::fetch::PART;
 use super::forget::Forget;
@@ -15,11 +15,9 @@ use super::layout::Layout;
 use super::object::{self, Meta};
 use super::open::check_seal;
 use super::remote::{Expect, Fetched, Listed, Remote, RemoteError, S3OpenError};
-use super::stub::{self, Stub};
 use super::upload::Parts;
 use super::{Inner, doubt, known, layout, mark};
-use crate::sqlite::nodes;
-use crate::store::{Errno, Ino, Kind, Store, StoreError};
+use crate::store::{Errno, Kind, Store, StoreError};
 
 /// Requests under way at once.
 const PARALLEL: usize = 32;
@@ -188,13 +186,12 @@ impl Inner {
             .pulled
             .fetch_add((news.len() + gone.len()) as u64, Ordering::Relaxed);
         let mut forget = Forget::default();
-        let mut stubs = Vec::new();
-        self.cache.transaction(|db| {
+        self.with_stubs(|db, stubs| {
             cache::applying(db, |db| {
                 // What is gone makes room for what was moved, and that for what is new.
                 let mut left = Vec::new();
                 for key in &gone {
-                    left.extend(self.apply_gone(db, key, &mut forget)?);
+                    left.extend(self.apply_gone(db, key, &mut forget, stubs)?);
                 }
                 if let Some((manifest, _)) = &manifest {
                     left.extend(self.apply_manifest(db, manifest, &mut forget)?);
@@ -211,7 +208,6 @@ impl Inner {
         if let Some((_, etag)) = manifest {
             self.set_manifest_etag(etag);
         }
-        self.add_stubs(stubs);
         self.kernel.tell(forget);
         Ok(())
     }
@@ -330,14 +326,14 @@ impl Inner {
         key: &str,
         etag: &str,
         meta: &Meta,
-    ) -> Result<Vec<u64>, StoreError> {
+    ) -> Result<Kept, StoreError> {
         // The digests are of parts without the front matter.
         if meta.size <= PART || self.shows_front_matter(meta) {
-            return Ok(Vec::new());
+            return Ok(Kept::default());
         }
         let known = self.cache.transaction(|db| cache::object_of_key(db, key))?;
         let Some(known) = known else {
-            return Ok(Vec::new());
+            return Ok(Kept::default());
         };
         let digests = match self.remote.get(&self.layout.parts(&self.key(key))).await {
             Ok(fetched) => self.parse_json::<Parts>(&fetched),
@@ -345,9 +341,9 @@ impl Inner {
         };
         // Without it, all of the file is fetched anew.
         let Some(digests) = digests.ok().filter(|digests| digests.etag == etag) else {
-            return Ok(Vec::new());
+            return Ok(Kept::default());
         };
-        let mut kept = Vec::new();
+        let mut parts = Vec::new();
         for (part, digest) in (0..).zip(&digests.sha256) {
             let range = part * PART..(part + 1) * PART;
             let mut bytes = Vec::new();
@@ -358,10 +354,13 @@ impl Inner {
                     .is_ok()
                 && object::checksum(&bytes) == *digest
             {
-                kept.push(part);
+                parts.push(part);
             }
         }
-        Ok(kept)
+        Ok(Kept {
+            of: known.etag,
+            parts,
+        })
     }
 
     /// Where a symbolic link points: nothing for anything else.
@@ -440,44 +439,5 @@ impl Inner {
         let key = self.layout.index();
         self.put_json(&key, &index, &Expect::Anything).await?;
         Ok(())
-    }
-
-    /// The attributes of an inode whose object has changed since it was listed.
-    pub(super) async fn refresh(&self, ino: Ino, stub: &Stub) -> Result<(), StoreError> {
-        let key = self.key(&stub.key);
-        let head = self.remote.head(&key).await?;
-        let meta = self.meta_of(&key, &head).await?;
-        let news = News {
-            listed: Listed {
-                key,
-                etag: head.etag,
-                size: head.size,
-                modified: head.modified,
-            },
-            key: stub.key.clone(),
-            meta,
-            target: Vec::new(),
-            kept: Vec::new(),
-        };
-        let mut forget = Forget::default();
-        let mut stubs = Vec::new();
-        self.cache.transaction(|db| {
-            if stub::find(db, ino)?.is_none_or(|now| now.etag != stub.etag) {
-                return Ok(());
-            }
-            // None of its content is here, so none of it can have been changed here.
-            let Some(object) = cache::object_of_key(db, &stub.key)? else {
-                return Ok(());
-            };
-            let attr = nodes::get(db, ino)?;
-            cache::applying(db, |db| {
-                let (parent, name) = (object.parent, object.name);
-                stubs.extend(self.place(db, parent, name, attr, false, &news, &mut forget)?);
-                Ok(())
-            })
-        })?;
-        self.add_stubs(stubs);
-        self.kernel.tell(forget);
-        self.cache.getattr(ino).map(|_| ())
     }
 }

@@ -162,7 +162,7 @@ impl Inner {
             })
         })?;
         for ino in dropped {
-            self.stubs_mut().remove(&ino);
+            self.forget_stub(ino);
         }
         self.follow(followed);
         for path in &refilled.lost {

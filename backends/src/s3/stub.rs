@@ -46,11 +46,16 @@ pub(super) fn all(db: &Db) -> Result<Vec<(Ino, Stub, Vec<u64>)>> {
     let mut all = Vec::new();
     for ino in inos {
         let Some(stub) = find(db, ino)? else { continue };
-        let mut statement = db.statement("SELECT part FROM s3_part WHERE ino = ?1")?;
-        let rows = statement.query_map([signed(ino)], |row| row.get(0).map(unsigned))?;
-        all.push((ino, stub, rows.collect::<rusqlite::Result<_>>()?));
+        all.push((ino, stub, parts(db, ino)?));
     }
     Ok(all)
+}
+
+/// Which parts of a file have been fetched.
+pub(super) fn parts(db: &Db, ino: Ino) -> Result<Vec<u64>> {
+    let mut statement = db.statement("SELECT part FROM s3_part WHERE ino = ?1")?;
+    let rows = statement.query_map([signed(ino)], |row| row.get(0).map(unsigned))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn put(db: &Db, ino: Ino, stub: &Stub) -> Result<()> {
@@ -70,20 +75,26 @@ pub(super) fn put(db: &Db, ino: Ino, stub: &Stub) -> Result<()> {
     Ok(())
 }
 
-/// The object that a file's content is in goes: it is to be fetched from another that holds the same, if there is one.
+/// The object that a file's content is in goes: see [`follow_from`].
 pub(super) fn follow(db: &Db, gone: &Object) -> Result<Option<(Ino, Stub)>> {
-    let Some(mut stub) = find(db, gone.ino)?.filter(|stub| stub.key == gone.key) else {
+    follow_from(db, gone.ino, &gone.key)
+}
+
+/// What is to be fetched from an object is to be fetched from another that holds the same, if there is one.
+pub(super) fn follow_from(db: &Db, ino: Ino, key: &str) -> Result<Option<(Ino, Stub)>> {
+    let Some(mut stub) = find(db, ino)?.filter(|stub| stub.key == key) else {
         return Ok(None);
     };
-    let Some(other) = cache::objects_of(db, gone.ino)?.pop() else {
+    let mut objects = cache::objects_of(db, ino)?.into_iter();
+    let Some(other) = objects.rfind(|object| object.key != key) else {
         return Ok(None);
     };
     (stub.key, stub.etag) = (other.key, other.etag);
     db.execute(
         "UPDATE s3_stub SET key = ?2, etag = ?3 WHERE ino = ?1",
-        params![signed(gone.ino), stub.key, stub.etag],
+        params![signed(ino), stub.key, stub.etag],
     )?;
-    Ok(Some((gone.ino, stub)))
+    Ok(Some((ino, stub)))
 }
 
 pub(super) fn put_part(db: &Db, ino: Ino, part: u64) -> Result<()> {

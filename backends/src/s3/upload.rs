@@ -119,6 +119,8 @@ impl Inner {
         let batch = plan.batch;
         let added = std::mem::take(&mut plan.added);
         let changed = std::mem::take(&mut plan.changed);
+        let replaced = changed.iter().filter_map(|put| put.known.as_ref());
+        self.fetch_unlinked(replaced.chain(&plan.gone)).await;
         let nothing_follows = !plan.must_tell && plan.gone.is_empty() && plan.doubtful.is_empty();
         let added_are_all = nothing_follows && changed.is_empty();
         let mut put = self

@@ -19,6 +19,7 @@
 mod check;
 pub(crate) mod content;
 pub(crate) mod db;
+pub(crate) mod held;
 mod log;
 pub(crate) mod log_mark;
 pub(crate) mod names;
@@ -131,7 +132,7 @@ impl SqliteStore {
     }
 
     /// Attributes as others see them: with what the tail occupies.
-    fn with_tail(&self, mut attr: Attr) -> Attr {
+    pub(crate) fn with_tail(&self, mut attr: Attr) -> Attr {
         if attr.kind == Kind::File && attr.size > HEAD {
             attr.blocks += self.tails.blocks(attr.ino);
         }
@@ -245,27 +246,7 @@ impl Store for SqliteStore {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        let db = self.db();
-        let (old_size, attr) = db.transaction(|db| {
-            let mut attr = match change.size {
-                Some(_) => nodes::get_file(db, ino)?,
-                None => nodes::get(db, ino)?,
-            };
-            let old_size = attr.size;
-            if let Some(size) = change.size {
-                content::truncate(db, &mut attr, size)?;
-            }
-            change.apply(&mut attr, caller.now);
-            nodes::update(db, &attr)?;
-            Ok((old_size, attr))
-        })?;
-        let tail = content::tail_length(attr.size);
-        if attr.kind == Kind::File && tail < content::tail_length(old_size) && self.is_settled(ino)
-        {
-            // Before anybody can write there again.
-            self.tails.cut(ino, tail);
-        }
-        drop(db);
+        let attr = self.setattr_held(&self.db(), caller, ino, change)?;
         Ok(self.with_tail(attr))
     }
 
@@ -438,21 +419,11 @@ impl Store for SqliteStore {
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        let db = self.db();
-        let in_tail = content::read(&db, ino, offset, size, out)?;
-        if in_tail > 0 {
-            // Others go on meanwhile, but for who writes to this tail: all that is read is of one moment.
-            let _still = self.tails.hold_still(ino);
-            drop(db);
-            let start = out.len() - in_tail;
-            let offset = content::tail_length(offset);
-            self.tails.read(ino, offset, &mut out[start..])?;
-        }
-        Ok(())
+        self.read_held(self.db(), ino, offset, size, out)
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        self.transaction(|db| content::write(db, caller, ino, offset, data))
+        held::write(&self.db(), caller, ino, offset, data)
     }
 
     fn fallocate(
@@ -463,42 +434,11 @@ impl Store for SqliteStore {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        self.transaction(|db| {
-            let mut attr = nodes::get_file(db, ino)?;
-            let end = offset + length;
-            if end > content::SIZE_MAX {
-                return Err(Errno::FBIG.into());
-            }
-            let keep_size = match how {
-                Allocate::Reserve { keep_size } => keep_size,
-                Allocate::PunchHole => {
-                    content::punch(db, &mut attr, offset, length)?;
-                    true
-                }
-                Allocate::Zero { keep_size } => {
-                    content::punch(db, &mut attr, offset, length)?;
-                    keep_size
-                }
-            };
-            if !keep_size && end > attr.size {
-                content::truncate(db, &mut attr, end)?;
-            }
-            attr.mtime = caller.now;
-            attr.ctime = caller.now;
-            nodes::update(db, &attr)
-        })
+        held::fallocate(&self.db(), caller, ino, how, offset, length)
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        let db = self.db();
-        let attr = nodes::get_file(&db, ino)?;
-        if offset >= attr.size {
-            return Err(Errno::NXIO.into());
-        }
-        match what {
-            Seek::Hole => content::next_hole(&db, &attr, offset),
-            Seek::Data => content::next_data(&db, &attr, offset)?.ok_or_else(|| Errno::NXIO.into()),
-        }
+        held::seek(&self.db(), ino, offset, what)
     }
 
     fn readdir(

@@ -1,0 +1,110 @@
+//! Calls under a lock that the caller holds already: what he has looked at under it is still so.
+
+use std::sync::MutexGuard;
+
+use super::SqliteStore;
+use super::content;
+use super::db::Db;
+use super::nodes;
+use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, Kind, Result, Seek};
+
+impl SqliteStore {
+    pub(crate) fn setattr_held(
+        &self,
+        db: &Db,
+        caller: &Caller,
+        ino: Ino,
+        change: &Change,
+    ) -> Result<Attr> {
+        let (old_size, attr) = db.transaction(|db| {
+            let mut attr = match change.size {
+                Some(_) => nodes::get_file(db, ino)?,
+                None => nodes::get(db, ino)?,
+            };
+            let old_size = attr.size;
+            if let Some(size) = change.size {
+                content::truncate(db, &mut attr, size)?;
+            }
+            change.apply(&mut attr, caller.now);
+            nodes::update(db, &attr)?;
+            Ok((old_size, attr))
+        })?;
+        let tail = content::tail_length(attr.size);
+        if attr.kind == Kind::File && tail < content::tail_length(old_size) && self.is_settled(ino)
+        {
+            // Before anybody can write there again.
+            self.tails.cut(ino, tail);
+        }
+        Ok(attr)
+    }
+
+    /// Lets go of the lock before it reads from a tail.
+    pub(crate) fn read_held(
+        &self,
+        db: MutexGuard<'_, Db>,
+        ino: Ino,
+        offset: u64,
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let in_tail = content::read(&db, ino, offset, size, out)?;
+        if in_tail > 0 {
+            // Others go on meanwhile, but for who writes to this tail: all that is read is of one moment.
+            let _still = self.tails.hold_still(ino);
+            drop(db);
+            let start = out.len() - in_tail;
+            let offset = content::tail_length(offset);
+            self.tails.read(ino, offset, &mut out[start..])?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+    db.transaction(|db| content::write(db, caller, ino, offset, data))
+}
+
+pub(crate) fn fallocate(
+    db: &Db,
+    caller: &Caller,
+    ino: Ino,
+    how: Allocate,
+    offset: u64,
+    length: u64,
+) -> Result<()> {
+    db.transaction(|db| {
+        let mut attr = nodes::get_file(db, ino)?;
+        let end = offset + length;
+        if end > content::SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        let keep_size = match how {
+            Allocate::Reserve { keep_size } => keep_size,
+            Allocate::PunchHole => {
+                content::punch(db, &mut attr, offset, length)?;
+                true
+            }
+            Allocate::Zero { keep_size } => {
+                content::punch(db, &mut attr, offset, length)?;
+                keep_size
+            }
+        };
+        if !keep_size && end > attr.size {
+            content::truncate(db, &mut attr, end)?;
+        }
+        attr.mtime = caller.now;
+        attr.ctime = caller.now;
+        nodes::update(db, &attr)
+    })
+}
+
+pub(crate) fn seek(db: &Db, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+    let attr = nodes::get_file(db, ino)?;
+    if offset >= attr.size {
+        return Err(Errno::NXIO.into());
+    }
+    match what {
+        Seek::Hole => content::next_hole(db, &attr, offset),
+        Seek::Data => content::next_data(db, &attr, offset)?.ok_or_else(|| Errno::NXIO.into()),
+    }
+}
