@@ -395,7 +395,9 @@ impl Inner {
                 .is_some_and(|known| known.ino == attr.ino && known.etag == news.listed.etag)
             && attr.size == meta.size;
         if is_file && !has_content {
-            if kept.is_empty() {
+            // A tail would be cut at once, also if all this comes to nothing; what is left of it nobody reads in a stub.
+            let keeps_tail = [attr.size, meta.size].map(content::tail_length);
+            if kept.is_empty() && keeps_tail.contains(&0) {
                 content::truncate(db, &mut attr, 0)?;
             }
             content::truncate(db, &mut attr, meta.size)?;

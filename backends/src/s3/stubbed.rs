@@ -284,12 +284,21 @@ mod tests {
             }
         };
         store.write(&caller(), ino, 0, content).unwrap();
+        let size = Change {
+            size: Some(content.len() as u64),
+            ..Change::default()
+        };
+        store.setattr(&caller(), ino, &size).unwrap();
+    }
+
+    fn content(store: &S3Store, ino: Ino) -> Vec<u8> {
+        let mut out = Vec::new();
+        store.read(ino, 0, 1 << 20, &mut out).unwrap();
+        out
     }
 
     fn text(store: &S3Store, ino: Ino) -> String {
-        let mut out = Vec::new();
-        store.read(ino, 0, 100, &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        String::from_utf8(content(store, ino)).unwrap()
     }
 
     /// Waits until a thread of this process waits for something.
@@ -320,6 +329,10 @@ mod tests {
     }
 
     fn changed() -> Changed {
+        changed_from(b"first", b"laterlater")
+    }
+
+    fn changed_from(first: &[u8], later: &[u8]) -> Changed {
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let server = servers::Options {
@@ -332,12 +345,12 @@ mod tests {
         };
         let server = runtime.block_on(servers::start(server)).unwrap();
         let b = mount(server.access(), dir.path(), "bob");
-        write(&b, "f", b"first");
+        write(&b, "f", first);
         b.upload().unwrap();
         let a = mount(server.access(), dir.path(), "alice");
         let ino = a.lookup(ROOT, b"f").unwrap().ino;
-        assert_eq!(text(&a, ino), "first");
-        write(&b, "f", b"laterlater");
+        assert!(content(&a, ino) == first);
+        write(&b, "f", later);
         b.upload().unwrap();
         let inner = &a.inner;
         let key = inner.key("f");
@@ -422,6 +435,25 @@ mod tests {
         assert_eq!(read, "laterlater");
         let (data, _) = amid_a_pull(|a, ino| a.seek(ino, 0, Seek::Data));
         assert_eq!(data, 0);
+    }
+
+    #[test]
+    fn a_large_file_is_as_it_was_where_taking_in_others_comes_to_nothing() {
+        for later in [vec![2; 400_000], vec![2; 290_000], vec![2; 1_000]] {
+            let first = vec![1; 300_000];
+            let changed = changed_from(&first, &later);
+            let (a, ino, news) = (&changed.a, changed.ino, &changed.news);
+            let failed = a.inner.with_stubs(|db, stubs| {
+                stubs.extend(cache::applying(db, |db| {
+                    a.inner.apply(db, news, &mut Forget::default())
+                })?);
+                Err::<(), _>(StoreError::from(crate::store::Errno::NOSPC))
+            });
+            assert!(failed.is_err());
+            assert!(content(a, ino) == first);
+            a.pull().unwrap();
+            assert!(content(a, ino) == later);
+        }
     }
 
     #[test]
