@@ -25,6 +25,7 @@ mod cache;
 mod check;
 mod config;
 mod conflict;
+mod copy;
 mod delete;
 mod diagnose;
 mod doubt;

@@ -21,6 +21,7 @@ pub(crate) mod content;
 pub(crate) mod db;
 mod log;
 pub(crate) mod log_mark;
+mod moment;
 pub(crate) mod names;
 pub(crate) mod nodes;
 mod open;
