@@ -32,6 +32,7 @@ mod doubt;
 mod engine;
 mod error;
 mod fetch;
+mod fits;
 mod forget;
 mod known;
 mod large;
@@ -354,10 +355,12 @@ impl Store for S3Store {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr> {
+        self.inner.must_fit(parent, name)?;
         self.changed(self.inner.cache.create(caller, parent, name, node))
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.inner.must_fit(parent, name)?;
         self.changed(self.inner.cache.link(caller, ino, parent, name))
     }
 
@@ -376,6 +379,7 @@ impl Store for S3Store {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
+        self.inner.must_fit(to.0, to.1)?;
         self.changed(self.inner.cache.rename(caller, from, to, mode))
     }
 
