@@ -126,28 +126,33 @@ fn names_are_told(a: &S3Store, size: usize, other: impl FnOnce() -> S3Store) {
 #[test]
 fn large_files_are_copied_where_the_server_can_and_sent_where_it_cannot() {
     on_each_server(|kind, access| {
-        let machines = Machines::new();
-        let a = machines.mount(config_of(access, "agent", "alice"));
-        names_are_told(&a, SIZES[1], || {
-            machines.mount(config_of(access, "agent", "bob"))
-        });
-        // A part of a file that was copied is held against the digests that its writer has left.
-        let c = machines.mount(config_of(access, "agent", "carol"));
-        let d = c.lookup(ROOT, b"d").unwrap().ino;
-        let before = c.counters()["s3_get"];
-        let read = read(&c, d, 5 << 20, 10);
-        assert_eq!(read, b"1111111111", "{kind}");
-        assert_eq!(
-            c.counters()["s3_get"] - before,
-            2,
-            "{kind}: it and the digests"
-        );
-        let sent = a.counters()["s3_bytes_sent"];
-        rename(&a, "d", "e", RenameMode::NoReplace);
-        a.upload().unwrap();
-        let sent = a.counters()["s3_bytes_sent"] - sent;
-        let copies = matches!(kind, ServerKind::Minio | ServerKind::Seaweedfs);
-        assert_eq!(sent < 1 << 20, copies, "{kind}: {sent} bytes");
+        for (agent, seal) in [("open", None), ("sealed", Some([7; 32]))] {
+            let machines = Machines::new();
+            let mount = |writer| {
+                let config = config_of(access, agent, writer);
+                machines.mount(S3Config { seal, ..config })
+            };
+            let a = mount("alice");
+            names_are_told(&a, SIZES[1], || mount("bob"));
+            // A part of a file that was copied is held against the digests that its writer has left.
+            let c = mount("carol");
+            let d = c.lookup(ROOT, b"d").unwrap().ino;
+            let before = c.counters();
+            let spent = |kind| c.counters()[kind] - before[kind];
+            assert_eq!(read(&c, d, 5 << 20, 10), b"1111111111", "{kind}");
+            assert_eq!(spent("s3_get"), 2, "{kind}: it and the digests");
+            rename(&c, "d", "e", RenameMode::NoReplace);
+            c.upload().unwrap();
+            let copies = matches!(kind, ServerKind::Minio | ServerKind::Seaweedfs);
+            let sent = spent("s3_bytes_sent");
+            assert_eq!(sent < 1 << 20, copies, "{kind}: {sent} bytes");
+            let received = spent("s3_bytes_received");
+            assert_eq!(received < 6 << 20, copies, "{kind}: {received} bytes");
+            a.pull().unwrap();
+            for store in [&a, &c] {
+                assert!(text(store, "e") == content('1', SIZES[1]), "{kind}");
+            }
+        }
     });
 }
 
