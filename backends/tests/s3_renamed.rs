@@ -127,6 +127,10 @@ fn names_are_told(a: &S3Store, size: usize, other: impl FnOnce() -> S3Store) {
 fn large_files_are_copied_where_the_server_can_and_sent_where_it_cannot() {
     on_each_server(|kind, access| {
         for (agent, seal) in [("open", None), ("sealed", Some([7; 32]))] {
+            // Sealing takes seconds without optimisation: once is enough.
+            if seal.is_some() && kind != ServerKind::Minio {
+                continue;
+            }
             let machines = Machines::new();
             let mount = |writer| {
                 let config = config_of(access, agent, writer);
