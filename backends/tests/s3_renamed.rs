@@ -8,14 +8,14 @@ mod s3;
 
 use std::time::{Duration, Instant};
 
-use backends::s3::{S3Config, S3Store};
+use backends::s3::{S3Config, S3Store, check};
 use backends::store::{Errno, Kind, ROOT, RenameMode, Store};
 use common::*;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 use s3::{
-    Broken, Machines, agent, all_keys, bucket, config, config_of, keys, now, object, options,
-    put_object, rename, runtime, service, text, write, write_in,
+    Broken, Machines, agent, all_keys, bucket, bucket_of, config, config_of, keys, now, object,
+    options, put_object, rename, runtime, service, text, write, write_in,
 };
 use servers::{Access, Fault, FaultProxy, Operation, Rule, ServerKind};
 
@@ -157,6 +157,23 @@ fn large_files_are_copied_where_the_server_can_and_sent_where_it_cannot() {
                 assert!(text(store, "e") == content('1', SIZES[1]), "{kind}");
             }
         }
+    });
+}
+
+#[test]
+fn what_another_tool_has_written_gets_a_checksum_with_another_name() {
+    on_each_server(|kind, access| {
+        let machines = Machines::new();
+        let key = Key::from("agents/foreign/big");
+        let body = content('f', SIZES[1]).into();
+        let put = async { bucket_of(access).put(&key, body).await };
+        service().runtime.block_on(put).unwrap();
+        let config = config_of(access, "foreign", "alice");
+        let a = machines.mount(config.clone());
+        rename(&a, "big", "moved", RenameMode::NoReplace);
+        a.upload().unwrap();
+        let problems = check(&config).unwrap().problems;
+        assert_eq!(problems, Vec::<String>::new(), "{kind}");
     });
 }
 

@@ -214,8 +214,9 @@ fn put(
     let same = elsewhere.into_iter().find(|object| {
         object.key != key && layout::is_markdown(&object.name) == layout::is_markdown(&name)
     });
-    // Only its name is new.
-    let same = same.filter(|_| known.is_none() && !dirty.contains(&attr.ino));
+    // Only its name is new, and what it holds has a checksum, which others hold it against.
+    let is_named = known.is_none() && !dirty.contains(&attr.ino);
+    let same = same.filter(|object| is_named && !object.meta.sha256.is_empty());
     let shown = same.as_ref().map(|object| object.meta.clone());
     let shown = shown.filter(|meta| meta.header > 0 && attr.size == meta.header + meta.size);
     let body = match (attr.kind, same) {

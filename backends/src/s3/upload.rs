@@ -475,9 +475,7 @@ impl Inner {
                 None => return Ok(None),
             },
         };
-        // What has no checksum, as what another tool has written, cannot be told from anything else.
-        let is_same = !sha256.is_empty()
-            && meta.sha256 == sha256
+        let is_same = meta.sha256 == sha256
             && meta.mode == Meta::new(&put.attr, 0, "", String::new(), 0).mode;
         Ok(is_same.then_some(meta))
     }
