@@ -120,9 +120,14 @@ fn front_matter_is_shown_where_that_is_asked_for() {
     assert!(again.contains("  version: 2\n") && again.ends_with("---\nhello again"));
     // A rename copies nothing into the content.
     let replace = backends::store::RenameMode::Replace;
-    shown
-        .rename(&now(), (ROOT, b"large.md"), (ROOT, b"renamed.md"), replace)
-        .unwrap();
+    for (from, to) in [
+        (&b"large.md"[..], &b"renamed.md"[..]),
+        (b"note.md", b"small.md"),
+    ] {
+        shown
+            .rename(&now(), (ROOT, from), (ROOT, to), replace)
+            .unwrap();
+    }
     shown.upload().unwrap();
     // What is written there is the whole object.
     write(&shown, "note.md", b"mine");
@@ -131,6 +136,7 @@ fn front_matter_is_shown_where_that_is_asked_for() {
     let hidden = machines.mount(config(&agent, "bob"));
     assert_eq!(text(&hidden, "note.md"), "mine");
     assert!(text(&hidden, "renamed.md") == large);
+    assert_eq!(text(&hidden, "small.md"), "hello again");
     let checked = check(&config(&agent, "c")).unwrap();
     assert_eq!(checked.problems, Vec::<String>::new());
 }

@@ -1,6 +1,7 @@
 //! One file that goes up by the thread that waits for it: no other has to be woken to send it, and none to say that it
 //! is there. What is more than one file is a batch, which [the engine](super::engine) performs for all who wait.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
@@ -58,7 +59,7 @@ impl S3Store {
             if !cache::may_be_one_file(db)? {
                 return Ok(None);
             }
-            Ok(plan::plan(db, inner.seal.as_ref())?.only_put())
+            Ok(plan::plan(db, inner.seal.as_ref(), &BTreeSet::new())?.only_put())
         });
         let (batch, put) = match planned {
             Ok(planned) => planned?,

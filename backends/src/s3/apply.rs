@@ -308,14 +308,23 @@ impl Inner {
             return Ok(Vec::new());
         }
         let component = news.meta.name.as_deref().unwrap_or(component);
-        let Some(name) = layout::name(component, self.seal.as_ref()) else {
+        let Some(mut name) = layout::name(component, self.seal.as_ref()) else {
             // Not ours, or the marker that some tools make of a directory.
             return Ok(Vec::new());
         };
         let Some(parent) = self.directory(db, prefix, None, forget)? else {
             return Ok(Vec::new());
         };
-        let known = cache::object(db, parent, &name)?;
+        let mut known = cache::object(db, parent, &name)?;
+        if known.as_ref().is_some_and(|known| known.key != news.key) {
+            // Two objects say that they are this file: the one that came second gets a name of its own, and keeps it.
+            let before = cache::object_of_key(db, &news.key)?;
+            name = match before.filter(|before| before.parent == parent) {
+                Some(before) => before.name,
+                None => self.free_name(db, parent, &name)?,
+            };
+            known = cache::object(db, parent, &name)?;
+        }
         let local = names::find(db, parent, &name)?;
         if cache::is_dirty_name(db, parent, &name)?
             || known.is_none() && local.is_some()

@@ -132,6 +132,7 @@ pub(super) fn prepare(
             must_be_known(file, version.as_deref())?;
             let bring_up_to_date = |db: &Db| {
                 db.connection.execute_batch(include_str!("doubt.sql"))?;
+                db.connection.execute_batch(include_str!("version.sql"))?;
                 set(db, "tables", &TABLES_VERSION.to_string())
             };
             store.transaction(bring_up_to_date).map_err(wrong)
@@ -338,6 +339,16 @@ pub(super) fn etags(db: &Db) -> Result<HashMap<String, (String, u64)>> {
         Ok((row.get(0)?, (row.get(1)?, unsigned(row.get(2)?))))
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The version that the last object of a key had which is no more; 0 if there was none that this cache knows of.
+pub(super) fn last_version(db: &Db, key: &str) -> Result<u64> {
+    let found = db.row(
+        "SELECT version FROM s3_version WHERE key = ?1",
+        [key],
+        |row| row.get(0).map(unsigned),
+    )?;
+    Ok(found.unwrap_or(0))
 }
 
 /// Notes whether an object was written with the content it had.

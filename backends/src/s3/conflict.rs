@@ -66,7 +66,7 @@ impl Inner {
                 XattrMode::Set,
             )?;
             cache::remove_object(db, put.parent, &put.name)?;
-            doubt::is_over(db, &put.key)?;
+            doubt::is_refused(db, &put.key)?;
             let news = News {
                 listed: Listed {
                     key: self.key(&put.key),

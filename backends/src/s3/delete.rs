@@ -17,17 +17,8 @@ enum Found {
     Known(String),
     /// What somebody else has put there.
     Another,
-    /// Nothing.
-    Nothing,
-}
-
-impl Found {
-    fn key(self) -> Option<String> {
-        match self {
-            Self::Known(key) => Some(key),
-            Self::Another | Self::Nothing => None,
-        }
-    }
+    /// Nothing is there under this whole key.
+    Nothing(String),
 }
 
 impl Inner {
@@ -43,11 +34,18 @@ impl Inner {
                 .buffer_unordered(PARALLEL)
                 .try_collect()
                 .await?;
-            if found.iter().any(|found| matches!(found, Found::Nothing)) {
+            if found.iter().any(|found| matches!(found, Found::Nothing(_))) {
                 // HEAD does not say what is not there.
                 self.remote.has_bucket().await?;
             }
-            let keys: Vec<String> = found.into_iter().filter_map(Found::key).collect();
+            let (mut nothing, mut keys) = (Vec::new(), Vec::new());
+            for found in found {
+                match found {
+                    Found::Known(key) => keys.push(key),
+                    Found::Nothing(key) => nothing.push(key),
+                    Found::Another => {}
+                }
+            }
             self.cache.transaction(|db| doubt::delete(db, &keys))?;
             self.remote.delete(&keys).await?;
             for object in chunk {
@@ -57,6 +55,8 @@ impl Inner {
             let mut elsewhere = Vec::new();
             self.cache.transaction(|db| {
                 doubt::is_deleted(db, &keys)?;
+                // An earlier request was done, though its answer was lost.
+                doubt::is_deleted(db, &nothing)?;
                 for object in chunk {
                     doubt::is_over(db, &object.key)?;
                     cache::remove_object(db, object.parent, &object.name)?;
@@ -87,7 +87,7 @@ impl Inner {
                 self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
                 Ok(Found::Another)
             }
-            Err(RemoteError::NotFound(_)) => Ok(Found::Nothing),
+            Err(RemoteError::NotFound(_)) => Ok(Found::Nothing(key)),
             Err(error) => Err(error),
         }
     }

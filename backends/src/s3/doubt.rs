@@ -75,6 +75,13 @@ pub(super) fn is_over(db: &Db, key: &str) -> Result<()> {
     Ok(())
 }
 
+/// What was sent for an object was refused: somebody else has written it. Who finds ours there later has found what
+/// somebody has put there.
+pub(super) fn is_refused(db: &Db, key: &str) -> Result<()> {
+    db.execute("DELETE FROM s3_sent WHERE key = ?1 AND is_over = 0", [key])?;
+    Ok(())
+}
+
 /// The name that content which is found in an object was sent for, if its answer was lost.
 pub(super) fn sent(db: &Db, key: &str, sha256: &str) -> Result<Option<(Ino, Vec<u8>)>> {
     db.row(

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use object_store::client::{HttpError, HttpErrorKind};
 
+use super::remote::xml_code;
 use crate::sqlite::OpenError;
 use crate::store::{Errno, StoreError};
 
@@ -99,7 +100,10 @@ fn status_in(line: &str) -> Option<u16> {
 impl From<object_store::Error> for RemoteError {
     fn from(error: object_store::Error) -> Self {
         use object_store::Error;
-        if one_line(&error).contains("NoSuchBucket") {
+        // What the server has said, without the path: that may be any words.
+        let said = std::error::Error::source(&error).map(one_line);
+        let said = said.unwrap_or_default();
+        if xml_code(&said).as_deref() == Some("NoSuchBucket") {
             return Self::no_bucket();
         }
         match error {
@@ -111,13 +115,11 @@ impl From<object_store::Error> for RemoteError {
                 Self::Refused(one_line(&error))
             }
             // A race between conditional writers that S3 answers with 409.
-            other if one_line(&other).contains("ConditionalRequestConflict") => {
-                Self::Changed(one_line(&other))
-            }
-            other if one_line(&other).contains("timed out") => Self::Timeout(one_line(&other)),
+            other if said.contains("ConditionalRequestConflict") => Self::Changed(one_line(&other)),
+            other if said.contains("timed out") => Self::Timeout(one_line(&other)),
             other => {
                 let line = one_line(&other);
-                match status_in(&line) {
+                match status_in(&said) {
                     None => Self::NoAnswer(line),
                     Some(429 | 500..=599) => Self::Unavailable(line),
                     Some(_) => Self::Other(line),

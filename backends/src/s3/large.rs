@@ -1,47 +1,110 @@
 //! Files that a batch does not hold: read when their turn comes, and sent in parts where they are large.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use sha2::{Digest, Sha256};
 
-use super::plan::Put;
+use super::plan::{Body, Put};
 use super::remote::{Expect, RemoteError};
 use super::seal::{SEGMENT, Seal};
 use super::upload::{Done, Parts, other};
 use super::{Inner, doubt, fetch, object};
-use crate::store::Store;
+use crate::store::{Attr, Errno, Store};
 
 /// Objects from this size on go up in parts, of this size each.
-const PART: u64 = 8 << 20;
+pub(super) const PART: u64 = 8 << 20;
 
 /// Parts under way at once.
-const PARALLEL_PARTS: usize = 4;
+pub(super) const PARALLEL_PARTS: usize = 4;
+
+/// A file that keeps changing while it is sent is copied first if it is no longer than this: who writes to it waits for
+/// the copy.
+const COPIED_MAX: u64 = 1 << 30;
+
+/// A file as it goes up.
+#[derive(Debug)]
+pub(super) struct Source {
+    attr: Attr,
+    /// Of all its content, where it would not stand still.
+    copy: Option<File>,
+}
 
 impl Inner {
-    /// Reads a piece of a file; `None` if it is no longer as it was when the batch was planned.
-    fn piece(&self, put: &Put, offset: u64, size: usize) -> Option<Vec<u8>> {
+    /// Where the bytes of a file are read from; `None` if it is gone.
+    fn source(&self, put: &Put) -> Result<Option<Source>, RemoteError> {
+        let as_planned = || Source {
+            attr: put.attr,
+            copy: None,
+        };
+        if !matches!(put.body, Body::Restless) {
+            return Ok(Some(as_planned()));
+        }
+        match self.cache.copy_of(put.attr.ino, COPIED_MAX) {
+            Ok(Some((copy, attr))) => Ok(Some(Source {
+                attr,
+                copy: Some(copy),
+            })),
+            // Too long: it goes up when it stands still.
+            Ok(None) => Ok(Some(as_planned())),
+            Err(error) if error.errno == Errno::NOENT => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads a piece of a file; `None` if it is no longer as it was.
+    fn piece(
+        &self,
+        source: &Source,
+        offset: u64,
+        size: usize,
+    ) -> Result<Option<Vec<u8>>, RemoteError> {
+        if let Some(copy) = &source.copy {
+            let mut bytes = vec![0; size];
+            copy.read_exact_at(&mut bytes, offset).map_err(other)?;
+            return Ok(Some(bytes));
+        }
         let mut bytes = Vec::with_capacity(size);
-        self.cache
-            .read(put.attr.ino, offset, size, &mut bytes)
-            .ok()?;
-        let now = self.cache.getattr(put.attr.ino).ok()?;
-        let is_same = now.mtime == put.attr.mtime && now.size == put.attr.size;
-        (is_same && bytes.len() == size).then_some(bytes)
+        let ino = source.attr.ino;
+        let read = self.cache.read(ino, offset, size, &mut bytes);
+        let now = match read.and_then(|()| self.cache.getattr(ino)) {
+            Ok(now) => now,
+            // Removed meanwhile, which the journal says, too.
+            Err(error) if error.errno == Errno::NOENT => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let is_same = now.mtime == source.attr.mtime && now.size == source.attr.size;
+        Ok((is_same && bytes.len() == size).then_some(bytes))
+    }
+
+    /// The checksum of a file as it was planned; `None` if it has changed since, or is not here.
+    pub(super) fn checksum_of(&self, put: &Put) -> Result<Option<String>, RemoteError> {
+        if self.is_stub(put.attr.ino) {
+            return Ok(None);
+        }
+        let Some(source) = self.source(put)? else {
+            return Ok(None);
+        };
+        Ok(self.digest(&source)?.map(|(sha256, _)| sha256))
     }
 
     /// The checksums of a file, and of each of the parts that others fetch it in.
-    pub(super) fn checksum_of_file(&self, put: &Put) -> Option<(String, Vec<String>)> {
+    fn digest(&self, source: &Source) -> Result<Option<(String, Vec<String>)>, RemoteError> {
         let mut hash = Sha256::new();
         let mut parts = Vec::new();
         let mut at = 0;
-        while at < put.attr.size {
-            let size = fetch::PART.min(put.attr.size - at);
-            let piece = self.piece(put, at, size as usize)?;
+        while at < source.attr.size {
+            let size = fetch::PART.min(source.attr.size - at);
+            let Some(piece) = self.piece(source, at, size as usize)? else {
+                return Ok(None);
+            };
             hash.update(&piece);
             parts.push(object::checksum(&piece));
             at += size;
         }
-        Some((object::hex(&hash.finalize()), parts))
+        Ok(Some((object::hex(&hash.finalize()), parts)))
     }
 
     /// A file that the plan did not read: in one request, or in parts.
@@ -56,17 +119,20 @@ impl Inner {
             // Its attributes or its name changed: the object carries both, so it has to be written anew.
             self.fetch_all(put.attr.ino).await?;
         }
-        // The checksum stands before the content: the file is read twice rather than held.
-        let Some((sha256, digests)) = self.checksum_of_file(put) else {
+        let Some(source) = self.source(put)? else {
             return Ok(Done::Later);
         };
-        let (header, meta) = self.describe(put, version, sha256);
+        // The checksum stands before the content: the file is read twice rather than held.
+        let Some((sha256, digests)) = self.digest(&source)? else {
+            return Ok(Done::Later);
+        };
+        let (header, meta) = self.describe(put, &source.attr, version, sha256);
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
         self.cache
             .transaction(|db| doubt::send(db, &put.key, &meta.sha256, put.parent, &put.name))?;
-        let length = header.len() as u64 + put.attr.size;
+        let length = header.len() as u64 + source.attr.size;
         if length <= PART {
-            let Some(content) = self.piece(put, 0, put.attr.size as usize) else {
+            let Some(content) = self.piece(&source, 0, source.attr.size as usize)? else {
                 return Ok(Done::Later);
             };
             let mut body = header;
@@ -78,40 +144,50 @@ impl Inner {
                 .remote
                 .put(key, Bytes::from(body), attributes, expect)
                 .await?;
-            if put.attr.size > fetch::PART {
+            if source.attr.size > fetch::PART && put.shown.is_none() {
                 self.tell_parts(key, &etag, digests).await;
             }
             return Ok(Done::Written { etag, meta });
         }
         let upload = self.remote.start_parts(key, attributes).await?;
-        let sent = self.send_parts(put, key, &upload, &header, length).await;
-        let etag = match sent {
+        let sent = self
+            .send_parts(&source, key, &upload, &header, length)
+            .await;
+        let Some(etag) = self.end_parts(key, &upload, sent, expect).await? else {
+            return Ok(Done::Later);
+        };
+        // They would have to be of parts without the front matter.
+        if put.shown.is_none() {
+            self.tell_parts(key, &etag, digests).await;
+        }
+        Ok(Done::Written { etag, meta })
+    }
+
+    /// Makes an object of parts. Without them, and if it cannot be made, they are given up.
+    pub(super) async fn end_parts(
+        &self,
+        key: &str,
+        upload: &str,
+        parts: Result<Option<Vec<String>>, RemoteError>,
+        expect: &Expect,
+    ) -> Result<Option<String>, RemoteError> {
+        let made = match parts {
             Ok(Some(parts)) => {
-                self.remote
-                    .complete_parts(key, &upload, &parts, expect)
-                    .await
+                let made = self.remote.complete_parts(key, upload, &parts, expect);
+                made.await.map(Some)
             }
-            Ok(None) => {
-                self.abort(key, &upload).await;
-                return Ok(Done::Later);
-            }
+            Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
-        match etag {
-            Ok(etag) => {
-                self.tell_parts(key, &etag, digests).await;
-                Ok(Done::Written { etag, meta })
-            }
-            Err(error) => {
-                self.abort(key, &upload).await;
-                Err(error)
-            }
+        if !matches!(made, Ok(Some(_))) {
+            self.abort(key, upload).await;
         }
+        made
     }
 
     /// Tells others the digests of a large file's parts. Without them they fetch all of it anew, and cannot tell a wrong
     /// byte on the way.
-    async fn tell_parts(&self, key: &str, etag: &str, sha256: Vec<String>) {
+    pub(super) async fn tell_parts(&self, key: &str, etag: &str, sha256: Vec<String>) {
         let parts = Parts {
             etag: etag.to_owned(),
             sha256,
@@ -131,7 +207,7 @@ impl Inner {
     /// The entity tags of the parts; `None` if the file changed meanwhile.
     async fn send_parts(
         &self,
-        put: &Put,
+        source: &Source,
         key: &str,
         upload: &str,
         header: &[u8],
@@ -147,7 +223,7 @@ impl Inner {
                 let mut body = header[from..header.len().min(end as usize)].to_vec();
                 let offset = first_content - header.len() as u64;
                 let size = end.saturating_sub(first_content) as usize;
-                let Some(content) = self.piece(put, offset, size) else {
+                let Some(content) = self.piece(source, offset, size)? else {
                     return Ok(None);
                 };
                 body.extend(content);

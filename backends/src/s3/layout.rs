@@ -4,7 +4,7 @@
 //! <prefix>agents/<agent>/notes/today.md          a file, by its path
 //! <prefix>ctx/<agent>/manifest.json              directories that their keys do not tell of
 //! <prefix>ctx/<agent>/index/<writer>.json        attributes of what a writer has written, for others to list by
-//! <prefix>ctx/<agent>/versions/notes/today.md/3  what a file was
+//! <prefix>ctx/<agent>/versions/notes/today.md/…  what a file was
 //! <prefix>ctx/<agent>/parts/big.bin/digests.json which parts of a large file a change has left alone
 //! <prefix>ctx/<agent>/audit/<writer>/….jsonl     who wrote what
 //! <prefix>.ctx/<agent>/mark                      which bucket this is: before all others in a listing
@@ -12,6 +12,7 @@
 //!
 //! No object of ours is a prefix of another's directory: a name is a file or a directory, never both.
 
+use super::object;
 use super::seal::Seal;
 
 /// Characters of a path component that would be lost, or mean something, in a key.
@@ -124,8 +125,22 @@ impl Layout {
         format!("{}versions/{path}/", self.about)
     }
 
+    /// What the keys of a version begin with, of which there is one for each host that has begun to count anew.
     pub(super) fn version(&self, key: &str, version: u64) -> String {
         format!("{}{version:010}", self.versions(key))
+    }
+
+    /// The key of a version that had an entity tag: no other version ever takes its place.
+    pub(super) fn version_of(&self, key: &str, version: u64, etag: &str) -> String {
+        let tag = object::checksum(etag.as_bytes());
+        format!("{}-{}", self.version(key, version), &tag[..16])
+    }
+
+    /// The number of a version of the file whose key is `key`; earlier builds had nothing behind it.
+    pub(super) fn number_of_version(&self, key: &str, kept: &str) -> Option<u64> {
+        let component = kept.strip_prefix(&self.versions(key))?;
+        let number = component.split_once('-').map_or(component, |it| it.0);
+        number.parse().ok()
     }
 
     /// The digests of the parts of a large file.
@@ -213,6 +228,14 @@ mod tests {
             layout.version("p/agents/alice/a/b.md", 3),
             "p/ctx/alice/versions/a/b.md/0000000003"
         );
+        let key = "p/agents/alice/a/b.md";
+        let kept = layout.version_of(key, 3, "etag");
+        assert_eq!(layout.number_of_version(key, &kept), Some(3));
+        assert_ne!(layout.version_of(key, 3, "other"), kept);
+        let earlier = layout.version(key, 7);
+        assert_eq!(layout.number_of_version(key, &earlier), Some(7));
+        let another = layout.version_of("p/agents/alice/a/b.md/0000000003", 3, "etag");
+        assert_eq!(layout.number_of_version(key, &another), None);
         assert!(layout.mark() < layout.files() && layout.mark() < layout.about.as_str());
     }
 

@@ -25,12 +25,14 @@ mod cache;
 mod check;
 mod config;
 mod conflict;
+mod copy;
 mod delete;
 mod diagnose;
 mod doubt;
 mod engine;
 mod error;
 mod fetch;
+mod fits;
 mod forget;
 mod known;
 mod large;
@@ -359,10 +361,12 @@ impl Store for S3Store {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr> {
+        self.inner.must_fit(parent, name)?;
         self.changed(self.inner.cache.create(caller, parent, name, node))
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.inner.must_fit(parent, name)?;
         self.changed(self.inner.cache.link(caller, ino, parent, name))
     }
 
@@ -381,6 +385,7 @@ impl Store for S3Store {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
+        self.inner.must_fit(to.0, to.1)?;
         self.changed(self.inner.cache.rename(caller, from, to, mode))
     }
 

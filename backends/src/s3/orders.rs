@@ -13,7 +13,6 @@
 use super::cache::Object;
 use super::forget::Forget;
 use super::object::{self, Meta};
-use super::remote::RemoteError;
 use super::{S3Store, cache};
 use crate::store::{Caller, Change, Errno, Ino, Result, Store, StoreError, XATTR_VALUE_MAX};
 
@@ -108,18 +107,16 @@ impl S3Store {
     fn versions(&self, ino: Ino) -> Result<Vec<u8>> {
         let object = self.object(ino)?;
         let inner = &self.inner;
-        let prefix = inner.layout.versions(&inner.key(&object.key));
+        let key = inner.key(&object.key);
+        let prefix = inner.layout.versions(&key);
         let listed = self
             .runtime
             .block_on(async { inner.remote.list(&prefix).await })?;
         let mut lines = String::new();
         for kept in listed {
-            let number = kept
-                .key
-                .rsplit('/')
-                .next()
-                .and_then(|n| n.parse::<u64>().ok());
-            let Some(number) = number else { continue };
+            let Some(number) = inner.layout.number_of_version(&key, &kept.key) else {
+                continue;
+            };
             let head = self.runtime.block_on(inner.remote.head(&kept.key))?;
             let meta = Meta::from_attributes(&head.attributes, inner.seal.as_ref());
             let line = serde_json::json!({
@@ -138,12 +135,18 @@ impl S3Store {
     fn version(&self, ino: Ino, version: u64) -> Result<Vec<u8>> {
         let object = self.object(ino)?;
         let inner = &self.inner;
-        let key = inner.layout.version(&inner.key(&object.key), version);
-        let fetched = match self.runtime.block_on(inner.remote.get(&key)) {
-            Ok(fetched) => fetched,
-            Err(RemoteError::NotFound(_)) => return Err(Errno::NODATA.into()),
-            Err(error) => return Err(error.into()),
+        let key = inner.key(&object.key);
+        let prefix = inner.layout.version(&key, version);
+        let kept = self.runtime.block_on(inner.remote.list(&prefix))?;
+        // Hosts that did not know of each other may both have one of that number: the one that was kept last.
+        let kept = kept
+            .into_iter()
+            .filter(|kept| inner.layout.number_of_version(&key, &kept.key) == Some(version));
+        let Some(kept) = kept.max_by_key(|kept| kept.modified) else {
+            return Err(Errno::NODATA.into());
         };
+        let key = kept.key;
+        let fetched = self.runtime.block_on(inner.remote.get(&key))?;
         let plain = object::open(&fetched.body, inner.seal.as_ref())
             .map_err(|error| StoreError::storage(Errno::IO, format!("{key}: {error}")))?;
         let meta = Meta::from_attributes(&fetched.attributes, inner.seal.as_ref());

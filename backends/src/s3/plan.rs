@@ -4,15 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cache::{self, Entry, Object};
 use super::doubt::{self, Doubtful};
+use super::object::Meta;
 use super::seal::Seal;
 use super::stub::{self, Stub};
-use super::{layout, object};
+use super::{large, layout, object};
 use crate::sqlite::db::Db;
 use crate::sqlite::{content, names, nodes, xattrs};
 use crate::store::{Attr, Ino, Kind, Result};
 
 /// Files up to this many bytes are read with the plan; larger ones when their turn comes.
 const READ_AT_ONCE: u64 = 256 * 1024;
+
+/// Files of more bytes are copied by the server where it has them under another name; of others the bytes are sent.
+const COPIED_FROM: u64 = large::PART;
 
 /// Bytes of content that one plan holds.
 const HELD_MAX: u64 = 32 << 20;
@@ -28,9 +32,13 @@ pub(super) struct Put {
     pub(super) other_name: Option<String>,
     /// The object that is there now.
     pub(super) known: Option<Object>,
+    /// What the object before had that is no more.
+    pub(super) last_version: u64,
     /// Of the content, where the plan holds it or knows it: noted as sent.
     pub(super) sha256: Option<String>,
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What the file's other object says, where the file begins with that one's front matter here.
+    pub(super) shown: Option<Meta>,
     pub(super) body: Body,
 }
 
@@ -41,7 +49,9 @@ pub(super) enum Body {
     Bytes(Vec<u8>),
     /// From the file, a piece at a time, if it is then still as it was.
     File,
-    /// From another object that holds the same file.
+    /// From a copy of the file: it has changed while it was read before.
+    Restless,
+    /// From another object that holds the same file, and is large.
     Copy(Box<Object>),
 }
 
@@ -71,8 +81,8 @@ impl Plan {
     }
 }
 
-/// Takes up everything that is journalled.
-pub(super) fn plan(db: &Db, seal: Option<&Seal>) -> Result<Plan> {
+/// Takes up everything that is journalled. `restless` are files that have changed while they were read.
+pub(super) fn plan(db: &Db, seal: Option<&Seal>, restless: &BTreeSet<Ino>) -> Result<Plan> {
     let batch = cache::end_batch(db)?;
     let mut plan = Plan {
         batch,
@@ -115,7 +125,10 @@ pub(super) fn plan(db: &Db, seal: Option<&Seal>) -> Result<Plan> {
                 if is_same && !dirty.contains(&attr.ino) {
                     continue;
                 }
-                let put = put(db, seal, parent, name, attr, known, &dirty, &mut held)?;
+                let mut put = put(db, seal, parent, name, attr, known, &dirty, &mut held)?;
+                if matches!(put.body, Body::File) && restless.contains(&attr.ino) {
+                    put.body = Body::Restless;
+                }
                 if put.known.is_some() {
                     plan.changed.push(put);
                 } else {
@@ -201,14 +214,13 @@ fn put(
     let same = elsewhere.into_iter().find(|object| {
         object.key != key && layout::is_markdown(&object.name) == layout::is_markdown(&name)
     });
+    // Only its name is new, and what it holds has a checksum, which others hold it against.
+    let is_named = known.is_none() && !dirty.contains(&attr.ino);
+    let same = same.filter(|object| is_named && !object.meta.sha256.is_empty());
+    let shown = same.as_ref().map(|object| object.meta.clone());
+    let shown = shown.filter(|meta| meta.header > 0 && attr.size == meta.header + meta.size);
     let body = match (attr.kind, same) {
-        (Kind::File, Some(object))
-            if known.is_none()
-                && !dirty.contains(&attr.ino)
-                && (stub.is_some() || attr.size > READ_AT_ONCE) =>
-        {
-            Body::Copy(Box::new(object))
-        }
+        (Kind::File, Some(object)) if attr.size > COPIED_FROM => Body::Copy(Box::new(object)),
         (Kind::File, _) if stub.is_none() && attr.size <= READ_AT_ONCE && *held < HELD_MAX => {
             let mut bytes = Vec::new();
             // All of it is in the database: nothing is left to be read from a tail.
@@ -221,13 +233,15 @@ fn put(
         _ => Body::Bytes(Vec::new()),
     };
     let sha256 = match &body {
+        Body::Bytes(_) if let Some(shown) = &shown => Some(shown.sha256.clone()),
         Body::Bytes(bytes) => Some(object::checksum(bytes)),
         Body::Copy(object) => Some(object.meta.sha256.clone()),
-        Body::File => None,
+        Body::File | Body::Restless => None,
     };
     if let Some(sha256) = &sha256 {
         doubt::send(db, &key, sha256, parent, &name)?;
     }
+    let last_version = cache::last_version(db, &key)?;
     Ok(Put {
         parent,
         name,
@@ -235,8 +249,10 @@ fn put(
         key,
         other_name,
         known,
+        last_version,
         sha256,
         xattrs: attributes,
+        shown,
         body,
     })
 }

@@ -15,7 +15,7 @@ use object_store::{
     PutMode, PutMultipartOptions, PutOptions, PutPayload, RetryConfig, UpdateVersion,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rusty_s3::actions::{CompleteMultipartUpload, ListObjectsV2, PutObject};
+use rusty_s3::actions::{CompleteMultipartUpload, ListObjectsV2, PutObject, UploadPart};
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 
 use super::config::S3Config;
@@ -269,7 +269,8 @@ impl Remote {
         loop {
             attempt += 1;
             match self.send(method, url, headers, String::new()).await {
-                Ok((status, _)) if status >= 500 && attempt < 3 => {}
+                // What is not implemented will not be, either.
+                Ok((status, _)) if status >= 500 && status != 501 && attempt < 3 => {}
                 Ok(answer) => return Ok(answer),
                 Err(error) if attempt >= 3 || error.kind() == HttpErrorKind::Timeout => {
                     return Err(RemoteError::of_http(&error));
@@ -366,14 +367,7 @@ impl Remote {
         let sent = self.send("POST", &url, &headers, body).await;
         let (status, answer) = sent.map_err(|error| RemoteError::of_http(&error))?;
         match status {
-            200 if !answer.contains("<Error>") => {
-                let etag = answer
-                    .split("<ETag>")
-                    .nth(1)
-                    .and_then(|rest| rest.split('<').next());
-                let etag = etag.map(|etag| etag.replace("&quot;", "").replace("&#34;", ""));
-                Ok(bare(etag))
-            }
+            200 if !answer.contains("<Error>") => Ok(etag_in(&answer).unwrap_or_default()),
             // The upload is gone as well when somebody else has completed one.
             404 | 409 | 412 if xml_code(&answer).as_deref() != Some("NoSuchBucket") => {
                 Err(RemoteError::Changed(key.to_owned()))
@@ -454,12 +448,7 @@ impl Remote {
 
     /// Copies an object that has an entity tag still.
     pub(super) async fn copy(&self, from: &str, etag: &str, to: &str) -> Result<(), RemoteError> {
-        let source = format!("/{}/{}", self.bucket.name(), path(from)?);
-        let source = utf8_percent_encode(&source, UNSAFE_IN_KEYS).to_string();
-        let headers = [
-            ("x-amz-copy-source", source),
-            ("x-amz-copy-source-if-match", quoted(etag)),
-        ];
+        let headers = self.copied_from(from, etag)?;
         let mut put = PutObject::new(&self.bucket, Some(&self.credentials), to);
         for (name, value) in &headers {
             put.headers_mut().insert(*name, value.clone());
@@ -474,6 +463,52 @@ impl Remote {
                 let what = format!("copying {from}");
                 Err(RemoteError::of_status(status, xml_code(&answer), &what))
             }
+        }
+    }
+
+    /// What a request says of the object that it copies.
+    fn copied_from(
+        &self,
+        from: &str,
+        etag: &str,
+    ) -> Result<[(&'static str, String); 2], RemoteError> {
+        let source = format!("/{}/{}", self.bucket.name(), path(from)?);
+        let source = utf8_percent_encode(&source, UNSAFE_IN_KEYS).to_string();
+        Ok([
+            ("x-amz-copy-source", source),
+            ("x-amz-copy-source-if-match", quoted(etag)),
+        ])
+    }
+
+    /// Copies a range of an object that has an entity tag still into a part, counted from 0; its entity tag. `None` if
+    /// the object is not so any more, or the server does not know how.
+    pub(super) async fn copy_part(
+        &self,
+        (from, etag, range): (&str, &str, std::ops::Range<u64>),
+        (to, upload, part): (&str, &str, usize),
+    ) -> Result<Option<String>, RemoteError> {
+        let mut headers = self.copied_from(from, etag)?.to_vec();
+        let last = range.end.saturating_sub(1);
+        headers.push((
+            "x-amz-copy-source-range",
+            format!("bytes={}-{last}", range.start),
+        ));
+        let number = part as u16 + 1;
+        let mut put = UploadPart::new(&self.bucket, Some(&self.credentials), to, number, upload);
+        for (name, value) in &headers {
+            put.headers_mut().insert(*name, value.clone());
+        }
+        let url = put.sign(SIGNED_FOR);
+        let (status, answer) = self.send_retrying("PUT", &url, &headers).await?;
+        let error = match status {
+            // One that knows nothing of copies has taken it for a part without bytes, and answers none.
+            200 if !answer.contains("<Error>") => return Ok(etag_in(&answer)),
+            501 => return Ok(None),
+            _ => RemoteError::of_status(status, xml_code(&answer), &format!("copying {from}")),
+        };
+        match error {
+            RemoteError::NotFound(_) | RemoteError::Other(_) => Ok(None),
+            error => Err(error),
         }
     }
 
@@ -505,6 +540,13 @@ impl Remote {
             }
         }
     }
+}
+
+/// The entity tag in an answer.
+fn etag_in(answer: &str) -> Option<String> {
+    let etag = answer.split("<ETag>").nth(1)?.split('<').next()?;
+    let etag = etag.replace("&quot;", "").replace("&#34;", "");
+    Some(bare(Some(etag)))
 }
 
 /// S3's code for an error.

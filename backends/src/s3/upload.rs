@@ -18,7 +18,7 @@ use super::remote::{Expect, Fetched, RemoteError};
 use super::seal::sealed_length;
 use super::stub;
 use crate::sqlite::db::Db;
-use crate::store::{Errno, Ino, Kind, StoreError};
+use crate::store::{Attr, Errno, Ino, Kind, StoreError};
 
 /// Requests under way at once.
 pub(super) const PARALLEL: usize = 32;
@@ -49,30 +49,56 @@ pub(super) enum Done {
 pub(super) struct Noted {
     names: BTreeSet<(Ino, Vec<u8>)>,
     inodes: BTreeSet<Ino>,
-    /// Names of files that changed while they were read: they go up with the next batch.
-    later: BTreeSet<(Ino, Vec<u8>)>,
+    /// Files that changed while they were read: they are not there.
+    later: BTreeSet<Ino>,
+    /// Files that cannot go up, for a reason of their own: what follows of them waits.
+    failed: BTreeSet<Ino>,
+    /// Why the first of these cannot.
+    reason: Option<StoreError>,
     /// The manifest has to tell others of an object whose entity tag does not.
     must_tell: bool,
     /// Somebody else had written one of the objects: our version of it is journalled anew.
     is_contested: bool,
 }
 
-/// So often a batch begins anew because somebody else was there first with one of its files.
-const CONTESTED_MAX: usize = 8;
+/// So often a batch begins anew because somebody else was there first with one of its files, or one has changed while
+/// it was read.
+const ROUNDS_MAX: usize = 8;
 
 impl Noted {
     /// Whether the bucket has all that was to be put, and nobody needs to be told of it otherwise.
     fn is_all(&self) -> bool {
-        self.later.is_empty() && !self.must_tell && !self.is_contested
+        !self.must_tell && !self.is_cut_short() && self.failed.is_empty()
+    }
+
+    /// Whether what follows in the batch has to wait for another.
+    fn is_cut_short(&self) -> bool {
+        self.is_contested || !self.later.is_empty()
+    }
+
+    fn fail(&mut self, ino: Ino, reason: StoreError) {
+        self.failed.insert(ino);
+        self.reason.get_or_insert(reason);
     }
 
     fn append(&mut self, mut other: Self) {
         self.names.append(&mut other.names);
         self.inodes.append(&mut other.inodes);
         self.later.append(&mut other.later);
+        self.failed.append(&mut other.failed);
+        self.reason = self.reason.take().or(other.reason);
         self.must_tell |= other.must_tell;
         self.is_contested |= other.is_contested;
     }
+}
+
+/// How a batch ended.
+enum Ended {
+    /// The bucket has all of it.
+    Done,
+    /// What is not there yet has to be planned anew: these files changed while they were read, and somebody else may
+    /// have been first with others.
+    Again(BTreeSet<Ino>),
 }
 
 impl Put {
@@ -91,31 +117,33 @@ impl Inner {
             self.pull().await?;
         }
         let changes = self.changes.load(Ordering::Acquire);
-        for _ in 0..CONTESTED_MAX {
+        let mut restless = BTreeSet::new();
+        for _ in 0..ROUNDS_MAX {
             let plan = self
                 .cache
-                .transaction(|db| plan::plan(db, self.seal.as_ref()))?;
-            let mut is_contested = false;
+                .transaction(|db| plan::plan(db, self.seal.as_ref(), &restless))?;
+            let mut ended = Ended::Done;
             if !plan.is_empty() {
                 self.tally.batches.fetch_add(1, Ordering::Relaxed);
-                is_contested = self.perform(plan, in_bucket).await?;
+                ended = self.perform(plan, in_bucket).await?;
             }
-            if !is_contested {
-                self.synced.fetch_max(changes, Ordering::AcqRel);
-                return Ok(());
+            match ended {
+                Ended::Done => {
+                    self.synced.fetch_max(changes, Ordering::AcqRel);
+                    return Ok(());
+                }
+                Ended::Again(mut later) => restless.append(&mut later),
             }
         }
-        let reason =
-            "S3: others change the same files again and again: what is missing goes up later";
-        Err(StoreError::storage(Errno::IO, reason))
+        let reason = "S3: the same files change again and again, here or by others: what is missing goes up later";
+        Err(StoreError::storage(Errno::AGAIN, reason))
     }
 
-    /// Answers whether somebody else was there first with a file: what follows in the batch is then still to be done.
     async fn perform(
         &self,
         mut plan: Plan,
         in_bucket: &mut dyn FnMut(),
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Ended, StoreError> {
         let batch = plan.batch;
         let added = std::mem::take(&mut plan.added);
         let changed = std::mem::take(&mut plan.changed);
@@ -126,19 +154,17 @@ impl Inner {
         let mut put = self
             .put_all(added, batch, added_are_all.then_some(&mut *in_bucket))
             .await?;
-        if put.is_contested {
-            // Ours has another name now. What it was called is deleted only after it has gone up under that.
-            return Ok(true);
+        if put.is_cut_short() {
+            // Ours has another name now, or is not there. What it was called is deleted only after it has gone up.
+            return Ok(Ended::Again(put.later));
         }
-        let (changed, unfetched) = self.fetch_overwritten(changed).await;
-        let changed_are_all = nothing_follows && put.is_all() && unfetched.is_none();
+        let changed = hold_back(changed, &mut put.failed);
+        let changed = self.fetch_overwritten(changed, &mut put).await;
+        let changed_are_all = nothing_follows && put.is_all();
         let changed = self.put_all(changed, batch, changed_are_all.then_some(in_bucket));
         put.append(changed.await?);
-        if let Some(error) = unfetched {
-            return Err(error);
-        }
-        if put.is_contested {
-            return Ok(true);
+        if put.is_cut_short() {
+            return Ok(Ended::Again(put.later));
         }
         if put.must_tell || plan.must_tell {
             let touched = self.cache.transaction(cache::touched)?;
@@ -149,39 +175,41 @@ impl Inner {
             let found = self.find_doubtful(&plan.doubtful).await?;
             plan.gone.extend(found);
         }
+        // The old name of a file that is not there under its new one holds its content.
+        plan.gone.retain(|gone| !put.failed.contains(&gone.ino));
         self.delete_all(&plan.gone, batch).await?;
         if !plan.doubtful.is_empty() {
             let over = plan.doubtful.iter();
             self.cache
                 .transaction(|db| over.clone().try_for_each(|it| doubt::is_over(db, &it.key)))?;
         }
+        if let Some(reason) = put.reason {
+            return Err(reason);
+        }
         // Mostly nothing is left: each transaction is time that somebody waits for the bucket.
-        plan.names
-            .retain(|name| !put.names.contains(name) && !put.later.contains(name));
+        plan.names.retain(|name| !put.names.contains(name));
         plan.inodes.retain(|ino| !put.inodes.contains(ino));
         if plan.is_empty() {
-            return Ok(false);
+            return Ok(Ended::Done);
         }
         self.cache.transaction(|db| {
             for (parent, name) in &plan.names {
                 cache::clean_name(db, *parent, name, batch)?;
             }
-            // The inode of a file that changed while it was read is journalled under a later batch.
             for ino in &plan.inodes {
                 cache::clean_inode(db, *ino, batch)?;
             }
             Ok(())
         })?;
-        Ok(false)
+        Ok(Ended::Done)
     }
 
     /// Brings in what is in an object that the batch overwrites, and goes to another: files that were never read, and
-    /// have changed places. It would be gone there before it was fetched. Answers what can be put, and why the rest
-    /// cannot: a file that cannot be fetched, and what would overwrite it.
-    async fn fetch_overwritten(&self, changed: Vec<Put>) -> (Vec<Put>, Option<StoreError>) {
+    /// have changed places. It would be gone there before it was fetched. Answers what can be put, and notes the rest: a
+    /// file that cannot be fetched, and what would overwrite it.
+    async fn fetch_overwritten(&self, changed: Vec<Put>, noted: &mut Noted) -> Vec<Put> {
         let overwritten: BTreeSet<&str> = changed.iter().map(|put| put.key.as_str()).collect();
         let mut left_out = BTreeSet::new();
-        let mut failed = None;
         for put in &changed {
             let stubbed = self.stub_of(put.attr.ino);
             let Some(it) = stubbed
@@ -191,18 +219,19 @@ impl Inner {
             };
             if let Err(error) = self.fetch_all(put.attr.ino).await {
                 left_out.extend([put.key.clone(), it.stub.key.clone()]);
-                failed = Some(error.into());
+                noted.fail(put.attr.ino, error.into());
             }
         }
-        let kept = changed
+        let (kept, left): (Vec<Put>, Vec<Put>) = changed
             .into_iter()
-            .filter(|put| !left_out.contains(&put.key))
-            .collect();
-        (kept, failed)
+            .partition(|put| !left_out.contains(&put.key));
+        noted.failed.extend(left.iter().map(|put| put.attr.ino));
+        kept
     }
 
     /// Puts objects in parallel, and notes each that got there, also if another did not. `all_there` is called when
-    /// all are there and nobody needs to be told anything else, before the last are noted.
+    /// all are there and nobody needs to be told anything else, before the last are noted. An error is one of the server,
+    /// and not of one file.
     async fn put_all(
         &self,
         puts: Vec<Put>,
@@ -210,7 +239,7 @@ impl Inner {
         mut all_there: Option<&mut dyn FnMut()>,
     ) -> Result<Noted, StoreError> {
         let mut noted = Noted::default();
-        let mut failed = None;
+        let mut away = None;
         let mut under_way = puts.len();
         // A server that does not answer is not asked for everything else as well.
         let is_away = AtomicBool::new(false);
@@ -239,20 +268,21 @@ impl Inner {
                         written.push((put, etag, meta));
                     }
                     Ok(Done::Later) => {
-                        noted.later.insert((put.parent, put.name));
+                        noted.later.insert(put.attr.ino);
                     }
                     Ok(Done::Conflict(theirs)) => {
-                        noted.is_contested = true;
                         // What else has got there is noted first.
                         contested.push((put, theirs));
                     }
                     // The one that was tried has failed.
                     Ok(Done::NotTried) => {}
-                    Err(error) => failed = Some(StoreError::from(error)),
+                    Err(error) if error.is_of_all() => away = Some(StoreError::from(error)),
+                    Err(error) => noted.fail(put.attr.ino, error.into()),
                 }
             }
             if under_way == 0
-                && failed.is_none()
+                && away.is_none()
+                && contested.is_empty()
                 && noted.is_all()
                 && let Some(all_there) = all_there.take()
             {
@@ -262,13 +292,14 @@ impl Inner {
             for (put, theirs) in contested {
                 match self.resolve_conflict(&put, &theirs).await {
                     Ok(()) => {
+                        noted.is_contested = true;
                         self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
                     }
-                    Err(error) => failed = Some(error),
+                    Err(error) => noted.fail(put.attr.ino, error),
                 }
             }
         }
-        match failed {
+        match away {
             Some(error) => Err(error),
             None => Ok(noted),
         }
@@ -379,7 +410,9 @@ impl Inner {
             return Ok(());
         }
         let from = self.key(&known.key);
-        let to = self.layout.version(&from, known.meta.version);
+        let to = self
+            .layout
+            .version_of(&from, known.meta.version, &known.etag);
         match self.remote.copy(&from, &known.etag, &to).await {
             // Gone or changed since: by somebody else, whose version it is to keep, or by us before a crash.
             Ok(()) | Err(RemoteError::NotFound(_) | RemoteError::Changed(_)) => Ok(()),
@@ -439,23 +472,14 @@ impl Inner {
         };
         let sha256 = match &put.sha256 {
             Some(sha256) => sha256.clone(),
-            None => match self.checksum_of_file(put) {
-                Some((sha256, _)) => sha256,
+            None => match self.checksum_of(put)? {
+                Some(sha256) => sha256,
                 None => return Ok(None),
             },
         };
-        let is_same = meta.sha256 == sha256 && meta.mode == self.meta(put, 0, String::new()).mode;
+        let is_same = meta.sha256 == sha256
+            && meta.mode == Meta::new(&put.attr, 0, "", String::new(), 0).mode;
         Ok(is_same.then_some(meta))
-    }
-
-    fn meta(&self, put: &Put, version: u64, sha256: String) -> Meta {
-        Meta::new(
-            &put.attr,
-            version,
-            &self.config.writer,
-            sha256,
-            put.attr.size,
-        )
     }
 
     async fn put_expecting(
@@ -469,39 +493,26 @@ impl Inner {
         if let Some(known) = known {
             self.keep_version(known).await?;
         }
-        let version = known.map_or(0, |known| known.meta.version) + 1;
+        let version = known.map_or(put.last_version, |known| known.meta.version) + 1;
         match &put.body {
             Body::Bytes(bytes) => self.put_bytes(put, &key, bytes, version, expect).await,
-            Body::File => self.put_file(put, &key, version, expect).await,
-            Body::Copy(object) => {
-                if *expect == Expect::Absent {
-                    match self.remote.head(&key).await {
-                        Err(RemoteError::NotFound(_)) => {}
-                        Ok(_) => return Err(RemoteError::Changed(key)),
-                        Err(error) => return Err(error),
-                    }
-                }
-                let source = self.key(&object.key);
-                let copy = self.remote.copy(&source, &object.etag, &key).await;
-                copy.map_err(|error| match error {
-                    // Nothing is wrong with the target: the next look at the bucket brings in what has changed.
-                    RemoteError::Changed(_) => other(format!(
-                        "{source}, to be linked, was changed by somebody else"
-                    )),
-                    error => error,
-                })?;
-                let copied = self.remote.head(&key).await?;
-                Ok(Done::Written {
-                    etag: copied.etag,
-                    meta: object.meta.clone(),
-                })
-            }
+            Body::File | Body::Restless => self.put_file(put, &key, version, expect).await,
+            Body::Copy(source) => match self.put_copy(put, &key, source, version, expect).await? {
+                Some(done) => Ok(done),
+                None => self.put_file(put, &key, version, expect).await,
+            },
         }
     }
 
     /// What stands before the content, and what is said of it.
-    pub(super) fn describe(&self, put: &Put, version: u64, sha256: String) -> (Vec<u8>, Meta) {
-        let mut meta = self.meta(put, version, sha256);
+    pub(super) fn describe(
+        &self,
+        put: &Put,
+        attr: &Attr,
+        version: u64,
+        sha256: String,
+    ) -> (Vec<u8>, Meta) {
+        let mut meta = Meta::new(attr, version, &self.config.writer, sha256, attr.size);
         meta.name.clone_from(&put.other_name);
         if !meta.set_xattrs(&put.xattrs) {
             tracing::warn!(
@@ -509,6 +520,11 @@ impl Inner {
                 "its extended attributes take more than {} bytes, and stay on this machine",
                 object::XATTRS_MAX
             );
+        }
+        if let Some(shown) = &put.shown {
+            (meta.size, meta.header) = (shown.size, shown.header);
+            meta.sha256.clone_from(&shown.sha256);
+            return (Vec::new(), meta);
         }
         let has_front_matter = put.attr.kind == Kind::File
             && layout::is_markdown(&put.name)
@@ -531,7 +547,7 @@ impl Inner {
     ) -> Result<Done, RemoteError> {
         let sha256 = put.sha256.clone();
         let sha256 = sha256.unwrap_or_else(|| object::checksum(bytes));
-        let (mut body, meta) = self.describe(put, version, sha256);
+        let (mut body, meta) = self.describe(put, &put.attr, version, sha256);
         body.extend_from_slice(bytes);
         if let Some(seal) = &self.seal {
             body = seal.seal(&body).map_err(other)?;
@@ -542,6 +558,23 @@ impl Inner {
             .put(key, Bytes::from(body), attributes, expect)
             .await?;
         Ok(Done::Written { etag, meta })
+    }
+}
+
+/// What can be put although some files cannot: not what overwrites the only object that one of these has.
+fn hold_back(mut puts: Vec<Put>, failed: &mut BTreeSet<Ino>) -> Vec<Put> {
+    loop {
+        let is_held = |put: &Put| {
+            put.known
+                .as_ref()
+                .is_some_and(|known| known.ino != put.attr.ino && failed.contains(&known.ino))
+        };
+        let (held, kept): (Vec<Put>, Vec<Put>) = puts.into_iter().partition(is_held);
+        puts = kept;
+        if held.is_empty() {
+            return puts;
+        }
+        failed.extend(held.iter().map(|put| put.attr.ino));
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod db;
 pub(crate) mod held;
 mod log;
 pub(crate) mod log_mark;
+mod moment;
 pub(crate) mod names;
 pub(crate) mod nodes;
 mod open;

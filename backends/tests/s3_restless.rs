@@ -1,0 +1,187 @@
+//! Files that are written to while they go up, and files that cannot go up at all.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+#[path = "common/s3.rs"]
+mod s3;
+
+use std::time::{Duration, Instant};
+
+use backends::s3::{S3Config, S3Store};
+use backends::store::{Errno, Ino, ROOT, RenameMode, Store};
+use common::*;
+use s3::{Broken, Machines, agent, config, now, object, object_of, rename, text, write};
+use servers::{Fault, Operation, Rule};
+
+/// More than goes up in one request.
+const LARGE: usize = 9 << 20;
+
+fn patient(broken: &Broken, writer: &str) -> S3Store {
+    broken.mount_as(S3Config {
+        timeout: Duration::from_secs(30),
+        ..broken.config(writer)
+    })
+}
+
+fn append(store: &S3Store, ino: Ino) {
+    let size = store.getattr(ino).unwrap().size;
+    store.write(&now(), ino, size, b"+").unwrap();
+}
+
+/// Appends to a file when its upload has begun, so many times, each time that it begins anew.
+fn upload_while_it_grows(
+    broken: &Broken,
+    store: &S3Store,
+    ino: Ino,
+    times: usize,
+) -> Result<(), Errno> {
+    let begins = || {
+        Rule::always(Fault::Hold)
+            .of(&[Operation::Parts])
+            .below("uploads")
+    };
+    broken.proxy.set(vec![begins()]);
+    std::thread::scope(|scope| {
+        let uploading = scope.spawn(|| store.upload());
+        for time in 1..=times {
+            let begun = Instant::now();
+            while broken.fired() == 0 {
+                assert!(begun.elapsed() < Duration::from_secs(20), "nothing is held");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            append(store, ino);
+            let more = time < times;
+            broken.proxy.set(more.then(begins).into_iter().collect());
+        }
+        uploading.join().unwrap().map_err(|error| error.errno)
+    })
+}
+
+#[test]
+fn a_file_that_grows_while_it_goes_up_is_there_when_that_is_said() {
+    let broken = Broken::new();
+    let a = patient(&broken, "alice");
+    let ino = write(&a, "big.log", &vec![b'x'; LARGE]);
+    let ended = upload_while_it_grows(&broken, &a, ino, 2);
+    let there = object(&broken, "big.log").map(|content| content.len());
+    assert_eq!(
+        (ended, there),
+        (Ok(()), Some(LARGE + 1)),
+        "as it was at one moment"
+    );
+    assert!(a.pending().unwrap() > 0, "what came since");
+    a.upload().unwrap();
+    assert_eq!(object(&broken, "big.log").unwrap().len(), LARGE + 2);
+    assert_eq!(a.pending().unwrap(), 0);
+}
+
+#[test]
+fn the_old_name_of_a_log_that_is_rotated_stays_until_the_new_one_is_there() {
+    let broken = Broken::new();
+    let a = patient(&broken, "alice");
+    let ino = write(&a, "app.log", &vec![b'x'; LARGE]);
+    a.upload().unwrap();
+    rename(&a, "app.log", "app.log.1", RenameMode::NoReplace);
+    append(&a, ino);
+    let ended = upload_while_it_grows(&broken, &a, ino, 1);
+    let there = object(&broken, "app.log.1").map(|content| content.len());
+    assert_eq!((ended, there), (Ok(()), Some(LARGE + 2)));
+    assert_eq!(object(&broken, "app.log"), None);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_here_is_not_called_durable() {
+    let (machines, agent) = (Machines::new(), agent());
+    let a = machines.mount(config(&agent, "alice"));
+    let ino = write(&a, "long", &[b'x'; 1 << 20]);
+    a.fsync(ino, false).unwrap();
+    // Its tail is damaged, as by a disk: no file can be opened there.
+    let tail = machines.cache("alice.db-tails").join(ino.to_string());
+    std::fs::remove_file(&tail).unwrap();
+    std::fs::create_dir(&tail).unwrap();
+    write(&a, "other", b"fine");
+    // Its descriptor is kept open: others take its place.
+    for nth in 0..70 {
+        let ino = write(&a, &format!("t{nth}"), b"");
+        a.write(&now(), ino, 270_000, b"x").unwrap();
+    }
+    let uploaded = a.upload();
+    assert!(uploaded.is_err(), "{uploaded:?}");
+    assert!(a.pending().unwrap() > 0);
+    assert_eq!(
+        object_of(&agent, "other").unwrap(),
+        b"fine",
+        "it holds up no other"
+    );
+}
+
+#[test]
+fn a_file_that_the_server_refuses_holds_up_only_what_follows_of_itself() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    let b = broken.elsewhere("bob");
+    for name in ["kept", "changed", "deleted", "under"] {
+        write(&a, name, name.as_bytes());
+    }
+    a.upload().unwrap();
+    rename(&a, "kept", "refused", RenameMode::NoReplace);
+    rename(&a, "under", "kept", RenameMode::NoReplace);
+    write(&a, "changed", b"new");
+    a.unlink(&now(), ROOT, b"deleted").unwrap();
+    create(&a, ROOT, "empty", backends::store::Kind::Directory);
+    let refusal = Fault::Refuse {
+        status: 400,
+        code: "KeyTooLongError".to_owned(),
+        retry_after: None,
+    };
+    let refused = format!("agents/{}/refused", broken.agent);
+    broken
+        .proxy
+        .set(vec![Rule::always(refusal).below(&refused)]);
+    for _ in 0..2 {
+        let told = a.upload().unwrap_err().to_string();
+        assert!(told.contains("refused"), "{told}");
+        b.pull().unwrap();
+        assert_eq!(names(&b, ROOT), ["changed", "empty", "kept", "under"]);
+        assert_eq!(text(&b, "changed"), "new");
+        assert_eq!(
+            text(&b, "kept"),
+            "kept",
+            "the only object of what is refused"
+        );
+        assert_eq!(
+            text(&b, "under"),
+            "under",
+            "the only object of what follows"
+        );
+    }
+    assert!(broken.fired() > 0);
+    broken.proxy.clear();
+    a.upload().unwrap();
+    b.pull().unwrap();
+    assert_eq!(names(&b, ROOT), ["changed", "empty", "kept", "refused"]);
+    assert_eq!(
+        (text(&b, "kept"), text(&b, "refused")),
+        ("under".to_owned(), "kept".to_owned())
+    );
+    assert_eq!(a.pending().unwrap(), 0);
+}
+
+#[test]
+fn a_file_that_is_called_as_an_error_is_no_missing_bucket() {
+    let (machines, agent) = (Machines::new(), agent());
+    let [a, b] = ["alice", "bob"].map(|writer| machines.mount(config(&agent, writer)));
+    write(&a, "NoSuchBucket", b"1");
+    a.upload().unwrap();
+    b.pull().unwrap();
+    b.unlink(&now(), ROOT, b"NoSuchBucket").unwrap();
+    b.upload().unwrap();
+    write(&a, "NoSuchBucket", b"2");
+    a.upload().unwrap();
+    assert_eq!(
+        object_of(&agent, "NoSuchBucket").unwrap(),
+        b"2",
+        "the change stays"
+    );
+}
