@@ -151,24 +151,20 @@ fn is_between(seen: Option<&Vec<u8>>, before: Option<&Vec<u8>>, after: Option<&V
             .all(|(at, byte)| before.get(at) == Some(byte) || after.get(at) == Some(byte))
 }
 
-/// Lengths, and the stretches of bytes that differ, as (from, to, what was seen, what was acknowledged).
-fn differing(
-    seen: Option<&Vec<u8>>,
-    acknowledged: Option<&Vec<u8>>,
-) -> (Option<usize>, Option<usize>, Vec<(usize, usize, u8, u8)>) {
-    let mut stretches: Vec<(usize, usize, u8, u8)> = Vec::new();
-    if let (Some(seen), Some(acknowledged)) = (seen, acknowledged) {
-        for (at, (seen, wanted)) in seen.iter().zip(acknowledged).enumerate() {
-            match stretches.last_mut() {
-                _ if seen == wanted => {}
-                Some((_, to, was, had)) if *to == at && (*was, *had) == (*seen, *wanted) => {
-                    *to += 1
-                }
-                _ => stretches.push((at, at + 1, *seen, *wanted)),
-            }
-        }
-    }
-    (seen.map(Vec::len), acknowledged.map(Vec::len), stretches)
+/// Where what was seen is not what was acknowledged: from where to where, and the first byte of each.
+fn differing(seen: Option<&Vec<u8>>, acknowledged: Option<&Vec<u8>>) -> String {
+    let (Some(seen), Some(acknowledged)) = (seen, acknowledged) else {
+        return format!("{} instead of {}", seen.is_some(), acknowledged.is_some());
+    };
+    let pairs = || seen.iter().zip(acknowledged);
+    let first = pairs().position(|(seen, wanted)| seen != wanted);
+    let last = pairs().rposition(|(seen, wanted)| seen != wanted);
+    format!(
+        "{} bytes of {}, from {first:?} to {last:?}, {:?} there",
+        seen.len(),
+        acknowledged.len(),
+        first.map(|at| (seen[at], acknowledged[at]))
+    )
 }
 
 #[test]
@@ -237,7 +233,7 @@ fn crash_and_compare(options: &[&str]) {
             if before == after {
                 assert!(
                     seen == before,
-                    "crash {crash}: {name} is not what was acknowledged: {:?}",
+                    "crash {crash}: {name} is not what was acknowledged: {}",
                     differing(seen, before)
                 );
             } else {
