@@ -9,7 +9,7 @@ mod s3;
 use std::time::{Duration, Instant};
 
 use backends::s3::{S3Config, S3Store};
-use backends::store::{Errno, Ino, ROOT, RenameMode, Store};
+use backends::store::{Change, Errno, Ino, ROOT, RenameMode, Store};
 use common::*;
 use s3::{Broken, Machines, agent, config, now, object, object_of, rename, text, write};
 use servers::{Fault, Operation, Rule};
@@ -29,12 +29,13 @@ fn append(store: &S3Store, ino: Ino) {
     store.write(&now(), ino, size, b"+").unwrap();
 }
 
-/// Appends to a file when its upload has begun, so many times, each time that it begins anew.
+/// Appends to a file when its upload has begun, so many times, each time that it begins anew; `look` is called before.
 fn upload_while_it_grows(
     broken: &Broken,
     store: &S3Store,
     ino: Ino,
     times: usize,
+    mut look: impl FnMut(),
 ) -> Result<(), Errno> {
     let begins = || {
         Rule::always(Fault::Hold)
@@ -50,6 +51,7 @@ fn upload_while_it_grows(
                 assert!(begun.elapsed() < Duration::from_secs(20), "nothing is held");
                 std::thread::sleep(Duration::from_millis(5));
             }
+            look();
             append(store, ino);
             let more = time < times;
             broken.proxy.set(more.then(begins).into_iter().collect());
@@ -63,7 +65,7 @@ fn a_file_that_grows_while_it_goes_up_is_there_when_that_is_said() {
     let broken = Broken::new();
     let a = patient(&broken, "alice");
     let ino = write(&a, "big.log", &vec![b'x'; LARGE]);
-    let ended = upload_while_it_grows(&broken, &a, ino, 2);
+    let ended = upload_while_it_grows(&broken, &a, ino, 2, || {});
     let there = object(&broken, "big.log").map(|content| content.len());
     assert_eq!(
         (ended, there),
@@ -84,10 +86,80 @@ fn the_old_name_of_a_log_that_is_rotated_stays_until_the_new_one_is_there() {
     a.upload().unwrap();
     rename(&a, "app.log", "app.log.1", RenameMode::NoReplace);
     append(&a, ino);
-    let ended = upload_while_it_grows(&broken, &a, ino, 1);
+    let ended = upload_while_it_grows(&broken, &a, ino, 1, || {});
     let there = object(&broken, "app.log.1").map(|content| content.len());
     assert_eq!((ended, there), (Ok(()), Some(LARGE + 2)));
     assert_eq!(object(&broken, "app.log"), None);
+}
+
+#[test]
+fn a_log_that_is_rotated_over_names_that_are_there_always_has_an_object() {
+    let broken = Broken::new();
+    let a = patient(&broken, "alice");
+    let ino = write(&a, "app.log", &vec![b'x'; LARGE]);
+    write(&a, "app.log.1", b"old");
+    a.upload().unwrap();
+    rename(&a, "app.log", "app.log.1", RenameMode::Replace);
+    write(&a, "app.log", b"new");
+    append(&a, ino);
+    let look = || assert_eq!(object(&broken, "app.log").unwrap().len(), LARGE);
+    let ended = upload_while_it_grows(&broken, &a, ino, 2, look);
+    let there = object(&broken, "app.log.1").map(|content| content.len());
+    assert_eq!((ended, there), (Ok(()), Some(LARGE + 2)));
+    assert_eq!(object(&broken, "app.log").unwrap(), b"new");
+}
+
+#[test]
+fn a_file_too_long_to_be_copied_that_never_rests_holds_up_no_other() {
+    let broken = Broken::new();
+    let a = patient(&broken, "alice");
+    let ino = write(&a, "recording", &vec![b'x'; LARGE]);
+    write(&a, "other", b"old");
+    write(&a, "gone", b"gone");
+    a.upload().unwrap();
+    let long = Change {
+        size: Some((1 << 30) + 1),
+        ..Change::default()
+    };
+    a.setattr(&now(), ino, &long).unwrap();
+    rename(&a, "recording", "renamed", RenameMode::NoReplace);
+    write(&a, "other", b"new");
+    a.unlink(&now(), ROOT, b"gone").unwrap();
+    let ended = upload_while_it_grows(&broken, &a, ino, 2, || {});
+    assert_eq!(ended, Err(Errno::AGAIN));
+    assert_eq!(object(&broken, "other").unwrap(), b"new");
+    assert_eq!(object(&broken, "gone"), None);
+    let kept = object(&broken, "recording").map(|content| content.len());
+    assert_eq!(kept, Some(LARGE), "until it is there under its new name");
+    assert!(a.pending().unwrap() > 0);
+}
+
+#[test]
+fn nothing_is_deleted_where_the_server_lets_nobody_write() {
+    for (status, code) in [
+        (403, "AccessDenied"),
+        (400, "XMinioAdminBucketQuotaExceeded"),
+    ] {
+        let broken = Broken::new();
+        let a = broken.mount("alice");
+        write(&a, "part", b"part");
+        a.upload().unwrap();
+        write(&a, "whole", b"whole");
+        a.unlink(&now(), ROOT, b"part").unwrap();
+        let refusal = Fault::Refuse {
+            status,
+            code: code.to_owned(),
+            retry_after: None,
+        };
+        let key = format!("agents/{}/whole", broken.agent);
+        broken.proxy.set(vec![Rule::always(refusal).below(&key)]);
+        assert!(a.upload().is_err());
+        assert_eq!(object(&broken, "part").unwrap(), b"part", "{code}");
+        broken.proxy.clear();
+        a.upload().unwrap();
+        assert_eq!(object(&broken, "part"), None);
+        assert_eq!(object(&broken, "whole").unwrap(), b"whole");
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl RemoteError {
     pub(super) fn is_of_all(&self) -> bool {
         matches!(
             self,
-            Self::Timeout(_) | Self::Unavailable(_) | Self::NoAnswer(_)
+            Self::Timeout(_) | Self::Unavailable(_) | Self::NoAnswer(_) | Self::Refused(_)
         )
     }
 
@@ -70,6 +70,7 @@ impl RemoteError {
         }
         let message = format!("{what}: {code}");
         match status {
+            _ if code.contains(QUOTA) => Self::Unavailable(message),
             401 | 403 => Self::Refused(message),
             404 => Self::NotFound(message),
             429 | 500..=599 => Self::Unavailable(message),
@@ -91,6 +92,9 @@ impl RemoteError {
     }
 }
 
+/// In the codes of servers that let nobody write more, whatever their status is.
+const QUOTA: &str = "QuotaExceeded";
+
 /// The status of the server's in what `object_store` makes of it; `None` where there was no answer.
 fn status_in(line: &str) -> Option<u16> {
     let after = line.split("status code: ").nth(1)?;
@@ -107,6 +111,7 @@ impl From<object_store::Error> for RemoteError {
             return Self::no_bucket();
         }
         match error {
+            error if said.contains(QUOTA) => Self::Unavailable(one_line(&error)),
             Error::NotFound { path, .. } => Self::NotFound(path),
             Error::AlreadyExists { path, .. }
             | Error::Precondition { path, .. }

@@ -54,6 +54,11 @@ impl Inner {
         }
     }
 
+    /// Whether a file that changes while it is read would do so again: it is there, and no copy was made of it.
+    pub(super) fn never_rests(&self, put: &Put) -> bool {
+        matches!(put.body, Body::Restless) && self.cache.getattr(put.attr.ino).is_ok()
+    }
+
     /// Reads a piece of a file; `None` if it is no longer as it was.
     fn piece(
         &self,

@@ -12,7 +12,7 @@
 //!
 //! What is journalled goes up in batches. Nothing of a batch is begun before the one before it is there, and
 //! within one, new objects come first, then what overwrites others, then deletions. So whoever looks at the bucket
-//! sees no name of what is not there yet; that something was overwritten before another file was created, he is not
+//! sees no name of what is not there yet, unless that cannot go up for a reason of its own; that something was overwritten before another file was created, he is not
 //! shown in that order unless the bucket was waited for in between. Names, journal and layout: `docs/S3.md`.
 //!
 //! What lives elsewhere: FUSE ([`crate::fuse`]), the cache's own tables ([`crate::sqlite`]), servers.

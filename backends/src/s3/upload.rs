@@ -159,12 +159,19 @@ impl Inner {
             return Ok(Ended::Again(put.later));
         }
         let changed = hold_back(changed, &mut put.failed);
-        let changed = self.fetch_overwritten(changed, &mut put).await;
-        let changed_are_all = nothing_follows && put.is_all();
-        let changed = self.put_all(changed, batch, changed_are_all.then_some(in_bucket));
-        put.append(changed.await?);
-        if put.is_cut_short() {
-            return Ok(Ended::Again(put.later));
+        let mut changed = self.fetch_overwritten(changed, &mut put).await;
+        loop {
+            changed = hold_back(changed, &mut put.failed);
+            if changed.is_empty() {
+                break;
+            }
+            let first = next_in_order(&mut changed);
+            let are_all = nothing_follows && changed.is_empty() && put.is_all();
+            let first = self.put_all(first, batch, are_all.then_some(&mut *in_bucket));
+            put.append(first.await?);
+            if put.is_cut_short() {
+                return Ok(Ended::Again(put.later));
+            }
         }
         if put.must_tell || plan.must_tell {
             let touched = self.cache.transaction(cache::touched)?;
@@ -266,6 +273,13 @@ impl Inner {
                     Ok(Done::Written { etag, meta }) => {
                         noted.must_tell |= put.is_touched(&etag);
                         written.push((put, etag, meta));
+                    }
+                    Ok(Done::Later) if self.never_rests(&put) => {
+                        let reason = format!(
+                            "S3: {} is too long to be copied while it is written to: it goes up when it rests",
+                            put.key
+                        );
+                        noted.fail(put.attr.ino, StoreError::storage(Errno::AGAIN, reason));
                     }
                     Ok(Done::Later) => {
                         noted.later.insert(put.attr.ino);
@@ -559,6 +573,22 @@ impl Inner {
             .await?;
         Ok(Done::Written { etag, meta })
     }
+}
+
+/// Takes out what can be put now: an object that holds what goes to another of these is overwritten after that has gone
+/// up, so that no content is ever without one. What changes places goes last, and together.
+fn next_in_order(puts: &mut Vec<Put>) -> Vec<Put> {
+    let to_come: BTreeSet<Ino> = puts.iter().map(|put| put.attr.ino).collect();
+    let waits = |put: &Put| {
+        let overwritten = put.known.as_ref().map(|known| known.ino);
+        overwritten.is_some_and(|ino| ino != put.attr.ino && to_come.contains(&ino))
+    };
+    let (waiting, first): (Vec<Put>, Vec<Put>) = std::mem::take(puts).into_iter().partition(waits);
+    if first.is_empty() {
+        return waiting;
+    }
+    *puts = waiting;
+    first
 }
 
 /// What can be put although some files cannot: not what overwrites the only object that one of these has.
