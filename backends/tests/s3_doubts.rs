@@ -76,7 +76,13 @@ fn one_connection_that_breaks_is_not_noticed() {
             for nth in 0..20 {
                 write(&a, &format!("n{nth}"), format!("{round}").as_bytes());
             }
-            broken.set(fault.clone(), &[Operation::Put], When::First(5));
+            // Each of five files once: of any five requests, two may be of one.
+            let once = (5..10).map(|nth| {
+                let key = format!("agents/{}/n{nth}", broken.agent);
+                let rule = Rule::always(fault.clone()).of(&[Operation::Put]);
+                rule.below(&key).when(When::First(1))
+            });
+            broken.proxy.set(once.collect());
             a.upload().unwrap();
             assert_eq!(broken.fired(), 5);
             is_settled(&a);
