@@ -113,7 +113,8 @@ impl Inner {
             }
         }
         if stubbed.parts().len() as u64 == stubbed.count() {
-            self.settle(ino, stubbed)?;
+            // The tables have let go of it with the last part.
+            self.let_go(ino, stubbed);
         }
         Ok(())
     }
@@ -249,7 +250,10 @@ impl Inner {
                 attr.size = before.size;
                 nodes::update(db, &attr)?;
                 match part {
-                    Some(part) => stub::put_part(db, ino, part),
+                    Some(part) => {
+                        stub::put_part(db, ino, part)?;
+                        stub::settle(db, ino, &stubbed.stub).map(drop)
+                    }
                     None => stub::remove(db, ino),
                 }
             })?;
@@ -259,21 +263,6 @@ impl Inner {
             stubbed.parts().insert(part);
         }
         Ok(is_placed)
-    }
-
-    /// All of it is here: it is a stub no more.
-    fn settle(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> Result<(), RemoteError> {
-        let is_settled = self.cache.transaction(|db| {
-            let is_same = stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
-            if is_same {
-                stub::remove(db, ino)?;
-            }
-            Ok(is_same)
-        })?;
-        if is_settled {
-            self.let_go(ino, stubbed);
-        }
-        Ok(())
     }
 
     /// The size of a file, as the kernel knows it.
