@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Inner;
 use super::cache::{self, Object};
+use super::large::PARALLEL_PARTS;
 use super::object::{self, Meta};
 use super::remote::{Fetched, RemoteError};
 use super::seal::{self, SEGMENT};
@@ -29,27 +31,46 @@ pub(super) const ATTEMPTS: u32 = 4;
 impl Inner {
     /// Brings in all of a file.
     pub(super) async fn fetch_all(&self, ino: Ino) -> Result<(), RemoteError> {
-        Ok(self.fetch(ino, 0..u64::MAX).await?)
+        self.fetch(ino, 0..u64::MAX).await
     }
 
     /// Brings in what is only in objects that are about to go, of files that have lost their names: somebody may have
     /// one open.
-    pub(super) async fn fetch_unlinked(&self, objects: impl Iterator<Item = &Object>) {
-        for object in objects {
+    ///
+    /// # Errors
+    /// If the server is away: nothing is to go then.
+    pub(super) async fn fetch_unlinked(
+        &self,
+        objects: impl Iterator<Item = &Object>,
+    ) -> Result<(), StoreError> {
+        let lost = objects.filter(|object| {
             let stubbed = self.stub_of(object.ino);
-            let is_in_it = stubbed.is_some_and(|it| it.stub.key == object.key);
-            let attr = self.cache.getattr(object.ino);
-            if !is_in_it || attr.is_err() || attr.is_ok_and(|attr| attr.nlink > 0) {
-                continue;
+            stubbed.is_some_and(|it| it.stub.key == object.key)
+                && self
+                    .cache
+                    .getattr(object.ino)
+                    .is_ok_and(|attr| attr.nlink == 0)
+        });
+        let fetched = stream::iter(lost).map(|object| async move {
+            match self.fetch_all(object.ino).await {
+                Err(error) if error.is_of_all() => Err(error),
+                Err(error) => {
+                    tracing::warn!(key = object.key, %error, "it was not fetched before it goes: who has it open cannot read it");
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
             }
-            if let Err(error) = self.fetch_all(object.ino).await {
-                tracing::warn!(key = object.key, %error, "it was not fetched before it goes: who has it open cannot read it");
-            }
-        }
+        });
+        // What is under way is held in memory.
+        fetched
+            .buffer_unordered(PARALLEL_PARTS)
+            .try_collect::<()>()
+            .await?;
+        Ok(())
     }
 
     /// Brings in what is not here of a range.
-    pub(super) async fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<(), StoreError> {
+    pub(super) async fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<(), RemoteError> {
         for attempt in 1..=ATTEMPTS {
             let Some(stubbed) = self.stub_of(ino) else {
                 return Ok(());
@@ -72,10 +93,10 @@ impl Inner {
                     tracing::warn!(reason, "fetched again");
                     self.tally.wrong_checksums.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
-        Err(keeps_changing())
+        Err(keeps_changing().into())
     }
 
     /// What is placed nowhere, because the file is in another object since, is no error.
@@ -287,7 +308,7 @@ impl From<StoreError> for RemoteError {
         match error.errno {
             Errno::TIMEDOUT => Self::Timeout(message),
             Errno::ACCESS => Self::Refused(message),
-            _ => Self::Other(message),
+            _ => Self::Here(error),
         }
     }
 }

@@ -252,7 +252,7 @@ impl S3Store {
             let mut deadline = Instant::now() + timeout;
             loop {
                 match tokio::time::timeout(GIVE_UP_EVERY, &mut fetching).await {
-                    Ok(fetched) => return fetched,
+                    Ok(fetched) => return Ok(fetched?),
                     // What has come so far stays; the rest comes when somebody asks again.
                     Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
                     Err(_) => {}

@@ -147,8 +147,6 @@ impl Inner {
         let batch = plan.batch;
         let added = std::mem::take(&mut plan.added);
         let changed = std::mem::take(&mut plan.changed);
-        let replaced = changed.iter().filter_map(|put| put.known.as_ref());
-        self.fetch_unlinked(replaced.chain(&plan.gone)).await;
         let nothing_follows = !plan.must_tell && plan.gone.is_empty() && plan.doubtful.is_empty();
         let added_are_all = nothing_follows && changed.is_empty();
         let mut put = self
@@ -160,6 +158,8 @@ impl Inner {
         }
         let changed = hold_back(changed, &mut put.failed);
         let changed = self.fetch_overwritten(changed, &mut put).await;
+        let replaced = changed.iter().filter_map(|put| put.known.as_ref());
+        self.fetch_unlinked(replaced).await?;
         let changed_are_all = nothing_follows && put.is_all();
         let changed = self.put_all(changed, batch, changed_are_all.then_some(in_bucket));
         put.append(changed.await?);
@@ -177,6 +177,7 @@ impl Inner {
         }
         // The old name of a file that is not there under its new one holds its content.
         plan.gone.retain(|gone| !put.failed.contains(&gone.ino));
+        self.fetch_unlinked(plan.gone.iter()).await?;
         self.delete_all(&plan.gone, batch).await?;
         if !plan.doubtful.is_empty() {
             let over = plan.doubtful.iter();
