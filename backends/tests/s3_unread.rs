@@ -293,12 +293,9 @@ fn what_others_wrote_into_an_unread_file_that_lost_its_name_here_stays() {
         replaced(a);
     };
     let kept = "f.conflict-alice-2";
-    let ways: [(&dyn Fn(&S3Store), &[&str]); 3] = [
-        (&removed, &["f"]),
-        (&replaced, &["f", kept]),
-        (&linked, &["f", kept, "g"]),
-    ];
-    for (nth, (lose, expected)) in ways.into_iter().enumerate() {
+    let ways: [&dyn Fn(&S3Store); 3] = [&removed, &replaced, &linked];
+    let left: [&[&str]; 3] = [&["f"], &["f", kept], &["f", kept, "g"]];
+    for (nth, (lose, expected)) in ways.into_iter().zip(left).enumerate() {
         let broken = Broken::new();
         let b = broken.elsewhere("bob");
         write(&b, "f", b"first");
