@@ -427,9 +427,6 @@ fn a_file_that_cannot_be_deleted_holds_up_no_other() {
             write(&a, name, b"1");
         }
         a.upload().unwrap();
-        for name in ["bad", "good"] {
-            a.unlink(&now(), ROOT, name.as_bytes()).unwrap();
-        }
         let refused = Fault::Refuse {
             status: 400,
             code: "KeyTooLongError".to_owned(),
@@ -437,6 +434,9 @@ fn a_file_that_cannot_be_deleted_holds_up_no_other() {
         };
         let rule = Rule::always(refused).of(&[operation]).below("/bad");
         broken.proxy.set(vec![rule]);
+        for name in ["bad", "good"] {
+            a.unlink(&now(), ROOT, name.as_bytes()).unwrap();
+        }
         assert!(a.upload().is_err(), "{operation:?}");
         assert!(broken.fired() > 0, "{operation:?}");
         assert_eq!(object(&broken, "good"), None, "{operation:?}");
