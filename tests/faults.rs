@@ -283,7 +283,7 @@ fn power_is_cut_under_every_kind_of_local_store_and_what_was_synced_stays() {
             "--scenario=power-loss",
         ],
     );
-    assert_eq!(code, 0, "{said}");
+    assert_eq!(code, 0, "{said}{:#?}", run.outcomes);
     assert_eq!(run.outcomes.len(), 3);
     let mut unpromised = 0;
     for outcome in &run.outcomes {

@@ -311,3 +311,27 @@ fn without_its_log_nothing_is_removed() {
     assert_eq!(text(&a, "deleted"), "1");
     assert_eq!(object_of(&agent, "deleted").unwrap(), b"1");
 }
+
+#[test]
+fn what_was_written_into_a_file_all_of_whose_parts_had_come_is_saved() {
+    let (machines, agent) = (Machines::new(), agent());
+    let cache = machines.cache("alice.db");
+    let a = machines.mount(config(&agent, "alice"));
+    let big = write(&a, "big", &vec![b'1'; (4 << 20) + 1]);
+    a.upload().unwrap();
+    a.write(&now(), big, 0, b"new").unwrap();
+    drop(a);
+    // As earlier builds could leave it.
+    let db = rusqlite::Connection::open(&cache).unwrap();
+    let stub = "INSERT INTO s3_stub (ino, key, etag, size, meta)
+      SELECT ino, key, etag, 1, meta FROM s3_object WHERE ino = ?1";
+    assert_eq!(db.execute(stub, [big as i64]).unwrap(), 1);
+    let parts = "INSERT INTO s3_part VALUES (?1, 0), (?1, 1)";
+    assert_eq!(db.execute(parts, [big as i64]).unwrap(), 2);
+    drop(db);
+
+    let a = rebuild(config(&agent, "alice"), &cache);
+    a.upload().unwrap();
+    is_settled(&a);
+    assert_eq!(&object_of(&agent, "big").unwrap()[..5], b"new11");
+}

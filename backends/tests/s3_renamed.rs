@@ -386,3 +386,65 @@ fn a_name_that_no_key_can_hold_is_refused_when_it_is_made() {
     a.upload().unwrap();
     assert_eq!(a.pending().unwrap(), 0);
 }
+
+#[test]
+fn a_path_that_is_too_long_for_the_key_of_a_version_has_versions_all_the_same() {
+    let (machines, agent) = (Machines::new(), agent());
+    let a = machines.mount(config(&agent, "alice"));
+    let long = "x".repeat(200);
+    let top = create(&a, ROOT, "d", Kind::Directory).ino;
+    let mut dir = top;
+    for _ in 0..4 {
+        dir = create(&a, dir, &long, Kind::Directory).ino;
+    }
+    let before = format!("agents/{agent}/d/").len() + 4 * (long.len() + 1);
+    let name = "y".repeat(1024 - 34 - 1 - before);
+    let file = write_in(&a, dir, &name, b"1");
+    write(&a, "other", b"1");
+    // Before it has a key, which then has the longer name.
+    rename(&a, "d", &"d".repeat(20), RenameMode::NoReplace);
+    a.upload().unwrap();
+    write_in(&a, dir, &name, b"2");
+    a.upload().unwrap();
+    assert_eq!(a.getxattr(file, b"user.ctx.version.1").unwrap(), b"1");
+    a.unlink(&now(), dir, name.as_bytes()).unwrap();
+    a.unlink(&now(), ROOT, b"other").unwrap();
+    a.upload().unwrap();
+    assert_eq!(a.pending().unwrap(), 0);
+    assert_eq!(keys(&agent), Vec::<String>::new());
+    let all = all_keys(&agent);
+    let kept = |key: &&String| key.contains("versions/");
+    assert_eq!(all.iter().filter(kept).count(), 3, "{all:?}");
+    assert!(all.iter().all(|key| key.len() <= 1024), "{all:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_deleted_holds_up_no_other() {
+    for operation in [Operation::Copy, Operation::Head] {
+        let broken = Broken::new();
+        let a = broken.mount("alice");
+        for name in ["bad", "good"] {
+            write(&a, name, b"1");
+        }
+        a.upload().unwrap();
+        let refused = Fault::Refuse {
+            status: 400,
+            code: "KeyTooLongError".to_owned(),
+            retry_after: None,
+        };
+        let rule = Rule::always(refused).of(&[operation]).below("/bad");
+        broken.proxy.set(vec![rule]);
+        for name in ["bad", "good"] {
+            a.unlink(&now(), ROOT, name.as_bytes()).unwrap();
+        }
+        assert!(a.upload().is_err(), "{operation:?}");
+        assert!(broken.fired() > 0, "{operation:?}");
+        assert_eq!(object(&broken, "good"), None, "{operation:?}");
+        assert_eq!(object(&broken, "bad"), Some(b"1".to_vec()));
+        assert_eq!(a.pending().unwrap(), 1, "{operation:?}");
+        broken.proxy.clear();
+        a.upload().unwrap();
+        assert_eq!(object(&broken, "bad"), None);
+        assert_eq!(a.pending().unwrap(), 0);
+    }
+}

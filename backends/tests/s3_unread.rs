@@ -6,10 +6,16 @@ mod common;
 #[path = "common/s3.rs"]
 mod s3;
 
+use std::time::{Duration, Instant};
+
 use backends::s3::{S3Config, S3Store, SyncMode};
 use backends::store::{Change, Ino, Kind, ROOT, RenameMode, Store, XattrMode};
 use common::*;
-use s3::{Machines, agent, config, is_settled, now, object_of, remove, rename, text, write};
+use s3::{
+    Broken, Machines, agent, config, is_settled, now, object, object_of, remove, rename, text,
+    write,
+};
+use servers::{Fault, Operation, Rule, When};
 
 #[test]
 fn an_unread_file_whose_new_name_was_just_taken_is_kept_beside_it() {
@@ -261,5 +267,133 @@ fn an_unread_file_that_loses_its_name_while_it_is_open_can_be_read() {
         assert_eq!(read(&a, open, 0, 100), b"never read by alice", "{nth}");
         // As when the kernel forgets it.
         a.reclaim(open).unwrap();
+    }
+}
+
+fn slow_down() -> Fault {
+    Fault::Refuse {
+        status: 503,
+        code: "SlowDown".to_owned(),
+        retry_after: None,
+    }
+}
+
+#[test]
+fn what_others_wrote_into_an_unread_file_that_lost_its_name_here_stays() {
+    let removed = |a: &S3Store| {
+        a.unlink(&now(), ROOT, b"f").unwrap();
+    };
+    let replaced = |a: &S3Store| {
+        write(a, "new", b"new");
+        rename(a, "new", "f", RenameMode::Replace);
+    };
+    let linked = |a: &S3Store| {
+        let f = a.lookup(ROOT, b"f").unwrap().ino;
+        a.link(&now(), f, ROOT, b"g").unwrap();
+        replaced(a);
+    };
+    let kept = "f.conflict-alice-2";
+    let ways: [&dyn Fn(&S3Store); 3] = [&removed, &replaced, &linked];
+    let left: [&[&str]; 3] = [&["f"], &["f", kept], &["f", kept, "g"]];
+    for (nth, (lose, expected)) in ways.into_iter().zip(left).enumerate() {
+        let broken = Broken::new();
+        let b = broken.elsewhere("bob");
+        write(&b, "f", b"first");
+        b.upload().unwrap();
+        let a = broken.mount("alice");
+        let open = a.lookup(ROOT, b"f").unwrap().ino;
+        write(&b, "f", b"bob's");
+        b.upload().unwrap();
+        lose(&a);
+        // A batch that ends when it has fetched the file, and before it has taken it away.
+        let rule = Rule::always(slow_down()).of(&[Operation::Copy]);
+        broken.proxy.set(vec![rule]);
+        assert!(a.upload().is_err(), "{nth}");
+        assert!(broken.fired() > 0, "{nth}");
+        broken.proxy.clear();
+        upload_all(&a);
+        assert_eq!(object(&broken, "f"), Some(b"bob's".to_vec()), "{nth}");
+        assert_eq!(read(&a, open, 0, 100), b"bob's", "{nth}");
+        a.pull().unwrap();
+        assert_eq!(names(&a, ROOT), expected, "{nth}");
+        assert_eq!(text(&a, "f"), "bob's", "{nth}");
+        if expected.contains(&kept) {
+            assert_eq!(text(&a, kept), "new", "{nth}");
+        }
+    }
+}
+
+#[test]
+fn an_unread_file_that_is_open_is_not_removed_while_it_cannot_be_fetched() {
+    for fault in [slow_down(), Fault::Reset] {
+        let broken = Broken::new();
+        let b = broken.elsewhere("bob");
+        write(&b, "f", b"the only copy");
+        b.upload().unwrap();
+        let a = broken.mount("alice");
+        let open = a.lookup(ROOT, b"f").unwrap().ino;
+        a.unlink(&now(), ROOT, b"f").unwrap();
+        broken.set(fault, &[Operation::Get], When::Always);
+        assert!(a.upload().is_err());
+        assert!(broken.fired() > 0);
+        assert_eq!(object(&broken, "f"), Some(b"the only copy".to_vec()));
+        broken.proxy.clear();
+        a.upload().unwrap();
+        assert_eq!(object(&broken, "f"), None);
+        assert_eq!(read(&a, open, 0, 100), b"the only copy");
+    }
+}
+
+#[test]
+fn an_unread_file_that_is_open_and_gone_elsewhere_holds_up_nothing() {
+    let (machines, agent) = (Machines::new(), agent());
+    let b = machines.mount(config(&agent, "bob"));
+    for name in ["f", "other"] {
+        write(&b, name, b"1");
+    }
+    b.upload().unwrap();
+    let a = machines.mount(config(&agent, "alice"));
+    for name in ["f", "other"] {
+        a.unlink(&now(), ROOT, name.as_bytes()).unwrap();
+    }
+    remove(&format!("agents/{agent}/f"));
+    a.upload().unwrap();
+    assert_eq!(a.pending().unwrap(), 0);
+    assert_eq!(object_of(&agent, "other"), None);
+}
+
+#[test]
+fn new_files_wait_for_no_unread_one_that_goes_and_those_are_fetched_at_once() {
+    let broken = Broken::new();
+    let b = broken.elsewhere("bob");
+    let unread = ["f1", "f2", "f3"];
+    for name in unread {
+        write(&b, name, b"the only copy");
+    }
+    b.upload().unwrap();
+    let a = broken.mount_as(S3Config {
+        timeout: Duration::from_secs(30),
+        ..broken.config("alice")
+    });
+    let open = unread.map(|name| a.lookup(ROOT, name.as_bytes()).unwrap().ino);
+    for name in unread {
+        a.unlink(&now(), ROOT, name.as_bytes()).unwrap();
+    }
+    write(&a, "new", b"new");
+    broken.set(Fault::Hold, &[Operation::Get], When::Always);
+    std::thread::scope(|scope| {
+        let uploading = scope.spawn(|| a.upload());
+        let begun = Instant::now();
+        while broken.fired() < unread.len() as u64 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "not at once");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(object(&broken, "new"), Some(b"new".to_vec()));
+        broken.proxy.clear();
+        uploading.join().unwrap().unwrap();
+    });
+    for (name, open) in unread.into_iter().zip(open) {
+        assert_eq!(object(&broken, name), None);
+        assert_eq!(read(&a, open, 0, 100), b"the only copy");
     }
 }

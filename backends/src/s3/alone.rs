@@ -72,6 +72,7 @@ impl S3Store {
             // What it replaces may be open, and has to be fetched first.
             return None;
         }
+        inner.keep_what_goes_up();
         let (etag, meta) = match self.runtime.block_on(wait(inner, &put)) {
             Ok(Done::Written { etag, meta }) => (etag, meta),
             // The engine knows what to do then.

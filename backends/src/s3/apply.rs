@@ -455,6 +455,10 @@ impl Inner {
         for part in kept {
             stub::put_part(db, attr.ino, *part)?;
         }
+        if stub::settle(db, attr.ino, &stub)? {
+            changes.push(StubChange::Gone(attr.ino));
+            return Ok(changes);
+        }
         changes.push(StubChange::Made {
             ino: attr.ino,
             stub,

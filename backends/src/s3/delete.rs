@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 
 use super::cache::{self, Object};
 use super::config::ConflictPolicy;
@@ -22,24 +22,22 @@ enum Found {
 }
 
 impl Inner {
-    /// Deletes objects, a thousand at a time, and notes it.
+    /// Deletes objects, a thousand at a time, and notes it. What cannot be deleted for a reason of its own holds up no
+    /// other: its name stays in the journal, and the first of these reasons is the answer.
     pub(super) async fn delete_all(&self, gone: &[Object], batch: u64) -> Result<(), StoreError> {
+        let mut failed = None;
         for chunk in gone.chunks(1000) {
-            let kept = stream::iter(chunk)
-                .map(|object| self.keep_version(object))
-                .buffer_unordered(PARALLEL);
-            kept.try_collect::<()>().await?;
-            let found: Vec<Found> = stream::iter(chunk)
-                .map(|object| self.key_to_delete(object))
-                .buffer_unordered(PARALLEL)
-                .try_collect()
-                .await?;
-            if found.iter().any(|found| matches!(found, Found::Nothing(_))) {
+            let kept = of_each(chunk, |object| self.keep_version(object), &mut failed).await?;
+            let kept = kept.into_iter().map(|(object, ())| object);
+            let found = of_each(kept, |object| self.key_to_delete(object), &mut failed).await?;
+            if found.iter().any(|(_, it)| matches!(it, Found::Nothing(_))) {
                 // HEAD does not say what is not there.
                 self.remote.has_bucket().await?;
             }
             let (mut nothing, mut keys) = (Vec::new(), Vec::new());
-            for found in found {
+            let mut objects = Vec::with_capacity(found.len());
+            for (object, found) in found {
+                objects.push(object);
                 match found {
                     Found::Known(key) => keys.push(key),
                     Found::Nothing(key) => nothing.push(key),
@@ -48,7 +46,7 @@ impl Inner {
             }
             self.cache.transaction(|db| doubt::delete(db, &keys))?;
             self.remote.delete(&keys).await?;
-            for object in chunk {
+            for object in &objects {
                 self.forgotten.forget(&object.key, &object.etag);
             }
             self.has_news.store(true, Ordering::Release);
@@ -57,7 +55,7 @@ impl Inner {
                 doubt::is_deleted(db, &keys)?;
                 // An earlier request was done, though its answer was lost.
                 doubt::is_deleted(db, &nothing)?;
-                for object in chunk {
+                for object in &objects {
                     doubt::is_over(db, &object.key)?;
                     cache::remove_object(db, object.parent, &object.name)?;
                     elsewhere.extend(stub::follow(db, object)?);
@@ -68,7 +66,7 @@ impl Inner {
             })?;
             self.follow(elsewhere);
         }
-        Ok(())
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// The key of an object, if it is still what was deleted here. Deletions carry no condition that servers
@@ -91,4 +89,33 @@ impl Inner {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What asking about each object answers. The error of one leaves that one out, and the first of them is noted; one of
+/// the server ends it.
+async fn of_each<'a, T, Asked>(
+    objects: impl IntoIterator<Item = &'a Object>,
+    ask: impl Fn(&'a Object) -> Asked,
+    failed: &mut Option<RemoteError>,
+) -> Result<Vec<(&'a Object, T)>, RemoteError>
+where
+    Asked: Future<Output = Result<T, RemoteError>>,
+{
+    let mut answers = stream::iter(objects)
+        .map(|object| {
+            let asked = ask(object);
+            async move { (object, asked.await) }
+        })
+        .buffer_unordered(PARALLEL);
+    let mut all = Vec::new();
+    while let Some((object, answer)) = answers.next().await {
+        match answer {
+            Ok(answer) => all.push((object, answer)),
+            Err(error) if error.is_of_all() => return Err(error),
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    Ok(all)
 }

@@ -32,6 +32,9 @@ pub(super) enum RemoteError {
     /// What came is not what is there.
     #[error("{0}")]
     Damaged(String),
+    /// What the bucket holds could not be kept here.
+    #[error("{0}")]
+    Here(StoreError),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -40,6 +43,7 @@ pub(super) enum RemoteError {
 impl From<RemoteError> for StoreError {
     fn from(error: RemoteError) -> Self {
         let errno = match error {
+            RemoteError::Here(error) => return error,
             RemoteError::Timeout(_) => Errno::TIMEDOUT,
             RemoteError::Refused(_) => Errno::ACCESS,
             RemoteError::NotFound(_)

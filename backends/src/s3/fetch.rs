@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Inner;
 use super::cache::{self, Object};
+use super::large::PARALLEL_PARTS;
 use super::object::{self, Meta};
 use super::remote::{Fetched, RemoteError};
 use super::seal::{self, SEGMENT};
@@ -29,27 +31,46 @@ pub(super) const ATTEMPTS: u32 = 4;
 impl Inner {
     /// Brings in all of a file.
     pub(super) async fn fetch_all(&self, ino: Ino) -> Result<(), RemoteError> {
-        Ok(self.fetch(ino, 0..u64::MAX).await?)
+        self.fetch(ino, 0..u64::MAX).await
     }
 
     /// Brings in what is only in objects that are about to go, of files that have lost their names: somebody may have
     /// one open.
-    pub(super) async fn fetch_unlinked(&self, objects: impl Iterator<Item = &Object>) {
-        for object in objects {
+    ///
+    /// # Errors
+    /// If the server is away: nothing is to go then.
+    pub(super) async fn fetch_unlinked(
+        &self,
+        objects: impl Iterator<Item = &Object>,
+    ) -> Result<(), StoreError> {
+        let lost = objects.filter(|object| {
             let stubbed = self.stub_of(object.ino);
-            let is_in_it = stubbed.is_some_and(|it| it.stub.key == object.key);
-            let attr = self.cache.getattr(object.ino);
-            if !is_in_it || attr.is_err() || attr.is_ok_and(|attr| attr.nlink > 0) {
-                continue;
+            stubbed.is_some_and(|it| it.stub.key == object.key)
+                && self
+                    .cache
+                    .getattr(object.ino)
+                    .is_ok_and(|attr| attr.nlink == 0)
+        });
+        let fetched = stream::iter(lost).map(|object| async move {
+            match self.fetch_all(object.ino).await {
+                Err(error) if error.is_of_all() => Err(error),
+                Err(error) => {
+                    tracing::warn!(key = object.key, %error, "it was not fetched before it goes: who has it open cannot read it");
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
             }
-            if let Err(error) = self.fetch_all(object.ino).await {
-                tracing::warn!(key = object.key, %error, "it was not fetched before it goes: who has it open cannot read it");
-            }
-        }
+        });
+        // What is under way is held in memory.
+        fetched
+            .buffer_unordered(PARALLEL_PARTS)
+            .try_collect::<()>()
+            .await?;
+        Ok(())
     }
 
     /// Brings in what is not here of a range.
-    pub(super) async fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<(), StoreError> {
+    pub(super) async fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<(), RemoteError> {
         for attempt in 1..=ATTEMPTS {
             let Some(stubbed) = self.stub_of(ino) else {
                 return Ok(());
@@ -72,10 +93,10 @@ impl Inner {
                     tracing::warn!(reason, "fetched again");
                     self.tally.wrong_checksums.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
-        Err(keeps_changing())
+        Err(keeps_changing().into())
     }
 
     /// What is placed nowhere, because the file is in another object since, is no error.
@@ -113,7 +134,8 @@ impl Inner {
             }
         }
         if stubbed.parts().len() as u64 == stubbed.count() {
-            self.settle(ino, stubbed)?;
+            // The tables have let go of it with the last part.
+            self.let_go(ino, stubbed);
         }
         Ok(())
     }
@@ -249,7 +271,10 @@ impl Inner {
                 attr.size = before.size;
                 nodes::update(db, &attr)?;
                 match part {
-                    Some(part) => stub::put_part(db, ino, part),
+                    Some(part) => {
+                        stub::put_part(db, ino, part)?;
+                        stub::settle(db, ino, &stubbed.stub).map(drop)
+                    }
                     None => stub::remove(db, ino),
                 }
             })?;
@@ -259,21 +284,6 @@ impl Inner {
             stubbed.parts().insert(part);
         }
         Ok(is_placed)
-    }
-
-    /// All of it is here: it is a stub no more.
-    fn settle(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> Result<(), RemoteError> {
-        let is_settled = self.cache.transaction(|db| {
-            let is_same = stub::find(db, ino)?.is_some_and(|now| now.etag == stubbed.stub.etag);
-            if is_same {
-                stub::remove(db, ino)?;
-            }
-            Ok(is_same)
-        })?;
-        if is_settled {
-            self.let_go(ino, stubbed);
-        }
-        Ok(())
     }
 
     /// The size of a file, as the kernel knows it.
@@ -298,7 +308,7 @@ impl From<StoreError> for RemoteError {
         match error.errno {
             Errno::TIMEDOUT => Self::Timeout(message),
             Errno::ACCESS => Self::Refused(message),
-            _ => Self::Other(message),
+            _ => Self::Here(error),
         }
     }
 }

@@ -1,14 +1,9 @@
 //! Names that a bucket cannot hold.
 
+use super::layout::{KEY_MAX, NUMBER_AND_TAG};
 use super::{Inner, cache, layout};
 use crate::sqlite::nodes;
 use crate::store::{Errno, Ino, ROOT, Result};
-
-/// The longest key that S3 has, in bytes.
-const KEY_MAX: usize = 1024;
-
-/// What stands behind the path in the key of a version.
-const NUMBER_AND_TAG: usize = "/0000000001-0123456789abcdef".len();
 
 impl Inner {
     /// Refuses a name whose object, or a version of it, would have a longer key than there is: it could never go up.

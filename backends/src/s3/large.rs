@@ -135,6 +135,7 @@ impl Inner {
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
         self.cache
             .transaction(|db| doubt::send(db, &put.key, &meta.sha256, put.parent, &put.name))?;
+        self.keep_what_goes_up();
         let length = header.len() as u64 + source.attr.size;
         if length <= PART {
             let Some(content) = self.piece(&source, 0, source.attr.size as usize)? else {

@@ -5,6 +5,7 @@
 //! <prefix>ctx/<agent>/manifest.json              directories that their keys do not tell of
 //! <prefix>ctx/<agent>/index/<writer>.json        attributes of what a writer has written, for others to list by
 //! <prefix>ctx/<agent>/versions/notes/today.md/…  what a file was
+//! <prefix>ctx/<agent>/long-versions/<digest>/…    the same, of a file whose path is too long for that
 //! <prefix>ctx/<agent>/parts/big.bin/digests.json which parts of a large file a change has left alone
 //! <prefix>ctx/<agent>/audit/<writer>/….jsonl     who wrote what
 //! <prefix>.ctx/<agent>/mark                      which bucket this is: before all others in a listing
@@ -14,6 +15,12 @@
 
 use super::object;
 use super::seal::Seal;
+
+/// The longest key that S3 has, in bytes.
+pub(super) const KEY_MAX: usize = 1024;
+
+/// What stands behind the path in the key of a version.
+pub(super) const NUMBER_AND_TAG: usize = "/0000000001-0123456789abcdef".len();
 
 /// Characters of a path component that would be lost, or mean something, in a key.
 fn must_escape(byte: u8) -> bool {
@@ -119,10 +126,16 @@ impl Layout {
         format!("{}audit/{}/{at}.jsonl", self.about, self.writer)
     }
 
-    /// The versions of the file whose key is `key`.
+    /// The versions of the file whose key is `key`. A path that is too long to be part of their keys is its digest there:
+    /// what stands above a file may have got a longer name after the file had its own.
     pub(super) fn versions(&self, key: &str) -> String {
         let path = key.strip_prefix(self.files.as_str()).unwrap_or(key);
-        format!("{}versions/{path}/", self.about)
+        let versions = format!("{}versions/{path}", self.about);
+        if versions.len() + NUMBER_AND_TAG <= KEY_MAX {
+            return versions + "/";
+        }
+        let digest = object::checksum(path.as_bytes());
+        format!("{}long-versions/{digest}/", self.about)
     }
 
     /// What the keys of a version begin with, of which there is one for each host that has begun to count anew.
@@ -236,6 +249,11 @@ mod tests {
         assert_eq!(layout.number_of_version(key, &earlier), Some(7));
         let another = layout.version_of("p/agents/alice/a/b.md/0000000003", 3, "etag");
         assert_eq!(layout.number_of_version(key, &another), None);
+        let long = format!("p/agents/alice/{}", "x".repeat(1000));
+        let kept = layout.version_of(&long, 3, "etag");
+        assert!(kept.len() <= KEY_MAX);
+        assert_eq!(layout.number_of_version(&long, &kept), Some(3));
+        assert_eq!(layout.number_of_version(&format!("{long}y"), &kept), None);
         assert!(layout.mark() < layout.files() && layout.mark() < layout.about.as_str());
     }
 

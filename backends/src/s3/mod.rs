@@ -252,7 +252,7 @@ impl S3Store {
             let mut deadline = Instant::now() + timeout;
             loop {
                 match tokio::time::timeout(GIVE_UP_EVERY, &mut fetching).await {
-                    Ok(fetched) => return fetched,
+                    Ok(fetched) => return Ok(fetched?),
                     // What has come so far stays; the rest comes when somebody asks again.
                     Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
                     Err(_) => {}
@@ -477,8 +477,7 @@ impl Store for S3Store {
         if !self.must_wait(self.fsync_promises_bucket()) {
             return self.inner.cache.fsync(ino, data_only);
         }
-        // What is in the bucket need not be on this disk as well: after power loss the cache is in an earlier
-        // state, and takes the later one from the bucket.
+        // What goes up is on this disk before.
         self.wait_for_bucket()
     }
 

@@ -9,6 +9,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::cache;
 use super::known::{self, beside};
+use super::object::Meta;
+use super::stub;
 use crate::sqlite::content::{CHUNK, INDEX_BITS, checksum};
 use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::sqlite::{HEAD, SCHEMA_VERSION, is_cut, log_mark};
@@ -196,11 +198,20 @@ impl Old {
 
     /// The key and entity tag of the object that has the content of a file which is not here.
     pub(super) fn stub(&self, ino: Ino) -> Result<Option<(String, String)>, Reason> {
-        let sql = "SELECT key, etag FROM s3_stub WHERE ino = ?1";
-        let found = self
-            .db
-            .query_row(sql, [signed(ino)], |row| Ok((row.get(0)?, row.get(1)?)));
-        found.optional().map_err(reason)
+        let sql = "SELECT key, etag, meta FROM s3_stub WHERE ino = ?1";
+        let found = self.db.query_row(sql, [signed(ino)], |row| {
+            let meta: String = row.get(2)?;
+            Ok(((row.get(0)?, row.get(1)?), meta))
+        });
+        let Some((object, meta)) = found.optional().map_err(reason)? else {
+            return Ok(None);
+        };
+        let meta: Meta = serde_json::from_str(&meta).map_err(|error| error.to_string())?;
+        // Earlier builds could keep the row of a file of which all parts had come, and which was then written to.
+        let sql = "SELECT count(*) FROM s3_part WHERE ino = ?1";
+        let parts = self.db.query_row(sql, [signed(ino)], |row| row.get(0));
+        let is_all_here = parts.map(unsigned).map_err(reason)? == stub::count(&meta);
+        Ok((!is_all_here).then_some(object))
     }
 
     pub(super) fn prefix(&self, dir: Ino) -> Option<String> {

@@ -197,7 +197,10 @@ impl S3Store {
             );
         }
         let (stubs, pending) = cache
-            .transaction(|db| Ok((stub::all(db)?, cache::pending(db)?)))
+            .transaction(|db| {
+                stub::settle_all(db)?;
+                Ok((stub::all(db)?, cache::pending(db)?))
+            })
             .map_err(|error| S3OpenError::of_cache(file, &error))?;
         let stubs: HashMap<_, _> = stubs
             .into_iter()

@@ -8,11 +8,11 @@ use super::cache;
 use super::fetch::keeps_changing;
 use super::forget::Forget;
 use super::object::Meta;
-use super::remote::Listed;
+use super::remote::{Listed, RemoteError};
 use super::stub::{self, Stub};
 use super::stubbed::StubChange;
 use crate::sqlite::db::Db;
-use crate::sqlite::{nodes, xattrs};
+use crate::sqlite::{names, nodes, xattrs};
 use crate::store::{Attr, Errno, Ino, Kind, Store, StoreError, Timestamp, XattrMode};
 
 /// A file's attributes as they are here.
@@ -23,10 +23,10 @@ struct Ours {
 
 impl Inner {
     /// Takes the version that is there now; of a file with several names, another object that holds what this one held.
-    pub(super) async fn refresh(&self, ino: Ino, stub: &Stub) -> Result<(), StoreError> {
+    pub(super) async fn refresh(&self, ino: Ino, stub: &Stub) -> Result<(), RemoteError> {
         let is_same = |db: &Db| Ok(stub::find(db, ino)?.as_ref() == Some(stub));
         if !self.cache.transaction(is_same)? {
-            return self.reread_stub(ino);
+            return Ok(self.reread_stub(ino)?);
         }
         let is_followed = self.with_stubs(|db, stubs| {
             stubs.extend(StubChange::follow(db, ino, &stub.key)?);
@@ -40,7 +40,7 @@ impl Inner {
         let meta = self.meta_of(&key, &head).await?;
         if meta.kind() != Kind::File {
             // The next look at the bucket takes it in.
-            return Err(keeps_changing());
+            return Err(keeps_changing().into());
         }
         let news = News {
             listed: Listed {
@@ -73,8 +73,14 @@ impl Inner {
             cache::applying(db, |db| {
                 let (parent, name) = (object.parent, object.name.clone());
                 let attr = nodes::get(db, ino)?;
+                let is_its_name =
+                    names::find(db, parent, &name)?.is_some_and(|found| found.ino == ino);
                 // None of its content is here, so none of it can have been changed here.
                 stubs.extend(self.place(db, parent, name, attr, false, &news, &mut forget)?);
+                if !is_its_name {
+                    // Who removed or replaced it here knew the version before: that alone may go, or be overwritten.
+                    cache::put_object(db, &object)?;
+                }
                 match ours {
                     Some(ours) => self.keep_ours(db, &ours, &object.meta),
                     None => Ok(()),
@@ -82,7 +88,8 @@ impl Inner {
             })
         })?;
         self.kernel.tell(forget);
-        self.cache.getattr(ino).map(|_| ())
+        self.cache.getattr(ino)?;
+        Ok(())
     }
 
     /// What was changed here of a file's attributes, since its object said otherwise, outlives what others have written.

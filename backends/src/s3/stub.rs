@@ -3,6 +3,7 @@
 use rusqlite::params;
 
 use super::cache::{self, Object, json, parse};
+use super::fetch::PART;
 use super::object::Meta;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{signed, unsigned};
@@ -16,6 +17,18 @@ pub(super) struct Stub {
     /// Bytes of the object, front matter and seal included.
     pub(super) size: u64,
     pub(super) meta: Meta,
+}
+
+impl Stub {
+    /// How many parts it is fetched in.
+    pub(super) fn count(&self) -> u64 {
+        count(&self.meta)
+    }
+}
+
+/// How many parts a file's content is fetched in.
+pub(super) fn count(meta: &Meta) -> u64 {
+    meta.size.div_ceil(PART)
 }
 
 pub(super) fn find(db: &Db, ino: Ino) -> Result<Option<Stub>> {
@@ -102,6 +115,31 @@ pub(super) fn put_part(db: &Db, ino: Ino, part: u64) -> Result<()> {
         "INSERT OR IGNORE INTO s3_part VALUES (?1, ?2)",
         [signed(ino), signed(part)],
     )?;
+    Ok(())
+}
+
+/// A file of which all parts are here is a stub no more: what is written into it from then on is here only. Whether it is
+/// none.
+pub(super) fn settle(db: &Db, ino: Ino, stub: &Stub) -> Result<bool> {
+    let is_all_here = parts(db, ino)?.len() as u64 == stub.count();
+    if is_all_here {
+        remove(db, ino)?;
+    }
+    Ok(is_all_here)
+}
+
+/// Settles what an earlier build has left.
+pub(super) fn settle_all(db: &Db) -> Result<()> {
+    let inos: Vec<Ino> = {
+        let mut statement = db.statement("SELECT DISTINCT ino FROM s3_part")?;
+        let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
+        rows.collect::<rusqlite::Result<_>>()?
+    };
+    for ino in inos {
+        if let Some(stub) = find(db, ino)? {
+            settle(db, ino, &stub)?;
+        }
+    }
     Ok(())
 }
 

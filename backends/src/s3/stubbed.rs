@@ -67,7 +67,7 @@ impl Stubbed {
     }
 
     pub(super) fn count(&self) -> u64 {
-        self.stub.meta.size.div_ceil(PART)
+        self.stub.count()
     }
 
     /// The parts that a range lies in.
@@ -293,7 +293,7 @@ mod tests {
 
     fn content(store: &S3Store, ino: Ino) -> Vec<u8> {
         let mut out = Vec::new();
-        store.read(ino, 0, 1 << 20, &mut out).unwrap();
+        store.read(ino, 0, 1 << 24, &mut out).unwrap();
         out
     }
 
@@ -473,6 +473,62 @@ mod tests {
         });
         applied.unwrap();
         assert_eq!(text(a, ino), "laterlater");
+    }
+
+    /// Whether a file is a stub in the tables.
+    fn is_stub(store: &S3Store, ino: Ino) -> bool {
+        let found = store.inner.cache.transaction(|db| stub::find(db, ino));
+        found.unwrap().is_some()
+    }
+
+    #[test]
+    fn a_large_file_of_which_all_parts_are_here_is_no_stub() {
+        let size = PART as usize + 1;
+        let mut changed = changed_from(&vec![1; size], &vec![2; size]);
+        let (a, ino) = (&changed.a, changed.ino);
+        assert!(!is_stub(a, ino), "it was fetched in parts");
+        let known = a.inner.cache.transaction(|db| cache::objects_of(db, ino));
+        let known = known.unwrap().remove(0);
+        // As far as this machine can tell, others have changed nothing of its content.
+        changed.news.kept = Kept {
+            of: known.etag,
+            parts: vec![0, 1],
+        };
+        let (a, news) = (&changed.a, &changed.news);
+        let applied = a.inner.with_stubs(|db, stubs| {
+            stubs.extend(cache::applying(db, |db| {
+                a.inner.apply(db, news, &mut Forget::default())
+            })?);
+            Ok(())
+        });
+        applied.unwrap();
+        assert!(!is_stub(a, ino) && !a.inner.is_stub(ino));
+        assert!(content(a, ino) == vec![1; size]);
+
+        // As earlier builds could leave it.
+        let left = a.inner.cache.transaction(|db| {
+            let stub = Stub {
+                key: "f".to_owned(),
+                etag: news.listed.etag.clone(),
+                size: news.listed.size,
+                meta: news.meta.clone(),
+            };
+            stub::put(db, ino, &stub)?;
+            stub::put_part(db, ino, 0)?;
+            stub::put_part(db, ino, 1)
+        });
+        left.unwrap();
+        let Changed {
+            a,
+            _server: server,
+            _runtime: runtime,
+            _dir: dir,
+            ..
+        } = changed;
+        drop(a);
+        let a = mount(server.access(), dir.path(), "alice");
+        assert!(!is_stub(&a, ino) && !a.inner.is_stub(ino));
+        drop(runtime);
     }
 
     #[test]

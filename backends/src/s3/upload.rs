@@ -124,6 +124,7 @@ impl Inner {
                 .transaction(|db| plan::plan(db, self.seal.as_ref(), &restless))?;
             let mut ended = Ended::Done;
             if !plan.is_empty() {
+                self.keep_what_goes_up();
                 self.tally.batches.fetch_add(1, Ordering::Relaxed);
                 ended = self.perform(plan, in_bucket).await?;
             }
@@ -139,6 +140,14 @@ impl Inner {
         Err(StoreError::storage(Errno::AGAIN, reason))
     }
 
+    /// What goes up, and the note that it does, is on this disk before: after power loss the bucket would else be ahead of
+    /// the cache, and the next change here a conflict with ourselves.
+    pub(super) fn keep_what_goes_up(&self) {
+        if let Err(error) = self.cache.sync() {
+            tracing::warn!(%error, "it goes up all the same: the bucket keeps what this disk may not");
+        }
+    }
+
     async fn perform(
         &self,
         mut plan: Plan,
@@ -147,8 +156,6 @@ impl Inner {
         let batch = plan.batch;
         let added = std::mem::take(&mut plan.added);
         let changed = std::mem::take(&mut plan.changed);
-        let replaced = changed.iter().filter_map(|put| put.known.as_ref());
-        self.fetch_unlinked(replaced.chain(&plan.gone)).await;
         let nothing_follows = !plan.must_tell && plan.gone.is_empty() && plan.doubtful.is_empty();
         let added_are_all = nothing_follows && changed.is_empty();
         let mut put = self
@@ -166,6 +173,8 @@ impl Inner {
                 break;
             }
             let first = next_in_order(&mut changed);
+            let replaced = first.iter().filter_map(|put| put.known.as_ref());
+            self.fetch_unlinked(replaced).await?;
             let are_all = nothing_follows && changed.is_empty() && put.is_all();
             let first = self.put_all(first, batch, are_all.then_some(&mut *in_bucket));
             put.append(first.await?);
@@ -184,6 +193,7 @@ impl Inner {
         }
         // The old name of a file that is not there under its new one holds its content.
         plan.gone.retain(|gone| !put.failed.contains(&gone.ino));
+        self.fetch_unlinked(plan.gone.iter()).await?;
         self.delete_all(&plan.gone, batch).await?;
         if !plan.doubtful.is_empty() {
             let over = plan.doubtful.iter();

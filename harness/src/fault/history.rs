@@ -77,20 +77,25 @@ impl History {
         }
     }
 
-    /// Adds what an acknowledgement log says. A last line without its end is ignored: its writer was killed.
+    /// Adds what an acknowledgement log says; what stands after `until` bytes of it was begun, but is not acknowledged. A last
+    /// line without its end is ignored: its writer was killed.
     ///
     /// # Errors
     /// If a line is none.
-    pub fn read(&mut self, log: &str) -> Result<(), String> {
-        let whole = log.rfind('\n').map_or("", |end| &log[..=end]);
-        for line in whole.lines() {
-            self.line(line)
+    pub fn read(&mut self, log: &str, until: usize) -> Result<(), String> {
+        let mut end = 0;
+        for line in log
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'))
+        {
+            end += line.len();
+            self.line(line.trim_end(), end <= until)
                 .ok_or_else(|| format!("not a line of an acknowledgement log: {line:?}"))?;
         }
         Ok(())
     }
 
-    fn line(&mut self, line: &str) -> Option<()> {
+    fn line(&mut self, line: &str, counts: bool) -> Option<()> {
         let mut words = line.split(' ');
         let what = words.next()?;
         let number = words.next()?.parse().ok()?;
@@ -98,7 +103,12 @@ impl History {
         match what {
             "put" => self.begin(number, version, Change::Put),
             "remove" => self.begin(number, version, Change::Remove),
-            class => self.acknowledge(number, version, Acknowledgement::of_name(class)?),
+            class => {
+                let class = Acknowledgement::of_name(class)?;
+                if counts {
+                    self.acknowledge(number, version, class);
+                }
+            }
         }
         Some(())
     }
@@ -225,7 +235,7 @@ mod tests {
 
     fn of(log: &str) -> History {
         let mut history = History::default();
-        history.read(log).unwrap();
+        history.read(log, log.len()).unwrap();
         history
     }
 
@@ -241,8 +251,20 @@ mod tests {
             (steps[1].change, steps[1].acknowledged),
             (Change::Remove, None)
         );
-        let wrong = History::default().read("hope 3 1\n").unwrap_err();
+        let wrong = History::default().read("hope 3 1\n", 9).unwrap_err();
         assert!(wrong.contains("hope"), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_told_after_the_power_went_is_no_acknowledgement() {
+        let log = "put 1 1\nfsync 1 1\nput 1 2\nfsync 1 2\n";
+        let mut history = History::default();
+        history.read(log, log.len() - 1).unwrap();
+        let steps = &history.records()[&1];
+        assert_eq!(
+            (steps[0].acknowledged, steps[1].acknowledged),
+            (Some(Fsync), None)
+        );
     }
 
     #[test]

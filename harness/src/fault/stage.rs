@@ -67,6 +67,8 @@ pub struct Stage {
     pub workspace: Option<Box<dyn Workspace>>,
     agent: Option<Agent>,
     next_change: u64,
+    /// Bytes of the acknowledgement log when the power was cut: what it says after them is no acknowledgement.
+    acknowledged_before_cut: Option<u64>,
     /// How often an agent was told that its `fsync` had succeeded.
     fsyncs: u64,
     /// The answer to a task that no agent was given, because nothing was mounted.
@@ -121,6 +123,7 @@ impl Stage {
             workspace: None,
             agent: None,
             next_change: 1,
+            acknowledged_before_cut: None,
             fsyncs: 0,
             unasked: None,
             beside: None,

@@ -40,6 +40,10 @@ impl Stage {
     pub fn lose_power(&mut self) -> Played {
         let disk = self.disk.as_ref();
         let disk = disk.ok_or_else(|| Spoiled::Infra("there is no small disk".into()))?;
+        // Who is told so during the cut is told by a machine that is gone: ext4 may answer an `fsync` that was under way
+        // as if it had been done.
+        let acknowledged = std::fs::metadata(self.acknowledgements()).map_or(0, |log| log.len());
+        self.acknowledged_before_cut = Some(acknowledged);
         disk.cut_power()?;
         if let Some(workspace) = &mut self.workspace {
             workspace.kill()?;

@@ -86,7 +86,9 @@ impl Stage {
             Err(error) => return Err(error.into()),
         };
         std::fs::remove_file(&path)?;
-        self.history.read(&log).map_err(Spoiled::Infra)?;
+        let until = self.acknowledged_before_cut.take();
+        let until = until.map_or(log.len(), |bytes| log.len().min(bytes as usize));
+        self.history.read(&log, until).map_err(Spoiled::Infra)?;
         // An agent that was killed did not say how far it came.
         let steps = self.history.records().values().flatten();
         let last = steps.map(|step| step.version).max().unwrap_or(0);
