@@ -18,7 +18,7 @@ use super::remote::{Expect, Fetched, RemoteError};
 use super::seal::sealed_length;
 use super::stub;
 use crate::sqlite::db::Db;
-use crate::store::{Attr, Errno, Ino, Kind, StoreError};
+use crate::store::{Attr, Errno, Ino, Kind, Store, StoreError};
 
 /// Requests under way at once.
 pub(super) const PARALLEL: usize = 32;

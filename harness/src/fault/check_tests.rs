@@ -5,7 +5,7 @@ use Acknowledgement::{Close, Fsync, Sync, Write};
 
 fn history(log: &str) -> History {
     let mut history = History::default();
-    history.read(log).unwrap();
+    history.read(log, log.len()).unwrap();
     history
 }
 
