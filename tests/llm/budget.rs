@@ -1,7 +1,7 @@
 //! Budgets, in calls, tokens and dollars.
 
 use crate::common::{Mount, can_mount, ctxbench, stderr};
-use crate::{KEY, Lab, said, xattr};
+use crate::{Lab, said, xattr};
 use models::Behaviour;
 
 #[test]
@@ -57,17 +57,7 @@ fn a_budget_is_one_for_all_that_model_files_measures() {
     )]);
     let out = lab.path("out");
     let ask = |budget: &str| {
-        let mut command = ctxbench(["model-files", "--histories", "1", "--lengths", "1"]);
-        let output = command
-            .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
-            .args(["--max-tokens", budget])
-            .arg("--out")
-            .arg(&out)
-            .arg("--scratch")
-            .arg(lab.scratch.path())
-            .env("CTXBENCH_API_KEY", KEY)
-            .output()
-            .unwrap();
+        let output = lab.model_files(&out, &["--max-tokens", budget]);
         let said = stderr(&output);
         assert!(
             !output.status.success() && said.contains("the budget is spent"),

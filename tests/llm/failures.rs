@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{can_mount, ctxbench, stderr};
+use crate::common::{can_mount, stderr};
 use crate::{KEY, Lab, said, sh, xattr};
 use models::Behaviour;
 use rustix::fs::getxattr;
@@ -212,15 +212,7 @@ fn a_server_that_takes_no_temperature_is_asked_without_and_log_and_page_say_so()
     assert_eq!(lab.server.calls(), 4, "what is refused is remembered");
 
     let out = lab.path("out");
-    let output = ctxbench(["model-files", "--histories", "1", "--lengths", "1"])
-        .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
-        .arg("--out")
-        .arg(&out)
-        .arg("--scratch")
-        .arg(lab.scratch.path())
-        .env("CTXBENCH_API_KEY", KEY)
-        .output()
-        .unwrap();
+    let output = lab.model_files(&out, &[]);
     assert!(output.status.success(), "{}", stderr(&output));
     let page = std::fs::read_to_string(out.join("model-files.md")).unwrap();
     let told =

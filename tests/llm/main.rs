@@ -51,6 +51,25 @@ impl Lab {
         self.scratch.path().join(name)
     }
 
+    /// Has the server's model measured on one short history, into `out`.
+    fn model_files(&self, out: &Path, more: &[&str]) -> Output {
+        ctxbench(["model-files", "--histories", "1", "--lengths", "1"])
+            .args([
+                "--base-url",
+                &self.server.base_url(),
+                "--model",
+                "simulated",
+            ])
+            .args(more)
+            .arg("--out")
+            .arg(out)
+            .arg("--scratch")
+            .arg(self.scratch.path())
+            .env("CTXBENCH_API_KEY", KEY)
+            .output()
+            .unwrap()
+    }
+
     fn command(&self, backend: &str, more: &[&str]) -> Command {
         let dir = self.path("mnt");
         // A dead mount is there and cannot be looked at.

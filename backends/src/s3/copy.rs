@@ -7,7 +7,8 @@ use super::cache::Object;
 use super::large::PARALLEL_PARTS;
 use super::plan::Put;
 use super::remote::{Expect, RemoteError};
-use super::upload::{Done, Parts, object_length, other};
+use super::seal::object_length;
+use super::upload::{Done, Parts, other};
 
 /// Bytes that one request copies: S3 takes up to 5 GiB, and a timeout has to do for it.
 const PART: u64 = 256 << 20;

@@ -7,8 +7,9 @@ use futures::{StreamExt, stream};
 use super::cache::{self, Object};
 use super::config::ConflictPolicy;
 use super::remote::RemoteError;
+use super::stubbed::StubChange;
 use super::upload::PARALLEL;
-use super::{Inner, doubt, stub};
+use super::{Inner, doubt};
 use crate::store::StoreError;
 
 /// What is where an object is to be deleted.
@@ -50,21 +51,19 @@ impl Inner {
                 self.forgotten.forget(&object.key, &object.etag);
             }
             self.has_news.store(true, Ordering::Release);
-            let mut elsewhere = Vec::new();
-            self.cache.transaction(|db| {
+            self.with_stubs(|db, stubs| {
                 doubt::is_deleted(db, &keys)?;
                 // An earlier request was done, though its answer was lost.
                 doubt::is_deleted(db, &nothing)?;
                 for object in &objects {
                     doubt::is_over(db, &object.key)?;
                     cache::remove_object(db, object.parent, &object.name)?;
-                    elsewhere.extend(stub::follow(db, object)?);
+                    stubs.extend(StubChange::follow(db, object.ino, &object.key)?);
                     cache::clean_name(db, object.parent, &object.name, batch)?;
                     self.audit(db, "delete", &object.key, object.meta.version, "")?;
                 }
                 Ok(())
             })?;
-            self.follow(elsewhere);
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
     }

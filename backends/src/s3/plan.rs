@@ -256,3 +256,36 @@ fn put(
         body,
     })
 }
+
+/// Takes out what can be put now: an object that holds what goes to another of these is overwritten after that has gone
+/// up, so that no content is ever without one. What changes places goes last, and together.
+pub(super) fn next_in_order(puts: &mut Vec<Put>) -> Vec<Put> {
+    let to_come: BTreeSet<Ino> = puts.iter().map(|put| put.attr.ino).collect();
+    let waits = |put: &Put| {
+        let overwritten = put.known.as_ref().map(|known| known.ino);
+        overwritten.is_some_and(|ino| ino != put.attr.ino && to_come.contains(&ino))
+    };
+    let (waiting, first): (Vec<Put>, Vec<Put>) = std::mem::take(puts).into_iter().partition(waits);
+    if first.is_empty() {
+        return waiting;
+    }
+    *puts = waiting;
+    first
+}
+
+/// What can be put although some files cannot: not what overwrites the only object that one of these has.
+pub(super) fn hold_back(mut puts: Vec<Put>, failed: &mut BTreeSet<Ino>) -> Vec<Put> {
+    loop {
+        let is_held = |put: &Put| {
+            put.known
+                .as_ref()
+                .is_some_and(|known| known.ino != put.attr.ino && failed.contains(&known.ino))
+        };
+        let (held, kept): (Vec<Put>, Vec<Put>) = puts.into_iter().partition(is_held);
+        puts = kept;
+        if held.is_empty() {
+            return puts;
+        }
+        failed.extend(held.iter().map(|put| put.attr.ino));
+    }
+}

@@ -378,9 +378,8 @@ impl Inner {
     /// What an object says of its file, in its metadata, or in front matter if another tool has dropped that.
     pub(super) async fn meta_of(&self, key: &str, head: &Fetched) -> Result<Meta, RemoteError> {
         if let Some(mut meta) = Meta::from_attributes(&head.attributes, self.seal.as_ref()) {
-            let is_whole =
-                super::upload::object_length(meta.header + meta.size, self.seal.is_some())
-                    == head.size;
+            let is_whole = super::seal::object_length(meta.header + meta.size, self.seal.is_some())
+                == head.size;
             if !is_whole && self.seal.is_none() && meta.kind() == Kind::File {
                 tracing::warn!(
                     key,

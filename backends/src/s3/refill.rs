@@ -13,6 +13,7 @@ use super::mark::{Filling, Found as Mark};
 use super::object::Meta;
 use super::probe::probe;
 use super::remote::RemoteError;
+use super::stubbed::StubChange;
 use super::upload::PARALLEL;
 use super::{Inner, cache, known, stub};
 use crate::sqlite::db::Db;
@@ -106,8 +107,7 @@ impl Inner {
             ..Refilled::default()
         };
         let mut dropped = HashSet::new();
-        let mut followed = Vec::new();
-        self.cache.transaction(|db| {
+        self.with_stubs(|db, stubs| {
             cache::applying(db, |db| {
                 let mut gone = Vec::new();
                 for key in &found.gone {
@@ -124,14 +124,16 @@ impl Inner {
                     let mut objects = gone.iter();
                     let object = objects.find(|object| object.key == stub.key);
                     // Another name of it may have an object still.
-                    match object.map(|object| stub::follow(db, object)).transpose()? {
-                        Some(Some(other)) => followed.push(other),
-                        _ => {
+                    let follow = |object: &Object| StubChange::follow(db, object.ino, &object.key);
+                    match object.map(follow).transpose()?.flatten() {
+                        Some(followed) => stubs.push(followed),
+                        None => {
                             dropped.insert(ino);
                         }
                     }
                 }
                 refilled.lost = self.lose(db, &dropped)?;
+                stubs.extend(dropped.iter().copied().map(StubChange::Gone));
                 let mut replaced = HashSet::new();
                 for object in &gone {
                     refilled.files += usize::from(take_up(db, object)?);
@@ -161,10 +163,6 @@ impl Inner {
                 Ok(())
             })
         })?;
-        for ino in dropped {
-            self.forget_stub(ino);
-        }
-        self.follow(followed);
         for path in &refilled.lost {
             tracing::error!(path, "its content was in the bucket only: it is lost");
         }

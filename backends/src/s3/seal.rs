@@ -166,6 +166,15 @@ pub(super) fn segments(start: u64, end: u64) -> (std::ops::Range<u64>, u64) {
     (at(first)..at(last), first)
 }
 
+/// How long the object of a file is.
+pub(super) fn object_length(plain: u64, is_sealed: bool) -> u64 {
+    if is_sealed {
+        sealed_length(plain)
+    } else {
+        plain
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::cache::{self, Object, json, parse};
+use super::cache::{self, json, parse};
 use super::fetch::PART;
 use super::object::Meta;
 use crate::sqlite::db::Db;
@@ -88,13 +88,8 @@ pub(super) fn put(db: &Db, ino: Ino, stub: &Stub) -> Result<()> {
     Ok(())
 }
 
-/// The object that a file's content is in goes: see [`follow_from`].
-pub(super) fn follow(db: &Db, gone: &Object) -> Result<Option<(Ino, Stub)>> {
-    follow_from(db, gone.ino, &gone.key)
-}
-
 /// What is to be fetched from an object is to be fetched from another that holds the same, if there is one.
-pub(super) fn follow_from(db: &Db, ino: Ino, key: &str) -> Result<Option<(Ino, Stub)>> {
+pub(super) fn follow(db: &Db, ino: Ino, key: &str) -> Result<Option<Stub>> {
     let Some(mut stub) = find(db, ino)?.filter(|stub| stub.key == key) else {
         return Ok(None);
     };
@@ -107,7 +102,7 @@ pub(super) fn follow_from(db: &Db, ino: Ino, key: &str) -> Result<Option<(Ino, S
         "UPDATE s3_stub SET key = ?2, etag = ?3 WHERE ino = ?1",
         params![signed(ino), stub.key, stub.etag],
     )?;
-    Ok(Some((ino, stub)))
+    Ok(Some(stub))
 }
 
 pub(super) fn put_part(db: &Db, ino: Ino, part: u64) -> Result<()> {

@@ -101,10 +101,10 @@ pub(super) enum StubChange {
 }
 
 impl StubChange {
-    /// See [`stub::follow_from`].
+    /// See [`stub::follow`].
     pub(super) fn follow(db: &Db, ino: Ino, key: &str) -> Result<Option<Self>> {
-        let followed = stub::follow_from(db, ino, key)?;
-        Ok(followed.map(|(ino, stub)| Self::Followed(ino, stub)))
+        let followed = stub::follow(db, ino, key)?;
+        Ok(followed.map(|stub| Self::Followed(ino, stub)))
     }
 }
 
@@ -190,16 +190,6 @@ impl Inner {
         self.show(vec![change]);
         drop(db);
         Ok(())
-    }
-
-    /// What is not here of these files is to be fetched from other objects from now on, as the tables say already.
-    pub(super) fn follow(&self, stubs: Vec<(Ino, Stub)>) {
-        for (ino, _) in stubs {
-            if let Err(error) = self.reread_stub(ino) {
-                // Who fetches it looks once more.
-                tracing::warn!(ino, %error, "where its content is");
-            }
-        }
     }
 
     /// A file is emptied, or gone: there is nothing to fetch of it.

@@ -15,8 +15,7 @@ use super::layout;
 use super::object::{self, Meta};
 use super::plan::{self, Body, Plan, Put};
 use super::remote::{Expect, Fetched, RemoteError};
-use super::seal::sealed_length;
-use super::stub;
+use super::stubbed::StubChange;
 use crate::sqlite::db::Db;
 use crate::store::{Attr, Errno, Ino, Kind, Store, StoreError};
 
@@ -165,14 +164,14 @@ impl Inner {
             // Ours has another name now, or is not there. What it was called is deleted only after it has gone up.
             return Ok(Ended::Again(put.later));
         }
-        let changed = hold_back(changed, &mut put.failed);
+        let changed = plan::hold_back(changed, &mut put.failed);
         let mut changed = self.fetch_overwritten(changed, &mut put).await;
         loop {
-            changed = hold_back(changed, &mut put.failed);
+            changed = plan::hold_back(changed, &mut put.failed);
             if changed.is_empty() {
                 break;
             }
-            let first = next_in_order(&mut changed);
+            let first = plan::next_in_order(&mut changed);
             let replaced = first.iter().filter_map(|put| put.known.as_ref());
             self.fetch_unlinked(replaced).await?;
             let are_all = nothing_follows && changed.is_empty() && put.is_all();
@@ -342,8 +341,7 @@ impl Inner {
             .uploaded
             .fetch_add(written.len() as u64, Ordering::Relaxed);
         self.has_news.store(true, Ordering::Release);
-        let mut followed = Vec::new();
-        self.cache.transaction(|db| {
+        self.with_stubs(|db, stubs| {
             for (put, etag, meta) in &written {
                 let before = cache::object_of_key(db, &put.key)?;
                 cache::put_object(
@@ -359,7 +357,7 @@ impl Inner {
                 )?;
                 // What was never read of another file is not there any more.
                 if let Some(before) = before.filter(|before| before.ino != put.attr.ino) {
-                    followed.extend(stub::follow(db, &before)?);
+                    stubs.extend(StubChange::follow(db, before.ino, &before.key)?);
                 }
                 doubt::is_written(db, &put.key, &meta.sha256)?;
                 if put.is_touched(etag) {
@@ -374,7 +372,6 @@ impl Inner {
             }
             Ok(())
         })?;
-        self.follow(followed);
         for (put, _, _) in written {
             if put.attr.nlink <= 1 {
                 noted.inodes.insert(put.attr.ino);
@@ -523,7 +520,13 @@ impl Inner {
             Body::File | Body::Restless => self.put_file(put, &key, version, expect).await,
             Body::Copy(source) => match self.put_copy(put, &key, source, version, expect).await? {
                 Some(done) => Ok(done),
-                None => self.put_file(put, &key, version, expect).await,
+                None => {
+                    tracing::debug!(
+                        key,
+                        "sent: its other object has changed, or this server copies on no condition"
+                    );
+                    self.put_file(put, &key, version, expect).await
+                }
             },
         }
     }
@@ -585,48 +588,6 @@ impl Inner {
     }
 }
 
-/// Takes out what can be put now: an object that holds what goes to another of these is overwritten after that has gone
-/// up, so that no content is ever without one. What changes places goes last, and together.
-fn next_in_order(puts: &mut Vec<Put>) -> Vec<Put> {
-    let to_come: BTreeSet<Ino> = puts.iter().map(|put| put.attr.ino).collect();
-    let waits = |put: &Put| {
-        let overwritten = put.known.as_ref().map(|known| known.ino);
-        overwritten.is_some_and(|ino| ino != put.attr.ino && to_come.contains(&ino))
-    };
-    let (waiting, first): (Vec<Put>, Vec<Put>) = std::mem::take(puts).into_iter().partition(waits);
-    if first.is_empty() {
-        return waiting;
-    }
-    *puts = waiting;
-    first
-}
-
-/// What can be put although some files cannot: not what overwrites the only object that one of these has.
-fn hold_back(mut puts: Vec<Put>, failed: &mut BTreeSet<Ino>) -> Vec<Put> {
-    loop {
-        let is_held = |put: &Put| {
-            put.known
-                .as_ref()
-                .is_some_and(|known| known.ino != put.attr.ino && failed.contains(&known.ino))
-        };
-        let (held, kept): (Vec<Put>, Vec<Put>) = puts.into_iter().partition(is_held);
-        puts = kept;
-        if held.is_empty() {
-            return puts;
-        }
-        failed.extend(held.iter().map(|put| put.attr.ino));
-    }
-}
-
 pub(super) fn other(error: impl std::fmt::Display) -> RemoteError {
     RemoteError::Other(error.to_string())
-}
-
-/// How long the object of a file is.
-pub(super) fn object_length(plain: u64, is_sealed: bool) -> u64 {
-    if is_sealed {
-        sealed_length(plain)
-    } else {
-        plain
-    }
 }

@@ -378,3 +378,12 @@ pub fn write(store: &S3Store, name: &str, content: &[u8]) -> Ino {
 pub fn text(store: &S3Store, name: &str) -> String {
     text_in(store, ROOT, name)
 }
+
+/// Asserts that Bob's `b` has its name, and what Alice called so is beside it.
+pub fn is_kept_beside(stores: &[&S3Store]) {
+    for store in stores {
+        assert_eq!(names(*store, ROOT), ["b", "b.conflict-alice-1"]);
+        assert_eq!(text(store, "b"), "bob's");
+        assert_eq!(text(store, "b.conflict-alice-1"), "the only copy");
+    }
+}
