@@ -259,6 +259,29 @@ fn a_cache_of_which_nothing_can_be_read_is_kept_as_it_is() {
 }
 
 #[test]
+fn text_that_is_no_text_any_more_is_damage_too() {
+    let (machines, agent) = (Machines::new(), agent());
+    drop(machines.mount(config(&agent, "alice")));
+    let cache = machines.cache("alice.db");
+    let whole = std::fs::read(&cache).unwrap();
+    for flip in [
+        "UPDATE s3_setting SET value = CAST(x'ff' AS TEXT) WHERE name = 'conditions'",
+        "PRAGMA writable_schema = ON;
+         UPDATE sqlite_schema SET sql = CAST(x'ff' || sql AS TEXT) WHERE name = 's3_object'",
+    ] {
+        std::fs::write(&cache, &whole).unwrap();
+        let db = rusqlite::Connection::open(&cache).unwrap();
+        db.execute_batch(flip).unwrap();
+        db.close().unwrap();
+        let told = S3Store::open(config(&agent, "alice"), &cache, &caller(1)).unwrap_err();
+        assert!(
+            matches!(told, S3OpenError::Damaged { .. }),
+            "{flip}: {told}"
+        );
+    }
+}
+
+#[test]
 fn a_cache_that_was_cut_to_nothing_is_not_taken_for_a_new_one() {
     let (machines, agent) = (Machines::new(), agent());
     let a = machines.mount(config(&agent, "alice"));

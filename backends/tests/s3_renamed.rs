@@ -448,3 +448,34 @@ fn a_file_that_cannot_be_deleted_holds_up_no_other() {
         assert_eq!(a.pending().unwrap(), 0);
     }
 }
+
+#[test]
+fn a_file_that_somebody_has_archived_holds_up_only_what_would_overwrite_it() {
+    let broken = Broken::new();
+    let b = broken.elsewhere("bob");
+    for name in ["archived", "other"] {
+        write(&b, name, b"bob's");
+    }
+    b.upload().unwrap();
+    let a = broken.mount("alice");
+    let refused = Fault::Refuse {
+        status: 403,
+        code: "InvalidObjectState".to_owned(),
+        retry_after: None,
+    };
+    let rule = Rule::always(refused)
+        .of(&[Operation::Get])
+        .below("/archived");
+    broken.proxy.set(vec![rule]);
+    rename(&a, "archived", "moved", RenameMode::NoReplace);
+    write(&a, "archived", b"alice's");
+    write(&a, "other", b"alice's");
+    let told = a.upload().unwrap_err().to_string();
+    assert!(told.contains("InvalidObjectState"), "{told}");
+    assert_eq!(object(&broken, "other"), Some(b"alice's".to_vec()));
+    assert_eq!(object(&broken, "archived"), Some(b"bob's".to_vec()));
+    broken.proxy.clear();
+    a.upload().unwrap();
+    assert_eq!(object(&broken, "moved"), Some(b"bob's".to_vec()));
+    assert_eq!(object(&broken, "archived"), Some(b"alice's".to_vec()));
+}

@@ -75,6 +75,7 @@ impl RemoteError {
         let message = format!("{what}: {code}");
         match status {
             _ if code.contains(QUOTA) => Self::Unavailable(message),
+            _ if code == ARCHIVED => Self::Other(message),
             401 | 403 => Self::Refused(message),
             404 => Self::NotFound(message),
             429 | 500..=599 => Self::Unavailable(message),
@@ -99,6 +100,9 @@ impl RemoteError {
 /// In the codes of servers that let nobody write more, whatever their status is.
 const QUOTA: &str = "QuotaExceeded";
 
+/// The code of an object that somebody has moved where it cannot be read at once (GLACIER): a 403, but of that object alone.
+const ARCHIVED: &str = "InvalidObjectState";
+
 /// The status of the server's in what `object_store` makes of it; `None` where there was no answer.
 fn status_in(line: &str) -> Option<u16> {
     let after = line.split("status code: ").nth(1)?;
@@ -120,6 +124,7 @@ impl From<object_store::Error> for RemoteError {
             Error::AlreadyExists { path, .. }
             | Error::Precondition { path, .. }
             | Error::NotModified { path, .. } => Self::Changed(path),
+            error if said.contains(ARCHIVED) => Self::Other(one_line(&error)),
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
                 Self::Refused(one_line(&error))
             }
@@ -337,6 +342,8 @@ pub(super) fn is_damage(reason: &str) -> bool {
         "is damaged",
         "no such table",
         "no such column",
+        // A byte of the schema or of a setting that is no text any more.
+        "invalid utf-8",
     ]
     .iter()
     .any(|told| reason.contains(told))

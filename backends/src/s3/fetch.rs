@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::future::try_join_all;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 
 use super::Inner;
 use super::cache::{self, Object};
@@ -51,22 +51,35 @@ impl Inner {
                     .getattr(object.ino)
                     .is_ok_and(|attr| attr.nlink == 0)
         });
-        let fetched = stream::iter(lost).map(|object| async move {
-            match self.fetch_all(object.ino).await {
-                Err(error) if error.is_of_all() => Err(error),
-                Err(error) => {
-                    tracing::warn!(key = object.key, %error, "it was not fetched before it goes: who has it open cannot read it");
-                    Ok(())
-                }
-                Ok(()) => Ok(()),
-            }
-        });
-        // What is under way is held in memory.
-        fetched
-            .buffer_unordered(PARALLEL_PARTS)
-            .try_collect::<()>()
-            .await?;
+        let lost: Vec<(Ino, &str)> = lost.map(|it| (it.ino, it.key.as_str())).collect();
+        for (key, error) in self.fetch_each(lost).await? {
+            tracing::warn!(key, %error, "it was not fetched before it goes: who has it open cannot read it");
+        }
         Ok(())
+    }
+
+    /// Brings in all of several files, each with what it is called in the answer: which of them failed, for a reason of
+    /// their own.
+    ///
+    /// # Errors
+    /// If the server is away.
+    pub(super) async fn fetch_each<T>(
+        &self,
+        files: Vec<(Ino, T)>,
+    ) -> Result<Vec<(T, RemoteError)>, StoreError> {
+        // What is under way is held in memory.
+        let mut fetched = stream::iter(files)
+            .map(|(ino, name)| async move { (name, self.fetch_all(ino).await) })
+            .buffer_unordered(PARALLEL_PARTS);
+        let mut failed = Vec::new();
+        while let Some((name, fetched)) = fetched.next().await {
+            match fetched {
+                Ok(()) => {}
+                Err(error) if error.is_of_all() => return Err(error.into()),
+                Err(error) => failed.push((name, error)),
+            }
+        }
+        Ok(failed)
     }
 
     /// Brings in what is not here of a range.

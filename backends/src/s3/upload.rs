@@ -165,7 +165,7 @@ impl Inner {
             return Ok(Ended::Again(put.later));
         }
         let changed = plan::hold_back(changed, &mut put.failed);
-        let mut changed = self.fetch_overwritten(changed, &mut put).await;
+        let mut changed = self.fetch_overwritten(changed, &mut put).await?;
         loop {
             changed = plan::hold_back(changed, &mut put.failed);
             if changed.is_empty() {
@@ -223,26 +223,30 @@ impl Inner {
     /// Brings in what is in an object that the batch overwrites, and goes to another: files that were never read, and
     /// have changed places. It would be gone there before it was fetched. Answers what can be put, and notes the rest: a
     /// file that cannot be fetched, and what would overwrite it.
-    async fn fetch_overwritten(&self, changed: Vec<Put>, noted: &mut Noted) -> Vec<Put> {
+    ///
+    /// # Errors
+    /// If the server is away: nothing is to be overwritten then.
+    async fn fetch_overwritten(
+        &self,
+        changed: Vec<Put>,
+        noted: &mut Noted,
+    ) -> Result<Vec<Put>, StoreError> {
         let overwritten: BTreeSet<&str> = changed.iter().map(|put| put.key.as_str()).collect();
+        let unread = changed.iter().filter_map(|put| {
+            let from = self.stub_of(put.attr.ino)?.stub.key.clone();
+            let goes = from != put.key && overwritten.contains(from.as_str());
+            goes.then(|| (put.attr.ino, (put.attr.ino, put.key.clone(), from)))
+        });
         let mut left_out = BTreeSet::new();
-        for put in &changed {
-            let stubbed = self.stub_of(put.attr.ino);
-            let Some(it) = stubbed
-                .filter(|it| it.stub.key != put.key && overwritten.contains(it.stub.key.as_str()))
-            else {
-                continue;
-            };
-            if let Err(error) = self.fetch_all(put.attr.ino).await {
-                left_out.extend([put.key.clone(), it.stub.key.clone()]);
-                noted.fail(put.attr.ino, error.into());
-            }
+        for ((ino, key, from), error) in self.fetch_each(unread.collect()).await? {
+            left_out.extend([key, from]);
+            noted.fail(ino, error.into());
         }
         let (kept, left): (Vec<Put>, Vec<Put>) = changed
             .into_iter()
             .partition(|put| !left_out.contains(&put.key));
         noted.failed.extend(left.iter().map(|put| put.attr.ino));
-        kept
+        Ok(kept)
     }
 
     /// Puts objects in parallel, and notes each that got there, also if another did not. `all_there` is called when
