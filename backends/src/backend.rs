@@ -41,6 +41,9 @@ pub struct Capabilities {
     /// first is fetched from its server.
     #[serde(default)]
     pub starts_empty: bool,
+    /// What it holds can be mounted by a second host at the same time: [`Workspace::second_host`].
+    #[serde(default)]
+    pub several_hosts: bool,
 }
 
 /// Something a backend needs on the machine before it can be used.
@@ -262,6 +265,16 @@ pub trait Workspace: Send {
         None
     }
 
+    /// The same files as a second host has them at the same time, with whatever is its own below `beside`, an empty
+    /// directory that must outlive it; it is to be closed before this one. `None` where there is no such thing.
+    ///
+    /// # Errors
+    /// If it cannot be brought up; nothing of it stays behind but files in `beside`.
+    fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
+        let _ = beside;
+        Ok(None)
+    }
+
     /// What it takes to end a call that hangs in this workspace, from another thread.
     fn lifeline(&self) -> Lifeline;
 
@@ -364,7 +377,10 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
 /// Backends that are one of [`registry`] in all but how they are measured: whatever else is tried of that one holds of
 /// them.
 pub fn measured_otherwise() -> Vec<Box<dyn Backend>> {
-    vec![Box::new(Mounted::S3(s3(S3Variant::Fresh)))]
+    let variants = [S3Variant::Fresh, S3Variant::Close, S3Variant::LastWrite].into_iter();
+    variants
+        .map(|variant| Box::new(Mounted::S3(s3(variant))) as Box<dyn Backend>)
+        .collect()
 }
 
 fn s3(variant: S3Variant) -> S3Mount {

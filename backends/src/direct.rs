@@ -24,7 +24,7 @@ impl Backend for Direct {
         Description {
             name: "direct".to_owned(),
             file: None,
-            summary: "a plain directory".to_owned(),
+            summary: "a plain directory; a second host of it is the same directory".to_owned(),
             durability: "what has been written survives a killed process; fsync makes it survive power loss, as the file system below promises".to_owned(),
             capabilities: Capabilities {
                 holds_data: true,
@@ -33,6 +33,7 @@ impl Backend for Direct {
                 answers_requests: false,
                 guesses_content: false,
                 starts_empty: false,
+                several_hosts: true,
             },
             daemons: 0,
             mounts: 0,
@@ -67,6 +68,12 @@ impl Backend for Direct {
 impl Workspace for Directory {
     fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The same directory: what nothing has to be handed over in.
+    fn second_host(&self, _beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
+        let root = self.root.clone();
+        Ok(Some(Box::new(Directory { root })))
     }
 
     fn lifeline(&self) -> Lifeline {

@@ -174,6 +174,7 @@ impl Backend for State {
                 answers_requests: false,
                 guesses_content: false,
                 starts_empty: false,
+                several_hosts: false,
             },
             daemons: 0,
             mounts: 0,

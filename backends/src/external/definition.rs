@@ -8,12 +8,13 @@ use serde::Deserialize;
 
 use super::command::search_path;
 use super::server::IN_NAME;
-use super::variables::{DIRECTORY, OF_SERVER, OF_SITE, SECRET, named};
+use super::variables::{DIRECTORY, OF_FIRST, OF_SERVER, OF_SITE, SECRET, named};
 use crate::backend::Unavailable;
 use crate::s3_service::Server;
 
 /// A backend without code. Commands are argument lists, never given to a shell; `{name}` in them is a
 /// variable: `site`, `mount`, `data`, `id`, `port`, `port_2` to `port_6`, `directory` (`CTXBENCH_DIRECTORY`),
+/// `first_data`, `first_port`, `first_port_2` to `first_port_6` (of the first of two hosts),
 /// and those of the S3 server, which is started if one of them is used: `s3_server`, `s3_endpoint`,
 /// `s3_bucket`, `s3_region`, `s3_prefix`; in the environment and in files, `s3_access_key` and `s3_secret_key`, too.
 #[derive(Clone, Debug, Deserialize)]
@@ -27,6 +28,10 @@ pub struct Definition {
     pub durability: String,
     /// Whether what it holds is still there after it has been unmounted and mounted.
     pub persistent: bool,
+    /// The same commands mount what it holds a second time, for a second host: `environment`, `file`, `mount`, `ready`,
+    /// `root`, `unmount` with its own `site`, `mount`, `data` and ports, without `services`, `setup` and `teardown`.
+    #[serde(default)]
+    pub second_host: bool,
     /// Processes that must run beside the agent for its files to be there.
     pub daemons: u32,
     /// What must be on the machine.
@@ -118,7 +123,7 @@ impl Definition {
             }
         }
         let of_environment = [DIRECTORY];
-        let in_commands = [&of_environment, OF_SITE, OF_SERVER].concat();
+        let in_commands = [&of_environment, OF_SITE, OF_FIRST, OF_SERVER].concat();
         let anywhere = [in_commands.as_slice(), SECRET].concat();
         for (texts, known) in [
             (self.version.iter().collect(), of_environment.as_slice()),
@@ -183,6 +188,16 @@ impl Definition {
         let files = self.file.iter();
         let files = files.flat_map(|file| [&file.path, &file.content]);
         self.environment.values().chain(files).collect()
+    }
+
+    /// What a second host runs: what the first one has brought up is there, and is the first one's to take down.
+    pub(super) fn of_second_host(&self) -> Self {
+        Self {
+            services: Vec::new(),
+            setup: Vec::new(),
+            teardown: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Its name without that of the server.
@@ -268,7 +283,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert_eq!(whole.mount.len(), 4);
         assert_eq!(
             error(&WHOLE.replace("persistent", "persistant")),
-            "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `daemons`, `need`, `version`, `environment`, `file`, `services`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `counters`, `unmount`, `teardown`"
+            "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `second_host`, `daemons`, `need`, `version`, `environment`, `file`, `services`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `counters`, `unmount`, `teardown`"
         );
         assert!(error(&WHOLE.replace("{data}", "{date}")).contains("there is no variable `date`"));
         assert!(error(&WHOLE.replace("\"bind\"", "\"Bind it\"")).contains("field `name`"));

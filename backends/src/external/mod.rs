@@ -142,6 +142,7 @@ impl Backend for External {
                 answers_requests: false,
                 guesses_content: false,
                 starts_empty: false,
+                several_hosts: definition.second_host,
             },
             daemons: definition.daemons,
             mounts: 1,
@@ -180,20 +181,69 @@ impl Backend for External {
     }
 
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let mount_point = site.dir.join("mnt");
+        let mount_point = mount_point(site);
         let is_first = mount_at(&mount_point)?.is_none() && !mount_point.exists();
+        let workspace = ExternalWorkspace::open(
+            self.name(),
+            self.definition.clone(),
+            site,
+            is_first,
+            |data| {
+                let mut variables = Variables::of_site(&site.dir, &mount_point, data)?;
+                if let Some(server) = self.server {
+                    server::tell(server, site, &mut variables)?;
+                }
+                Ok(variables)
+            },
+        )?;
+        Ok(Box::new(workspace))
+    }
+
+    fn offline_read(&self, _site: &Site, _name: &str) -> Option<(String, Vec<OsString>)> {
+        None
+    }
+}
+
+fn mount_point(site: &Site) -> PathBuf {
+    site.dir.join("mnt")
+}
+
+struct ExternalWorkspace {
+    name: String,
+    definition: Definition,
+    site: Site,
+    mount_point: PathBuf,
+    /// The directory in it that the agent works in.
+    root: PathBuf,
+    around: Surroundings,
+    services: Vec<Running>,
+    daemon: Option<Running>,
+    connection: Option<Connection>,
+    is_mounted: bool,
+    /// Nothing of it is left to be taken down.
+    is_closed: bool,
+    time_to_ready: Duration,
+}
+
+impl ExternalWorkspace {
+    /// Brings a definition up at `site`; `variables` says what its commands are told, given its directory for data.
+    fn open(
+        name: String,
+        definition: Definition,
+        site: &Site,
+        is_first: bool,
+        variables: impl FnOnce(&Path) -> io::Result<Variables>,
+    ) -> io::Result<Self> {
+        let mount_point = mount_point(site);
+        // A dead mount is there, but cannot be looked at.
         if mount_at(&mount_point)?.is_none() {
             std::fs::create_dir_all(&mount_point)?;
         }
-        let scratch = site.dir.join("data");
-        std::fs::create_dir_all(&scratch)?;
-        let mut variables = Variables::of_site(&site.dir, &mount_point, &scratch)?;
-        if let Some(server) = self.server {
-            server::tell(server, site, &mut variables)?;
-        }
-        let definition = self.definition.clone();
-        let mut workspace = ExternalWorkspace {
-            name: self.name(),
+        let data = site.dir.join("data");
+        std::fs::create_dir_all(&data)?;
+        let variables = variables(&data)?;
+        let mut workspace = Self {
+            name,
             root: definition.root.as_ref().map_or_else(
                 || mount_point.clone(),
                 |below| PathBuf::from(variables.fill(below)),
@@ -215,32 +265,9 @@ impl Backend for External {
         workspace.prepare(is_first)?;
         workspace.mount()?;
         std::fs::create_dir_all(&workspace.root)?;
-        Ok(Box::new(workspace))
+        Ok(workspace)
     }
 
-    fn offline_read(&self, _site: &Site, _name: &str) -> Option<(String, Vec<OsString>)> {
-        None
-    }
-}
-
-struct ExternalWorkspace {
-    name: String,
-    definition: Definition,
-    site: Site,
-    mount_point: PathBuf,
-    /// The directory in it that the agent works in.
-    root: PathBuf,
-    around: Surroundings,
-    services: Vec<Running>,
-    daemon: Option<Running>,
-    connection: Option<Connection>,
-    is_mounted: bool,
-    /// Nothing of it is left to be taken down.
-    is_closed: bool,
-    time_to_ready: Duration,
-}
-
-impl ExternalWorkspace {
     fn log(&self) -> PathBuf {
         self.site.dir.join("daemon.log")
     }
@@ -369,6 +396,28 @@ impl Workspace for ExternalWorkspace {
         &self.root
     }
 
+    fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
+        if !self.definition.second_host {
+            return Ok(None);
+        }
+        let site = Site {
+            dir: beside.to_owned(),
+            ..self.site.clone()
+        };
+        let mount_point = mount_point(&site);
+        let second = Self::open(
+            self.name.clone(),
+            self.definition.of_second_host(),
+            &site,
+            true,
+            |data| {
+                let first = &self.around.variables;
+                first.of_second(&site.dir, &mount_point, data)
+            },
+        )?;
+        Ok(Some(Box::new(second)))
+    }
+
     fn lifeline(&self) -> Lifeline {
         Lifeline {
             daemon: self.daemon(),
@@ -485,122 +534,4 @@ fn counted(said: &str) -> io::Result<BTreeMap<String, u64>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
-        let names: Vec<String> = shipped()
-            .iter()
-            .map(|external| external.describe().name)
-            .collect();
-        assert!(names.len() >= 5, "{names:?}");
-        let mut unique = names.clone();
-        unique.sort();
-        unique.dedup();
-        assert_eq!(unique.len(), names.len());
-        for external in shipped() {
-            assert!(
-                !external.definition.fix().is_empty(),
-                "{}",
-                external.definition.name
-            );
-        }
-    }
-
-    /// A workspace at a scratch site, from the text of a definition.
-    fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
-        let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
-        let definition = Definition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
-        let site = Site {
-            dir: dir.to_owned(),
-            program: "unused".into(),
-            patience: Duration::from_millis(300),
-            cpu: None,
-            allow_other: false,
-        };
-        let external = External {
-            definition,
-            server: None,
-            digest: String::new(),
-            file: None,
-        };
-        external.open(&site)
-    }
-
-    fn failure(text: &str) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        match open(text, dir.path()) {
-            Ok(_) => panic!("it opened"),
-            Err(error) => error.to_string(),
-        }
-    }
-
-    #[test]
-    fn a_file_system_that_does_not_come_up_says_why() {
-        let hangs = failure("mount = ['sleep', '1000']\nstays = true");
-        assert!(hangs.starts_with("x took too long to mount"), "{hangs}");
-        let ends = failure("mount = ['sh', '-c', 'echo no licence >&2; exit 3']\nstays = true");
-        assert!(
-            ends.contains("exit code 3") && ends.contains("no licence"),
-            "{ends}"
-        );
-        let fails = failure("setup = [['false']]\nmount = ['true']");
-        assert_eq!(fails, "x could not be set up: false: exit code 1: ");
-    }
-
-    #[test]
-    fn services_files_environment_and_counters_are_those_of_the_workspace() {
-        let dir = tempfile::tempdir().unwrap();
-        let text = "
-services = [['sh', '-c', 'echo $$ > \"$1\"; exec sleep 1000', 'sh', '{data}/service']]
-setup = [['sh', '-c', 'until test -s \"$1\"; do sleep 0.01; done', 'sh', '{data}/service'], ['sh', '-c', 'stat -c %a \"$1\" > \"$1.mode\"; echo $KEY >> \"$1\"', 'sh', '{site}/deep/key']]
-mount = ['true']
-ready = ['true']
-root = '{data}'
-counters = ['printf', 'object_put 3\\n\\nobject get 4\\n']
-unmount = ['false']
-teardown = [['touch', '{data}/torn']]
-[environment]
-KEY = 'of {id}'
-[[file]]
-path = '{site}/deep/key'
-content = 'in {id},'";
-        let mut workspace = open(text, dir.path()).unwrap();
-        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
-        assert_eq!(read("deep/key.mode"), "600\n");
-        let key = read("deep/key");
-        assert!(key.starts_with("in ") && key.contains(",of "), "{key}");
-        let counters = workspace.counters().unwrap().unwrap().store;
-        assert_eq!(counters, counted("object_put 3\nobject get 4").unwrap());
-        assert!(counted("object_put three").is_err());
-        let service = read("data/service");
-        let service = Path::new("/proc").join(service.trim());
-        assert!(service.exists());
-        // What cannot be unmounted is torn down all the same.
-        let error = workspace.close().unwrap_err().to_string();
-        assert!(error.contains("could not be unmounted: false"), "{error}");
-        assert!(!service.exists());
-        assert!(dir.path().join("data/torn").exists());
-    }
-
-    #[test]
-    fn a_file_system_that_dies_or_does_not_end_is_noticed() {
-        let dir = tempfile::tempdir().unwrap();
-        let served = "mount = ['sleep', '1000']\nstays = true\nready = ['true']\nroot = '{data}'\nunmount = ['true']";
-        let mut workspace = open(served, dir.path()).unwrap();
-        assert_eq!(workspace.obituary(), None);
-        let daemon = workspace.daemon().unwrap();
-        let error = workspace.close().unwrap_err().to_string();
-        assert!(
-            error.contains("did not end after it was unmounted"),
-            "{error}"
-        );
-        assert!(!Path::new(&format!("/proc/{daemon}")).exists());
-
-        let dies = served.replace("'sleep', '1000'", "'sleep', '0.2'");
-        let mut workspace = open(&dies, dir.path()).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(workspace.obituary().unwrap(), "x ended: exit code 0");
-    }
-}
+mod tests;

@@ -13,6 +13,17 @@ pub(super) const OF_SITE: &[&str] = &[
     "site", "mount", "data", "id", "port", "port_2", "port_3", "port_4", "port_5", "port_6",
 ];
 
+/// Those of the first host: of a second one, what it has to know of the first; of the first one, its own.
+pub(super) const OF_FIRST: &[&str] = &[
+    "first_data",
+    "first_port",
+    "first_port_2",
+    "first_port_3",
+    "first_port_4",
+    "first_port_5",
+    "first_port_6",
+];
+
 /// Those of the S3 server.
 pub(super) const OF_SERVER: &[&str] = &[
     "s3_server",
@@ -45,29 +56,46 @@ impl Variables {
     /// Those of a workspace, too.
     pub(super) fn of_site(site: &Path, mount: &Path, data: &Path) -> io::Result<Self> {
         let mut variables = Self::of_the_environment();
-        let text = |path: &Path| path.to_string_lossy().into_owned();
         // Distinct for each site, and the same when it is mounted again.
         let id: String = text(site)
             .chars()
             .filter(char::is_ascii_alphanumeric)
             .collect();
         let id = id[id.len().saturating_sub(40)..].to_lowercase();
+        variables.set("id", id);
+        variables.set_own(site, mount, data)?;
+        for &name in OF_FIRST {
+            let own = name.strip_prefix("first_").unwrap_or(name);
+            let value = variables.values.get(own).cloned().unwrap_or_default();
+            variables.set(name, value);
+        }
+        Ok(variables)
+    }
+
+    /// Those of a second host of the same workspace.
+    pub(super) fn of_second(&self, site: &Path, mount: &Path, data: &Path) -> io::Result<Self> {
+        let mut variables = self.clone();
+        variables.set_own(site, mount, data)?;
+        Ok(variables)
+    }
+
+    /// Sets what no two hosts share.
+    fn set_own(&mut self, site: &Path, mount: &Path, data: &Path) -> io::Result<()> {
         for (name, value) in [
             ("site", text(site)),
             ("mount", text(mount)),
             ("data", text(data)),
-            ("id", id),
         ] {
-            variables.set(name, value);
+            self.set(name, value);
         }
         // All held until all are known, so that no two are the same.
         let mut held = Vec::new();
         for &name in OF_SITE.iter().filter(|name| name.starts_with("port")) {
             let listener = TcpListener::bind(("127.0.0.1", 0))?;
-            variables.set(name, listener.local_addr()?.port().to_string());
+            self.set(name, listener.local_addr()?.port().to_string());
             held.push(listener);
         }
-        Ok(variables)
+        Ok(())
     }
 
     pub(super) fn set(&mut self, name: &'static str, value: String) {
@@ -110,6 +138,10 @@ impl Variables {
     }
 }
 
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
 /// What stands in braces in a text like a variable's name: lower case, digits and `_`.
 pub(super) fn named(text: &str) -> impl Iterator<Item = &str> {
     let is_name = |name: &&str| {
@@ -137,6 +169,25 @@ mod tests {
         );
         let port = |name: &str| variables.fill(name).parse::<u16>().unwrap();
         assert_ne!(port("{port}"), port("{port_6}"));
+    }
+
+    #[test]
+    fn a_second_host_has_its_own_places_and_knows_those_of_the_first() {
+        let dir = Path::new("/tmp/a");
+        let first = Variables::of_site(dir, &dir.join("mnt"), &dir.join("data")).unwrap();
+        let beside = dir.join("second");
+        let (mount, data) = (beside.join("mnt"), beside.join("data"));
+        let second = first.of_second(&beside, &mount, &data).unwrap();
+        assert_eq!(
+            second.fill("{site} {mount} {data} {first_data} {id}"),
+            "/tmp/a/second /tmp/a/second/mnt /tmp/a/second/data /tmp/a/data tmpa"
+        );
+        assert_eq!(first.fill("{first_data}"), "/tmp/a/data");
+        for of_first in ["port", "port_5"] {
+            let theirs = first.fill(&format!("{{{of_first}}}"));
+            assert_eq!(second.fill(&format!("{{first_{of_first}}}")), theirs);
+            assert_ne!(second.fill(&format!("{{{of_first}}}")), theirs);
+        }
     }
 
     #[test]

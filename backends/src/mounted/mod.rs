@@ -182,6 +182,12 @@ impl Backend for Mounted {
                     S3Variant::Fsync => {
                         "as sqlite after a killed daemon; fsync makes everything before it be in the bucket, which survives the loss of the machine"
                     }
+                    S3Variant::Close => {
+                        "as sqlite after a killed daemon; close and fsync make what is closed or synced be in the bucket, which survives the loss of the machine"
+                    }
+                    S3Variant::LastWrite => {
+                        "as s3, but of two hosts that change one file the change that arrives last replaces the other"
+                    }
                     S3Variant::Default | S3Variant::Fresh => {
                         "as sqlite after a killed daemon or power loss; the bucket, which survives the loss of the machine, follows within a second"
                     }
@@ -212,7 +218,10 @@ impl Backend for Mounted {
                     true => ", empty at each restart as on a new host (cold cells only)",
                     false => "",
                 };
-                format!("FUSE over a local SQLite cache and journal{empty} of a bucket {server}")
+                let how = mount.variant.difference();
+                format!(
+                    "FUSE over a local SQLite cache and journal{empty} of a bucket {server}{how}"
+                )
             }
             Mounted::Llm(mount) => mount.summary(),
             _ => summary.to_owned(),
@@ -249,6 +258,7 @@ impl Backend for Mounted {
                     Mounted::Llm(mount) if mount.mode == LlmMode::History
                 ),
                 starts_empty: self.starts_empty(),
+                several_hosts: matches!(self, Mounted::S3(_)),
             },
             daemons: 1,
             mounts: 1,
@@ -283,7 +293,10 @@ impl Backend for Mounted {
             Mounted::S3(mount) => Promises {
                 machine_loss: Some(match mount.variant {
                     S3Variant::Fsync => Acknowledgement::Fsync,
-                    S3Variant::Default | S3Variant::Fresh => Acknowledgement::Sync,
+                    S3Variant::Close => Acknowledgement::Close,
+                    S3Variant::Default | S3Variant::Fresh | S3Variant::LastWrite => {
+                        Acknowledgement::Sync
+                    }
                 }),
                 ..local
             },

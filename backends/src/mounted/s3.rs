@@ -18,6 +18,10 @@ pub(crate) enum S3Variant {
     Default,
     /// `fsync` waits for the bucket.
     Fsync,
+    /// `close` waits for the bucket, too, and what others wrote is looked for every 50 ms.
+    Close,
+    /// Of two hosts that change one file, the change that arrives last replaces the other.
+    LastWrite,
     /// Each restart begins with an empty cache, as on a host that has never seen the memory.
     Fresh,
 }
@@ -30,21 +34,48 @@ pub(crate) struct S3Mount {
 }
 
 impl S3Variant {
-    const ALL: [Self; 3] = [Self::Default, Self::Fsync, Self::Fresh];
+    const ALL: [Self; 5] = [
+        Self::Default,
+        Self::Fsync,
+        Self::Close,
+        Self::LastWrite,
+        Self::Fresh,
+    ];
 
     /// What it adds to a backend's name.
     fn suffix(self) -> &'static str {
         match self {
             Self::Default => "",
             Self::Fsync => "-fsync",
+            Self::Close => "-close",
+            Self::LastWrite => "-last-write",
             Self::Fresh => "-fresh",
+        }
+    }
+
+    /// What it adds to the options of `ctxbench mount s3`.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Default | Self::Fresh => &[],
+            Self::Fsync => &["--sync", "fsync"],
+            Self::Close => &["--sync", "close", "--poll", "50"],
+            Self::LastWrite => &["--conflicts", "last-write-wins"],
+        }
+    }
+
+    /// What it adds to a backend's summary.
+    pub(super) fn difference(self) -> &'static str {
+        match self {
+            Self::Default | Self::Fsync | Self::Fresh => "",
+            Self::Close => ", close waits for it, and others' changes are looked for every 50 ms",
+            Self::LastWrite => ", the last write wins",
         }
     }
 }
 
 impl S3Mount {
-    /// The mount that a backend's name stands for: `s3`, `s3-fsync` or `s3-fresh`, then maybe the server and the
-    /// distance to it, as [`Server::of_suffix`] has them.
+    /// The mount that a backend's name stands for: `s3` and maybe a variant, then maybe the server and the distance to it,
+    /// as [`Server::of_suffix`] has them.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let rest = name.strip_prefix("s3")?;
         S3Variant::ALL.into_iter().find_map(|variant| {
@@ -98,9 +129,7 @@ impl S3Mount {
         if beside.is_some() {
             arguments.extend(["--writer".into(), "second".into()]);
         }
-        if self.variant == S3Variant::Fsync {
-            arguments.extend(["--sync".into(), "fsync".into()]);
-        }
+        arguments.extend(self.variant.options().iter().map(OsString::from));
         let environment = match address.keys {
             Some((id, secret)) => vec![
                 ("AWS_ACCESS_KEY_ID", id),
@@ -127,6 +156,8 @@ mod tests {
             ("s3-embedded", S3Variant::Default),
             ("s3-fsync-embedded@30ms", S3Variant::Fsync),
             ("s3-fresh-minio@1ms", S3Variant::Fresh),
+            ("s3-close-minio", S3Variant::Close),
+            ("s3-last-write-embedded", S3Variant::LastWrite),
         ] {
             let mount = S3Mount::of_name(name).unwrap();
             assert_eq!((mount.variant, mount.name().as_str()), (variant, name));

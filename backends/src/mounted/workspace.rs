@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::{Launch, Mounted, READY, S3Mount};
-use crate::backend::{Lifeline, Site, Workspace, drop_machine_caches};
+use crate::backend::{Backend, Lifeline, Site, Workspace, drop_machine_caches};
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters, Opcode};
 
@@ -199,6 +199,20 @@ impl MountedWorkspace {
 impl Workspace for MountedWorkspace {
     fn root(&self) -> &Path {
         &self.root
+    }
+
+    fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
+        // With options of somebody else's, nobody knows those of a second host.
+        if self.launch.is_some() || self.backend.database(&self.site).is_none() {
+            return Ok(None);
+        }
+        let launch = self.backend.launch(&self.site, Some(beside))?;
+        let site = Site {
+            dir: beside.to_owned(),
+            ..self.site.clone()
+        };
+        let second = Self::open(self.backend, &site, Some(launch))?;
+        Ok(Some(Box::new(second)))
     }
 
     fn lifeline(&self) -> Lifeline {

@@ -1,0 +1,159 @@
+//! Workspaces of definitions that mount nothing.
+
+use super::*;
+
+#[test]
+fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
+    let names: Vec<String> = shipped()
+        .iter()
+        .map(|external| external.describe().name)
+        .collect();
+    assert!(names.len() >= 5, "{names:?}");
+    let mut unique = names.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), names.len());
+    for external in shipped() {
+        assert!(
+            !external.definition.fix().is_empty(),
+            "{}",
+            external.definition.name
+        );
+    }
+}
+
+/// A workspace at a scratch site, from the text of a definition.
+fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
+    let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
+    let definition = Definition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
+    let site = Site {
+        dir: dir.to_owned(),
+        program: "unused".into(),
+        patience: Duration::from_millis(300),
+        cpu: None,
+        allow_other: false,
+    };
+    let external = External {
+        definition,
+        server: None,
+        digest: String::new(),
+        file: None,
+    };
+    external.open(&site)
+}
+
+fn failure(text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    match open(text, dir.path()) {
+        Ok(_) => panic!("it opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_file_system_that_does_not_come_up_says_why() {
+    let hangs = failure("mount = ['sleep', '1000']\nstays = true");
+    assert!(hangs.starts_with("x took too long to mount"), "{hangs}");
+    let ends = failure("mount = ['sh', '-c', 'echo no licence >&2; exit 3']\nstays = true");
+    assert!(
+        ends.contains("exit code 3") && ends.contains("no licence"),
+        "{ends}"
+    );
+    let fails = failure("setup = [['false']]\nmount = ['true']");
+    assert_eq!(fails, "x could not be set up: false: exit code 1: ");
+}
+
+#[test]
+fn services_files_environment_and_counters_are_those_of_the_workspace() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "
+services = [['sh', '-c', 'echo $$ > \"$1\"; exec sleep 1000', 'sh', '{data}/service']]
+setup = [['sh', '-c', 'until test -s \"$1\"; do sleep 0.01; done', 'sh', '{data}/service'], ['sh', '-c', 'stat -c %a \"$1\" > \"$1.mode\"; echo $KEY >> \"$1\"', 'sh', '{site}/deep/key']]
+mount = ['true']
+ready = ['true']
+root = '{data}'
+counters = ['printf', 'object_put 3\\n\\nobject get 4\\n']
+unmount = ['false']
+teardown = [['touch', '{data}/torn']]
+[environment]
+KEY = 'of {id}'
+[[file]]
+path = '{site}/deep/key'
+content = 'in {id},'";
+    let mut workspace = open(text, dir.path()).unwrap();
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!(read("deep/key.mode"), "600\n");
+    let key = read("deep/key");
+    assert!(key.starts_with("in ") && key.contains(",of "), "{key}");
+    let counters = workspace.counters().unwrap().unwrap().store;
+    assert_eq!(counters, counted("object_put 3\nobject get 4").unwrap());
+    assert!(counted("object_put three").is_err());
+    let service = read("data/service");
+    let service = Path::new("/proc").join(service.trim());
+    assert!(service.exists());
+    // What cannot be unmounted is torn down all the same.
+    let error = workspace.close().unwrap_err().to_string();
+    assert!(error.contains("could not be unmounted: false"), "{error}");
+    assert!(!service.exists());
+    assert!(dir.path().join("data/torn").exists());
+}
+
+#[test]
+fn a_second_host_runs_no_more_than_its_own_and_takes_down_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "
+second_host = true
+services = [['sh', '-c', 'echo service >> \"$1\"; exec sleep 1000', 'sh', '{first_data}/ran']]
+setup = [['sh', '-c', 'until test -s \"$1\"; do sleep 0.01; done; echo setup >> \"$1\"', 'sh', '{first_data}/ran']]
+mount = ['sh', '-c', 'echo mount \"$1\" \"$2\" >> \"$3\"', 'sh', '{mount}', '{id}', '{first_data}/mounts']
+ready = ['test', '-e', '{site}/key']
+root = '{first_data}'
+unmount = ['sh', '-c', 'echo unmount \"$1\" >> \"$2\"', 'sh', '{mount}', '{first_data}/mounts']
+teardown = [['sh', '-c', 'echo teardown >> \"$1\"', 'sh', '{first_data}/ran']]
+[[file]]
+path = '{site}/key'
+content = 'k'";
+    let first = open(text, dir.path()).unwrap();
+    let beside = dir.path().join("second");
+    std::fs::create_dir(&beside).unwrap();
+    let second = first.second_host(&beside).unwrap().unwrap();
+    assert_eq!(second.root(), first.root());
+    second.close().unwrap();
+    let said = |name: &str| std::fs::read_to_string(dir.path().join("data").join(name)).unwrap();
+    assert!(!said("ran").contains("teardown"), "{}", said("ran"));
+    first.close().unwrap();
+    let ran = said("ran");
+    for once in ["service", "setup", "teardown"] {
+        assert_eq!(ran.matches(once).count(), 1, "{ran}");
+    }
+    let mounts = said("mounts");
+    let lines: Vec<Vec<&str>> = mounts.lines().map(|l| l.split(' ').collect()).collect();
+    let verbs: Vec<&str> = lines.iter().map(|words| words[0]).collect();
+    assert_eq!(verbs, ["mount", "mount", "unmount", "unmount"]);
+    assert_eq!(lines[0][2], lines[1][2], "both are of one workspace");
+    assert!(lines[1][1].contains("second") && lines[2][1] == lines[1][1]);
+    let alone = dir.path().join("alone");
+    std::fs::create_dir(&alone).unwrap();
+    let alone = open(&text.replace("true", "false"), &alone).unwrap();
+    assert!(alone.second_host(&beside).unwrap().is_none());
+}
+
+#[test]
+fn a_file_system_that_dies_or_does_not_end_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = "mount = ['sleep', '1000']\nstays = true\nready = ['true']\nroot = '{data}'\nunmount = ['true']";
+    let mut workspace = open(served, dir.path()).unwrap();
+    assert_eq!(workspace.obituary(), None);
+    let daemon = workspace.daemon().unwrap();
+    let error = workspace.close().unwrap_err().to_string();
+    assert!(
+        error.contains("did not end after it was unmounted"),
+        "{error}"
+    );
+    assert!(!Path::new(&format!("/proc/{daemon}")).exists());
+
+    let dies = served.replace("'sleep', '1000'", "'sleep', '0.2'");
+    let mut workspace = open(&dies, dir.path()).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(workspace.obituary().unwrap(), "x ended: exit code 0");
+}
