@@ -1,33 +1,41 @@
 //! One block: a workspace is opened, filled, brought into its cache state, measured and closed.
 
-use std::collections::BTreeMap;
+mod ending;
+mod hosts;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use backends::backend::{Backend, Site, Tools, Workspace};
 use backends::cpu;
 use backends::fuse::Counters;
 use backends::null::FILE_BYTES;
 use hdrhistogram::Histogram;
-use reports::run::{Calls, Cpu, DaemonCounters, Memory, OpcodeCount, Outcome, Pressure, histogram};
+use reports::run::{
+    Calls, Cpu, DaemonCounters, Memory, OpcodeCount, Outcome, Pressure, Settled, histogram,
+};
 use rustix::io::Errno;
 use workloads::definition::{CacheState, Workload};
 use workloads::model::{Expected, Model};
-use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::proof;
-use crate::replay::tools::{ask, held, narrowed, observe};
+use crate::replay::tools::{ask, narrowed, observe};
 use crate::replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
 use crate::supervise::Pulse;
 use crate::system;
+use hosts::Hosts;
 
 /// What bringing a workspace up, syncing it, or taking it down may take.
 const SETUP_LIMIT: Duration = Duration::from_secs(120);
+
+/// How often another host is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// What a block is to do.
 pub struct Task {
@@ -72,6 +80,8 @@ pub struct Measured {
     pub memory: Memory,
     /// Pressure while it was measured.
     pub pressure: Pressure,
+    /// What became of the lines that two hosts added to one file.
+    pub settled: Option<Settled>,
     /// The run was interrupted: what was measured is not whole.
     pub interrupted: bool,
 }
@@ -105,18 +115,23 @@ impl Task {
             return Measured::ended(Outcome::Infra, format!("staying on one processor: {error}"));
         }
         pulse.enter(SETUP_LIMIT);
-        let mut workspace = match self.backend.open(&self.site) {
-            Ok(workspace) => workspace,
+        let mut hosts = match self.backend.open(&self.site) {
+            Ok(workspace) => Hosts::one(workspace),
             Err(error) => return Measured::ended(Outcome::Setup, error),
         };
-        pulse.depend_on(workspace.lifeline());
-        let mut measured = match self.bring_into_state(&mut *workspace, pulse) {
+        pulse.depend_on(hosts.first.lifeline());
+        let prepared = self.bring_into_state(&mut *hosts.first, pulse);
+        let prepared = prepared.and_then(|()| match self.script().needs_second_host() {
+            true => hosts.add_second(&self.site, pulse),
+            false => Ok(()),
+        });
+        let mut measured = match prepared {
             Ok(()) => {
                 pulse.leave();
-                self.measure(&mut *workspace, pulse, clock)
+                self.measure(&mut hosts, pulse, clock)
             }
             Err(error) => {
-                let (outcome, why) = match (pulse.severed(), workspace.obituary()) {
+                let (outcome, why) = match (pulse.severed(), hosts.obituary()) {
                     (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
                     (None, Some(obituary)) => (Outcome::Crash, format!("; {obituary}")),
                     (None, None) => (Outcome::Setup, String::new()),
@@ -125,7 +140,7 @@ impl Task {
             }
         };
         pulse.enter(SETUP_LIMIT);
-        if let Err(error) = workspace.close()
+        if let Err(error) = hosts.close()
             && measured.verdict.is_none()
         {
             measured.note(Outcome::Infra, format!("closing the workspace: {error}"));
@@ -229,24 +244,26 @@ impl Task {
         Ok(())
     }
 
-    fn measure(
-        &self,
-        workspace: &mut dyn Workspace,
-        pulse: &Pulse,
-        clock: &impl Clock,
-    ) -> Measured {
+    fn measure(&self, hosts: &mut Hosts, pulse: &Pulse, clock: &impl Clock) -> Measured {
         let mut measured = Measured {
-            ready: workspace.time_to_ready(),
+            ready: hosts.first.time_to_ready(),
             ..Measured::default()
         };
-        let root = workspace.root().to_owned();
+        let has_bucket = self.backend.promises().machine_loss.is_some();
         let calls = self.script().calls_when(self.state == CacheState::Hot);
         let mut open_files = OpenFiles::new();
         let prepared: io::Result<Vec<Vec<Prepared<'_>>>> = calls
             .iter()
             .map(|call| {
                 let ops = call.ops.iter();
-                ops.map(|op| prepare(&root, op, &mut open_files)).collect()
+                ops.map(|op| {
+                    let prepared = prepare(hosts.root(op.host()), op, &mut open_files);
+                    prepared.map(|prepared| Prepared {
+                        has_bucket,
+                        ..prepared
+                    })
+                })
+                .collect()
             })
             .collect();
         let prepared = match prepared {
@@ -254,11 +271,11 @@ impl Task {
             Err(error) => return Measured::ended(Outcome::Infra, error),
         };
         // What was counted before the timed calls, and between them by what is not timed.
-        let mut uncounted = match counters(workspace) {
+        let mut uncounted = match counters(&mut *hosts.first) {
             Ok(counters) => counters,
             Err(error) => return Measured::ended(Outcome::Infra, error),
         };
-        let daemon = workspace.daemon();
+        let daemon = hosts.first.daemon();
         let daemon_cpu = || daemon.map_or(0, system::process_cpu_ns);
         let cpu_before = (system::thread_cpu(), daemon_cpu());
         let disk_before = system::thread_disk_read();
@@ -274,6 +291,7 @@ impl Task {
             scratch: Scratch::new(),
             observed: Vec::with_capacity(1024),
             times: BTreeMap::new(),
+            added: BTreeSet::new(),
         };
         for (call, ops) in calls.iter().zip(&prepared) {
             if self.interrupt.is_set() {
@@ -282,13 +300,13 @@ impl Task {
             }
             let before = match call.kind {
                 Some(_) => None,
-                None => counters(workspace).ok().flatten(),
+                None => counters(&mut *hosts.first).ok().flatten(),
             };
-            if !replay.call(call, ops, workspace, &mut measured) {
+            if !replay.call(call, ops, hosts, &mut measured) {
                 break;
             }
             if let (Some(before), Some(uncounted)) = (before, &mut uncounted)
-                && let Ok(Some(now)) = counters(workspace)
+                && let Ok(Some(now)) = counters(&mut *hosts.first)
             {
                 uncounted.add(&now.since(&before));
             }
@@ -310,7 +328,7 @@ impl Task {
                 Err(error) => measured.note(Outcome::Infra, error),
             }
         }
-        match counters(workspace) {
+        match counters(&mut *hosts.first) {
             Ok(Some(now)) => measured.daemon = uncounted.map(|before| now.since(&before)),
             Ok(None) => {}
             Err(error) if measured.verdict.is_none() => measured.note(Outcome::Infra, error),
@@ -335,30 +353,15 @@ impl Task {
             if let Err(reason) = proof {
                 measured.note(Outcome::Infra, reason);
             }
-            if self.holds_data() {
-                pulse.enter(SETUP_LIMIT);
-                let whole = match workspace.tools() {
-                    Some(tools) => snapshot_back(tools, &mut replay.model, &mut replay.scratch),
-                    None => {
-                        // What each file holds would be asked for at the end of each block, one after the other and
-                        // for minutes: the timed reads say how often that is right.
-                        let everything =
-                            if capabilities.guesses_content || capabilities.starts_empty {
-                                FileOp::Walk(WorkspacePath::root())
-                            } else {
-                                FileOp::Search(WorkspacePath::root())
-                            };
-                        read_back(&root, &everything, &mut replay.model, &mut replay.scratch)
-                    }
-                };
-                if let Err(reason) = whole {
-                    let cut = pulse.severed().map(|cut| format!("; {cut}"));
-                    let outcome = cut.as_ref().map_or(Outcome::WrongData, |_| Outcome::Hang);
-                    let cut = cut.unwrap_or_default();
-                    measured.note(outcome, format!("reading everything back: {reason}{cut}"));
-                }
-                pulse.leave();
+            if self.holds_data() && self.script().shared_files().is_empty() {
+                self.read_everything_back(hosts, pulse, &mut replay, &mut measured);
             }
+        }
+        // What came late or failed is no reason not to look what became of the rest.
+        let is_sound = measured.verdict.as_ref();
+        let is_sound = is_sound.is_none_or(|(worst, _)| *worst < Outcome::WrongData);
+        if is_sound && !measured.interrupted && !self.script().shared_files().is_empty() {
+            self.settle(hosts, pulse, &replay, &mut measured);
         }
         measured
     }
@@ -372,6 +375,8 @@ struct Replay<'a, C> {
     scratch: Scratch,
     observed: Vec<Result<Observed, Errno>>,
     times: BTreeMap<CallKind, (Histogram<u64>, u64)>,
+    /// Lines whose adding succeeded.
+    added: BTreeSet<Bytes>,
 }
 
 impl<C: Clock> Replay<'_, C> {
@@ -380,11 +385,12 @@ impl<C: Clock> Replay<'_, C> {
         &mut self,
         call: &Call,
         ops: &[Prepared<'_>],
-        workspace: &mut dyn Workspace,
+        hosts: &mut Hosts,
         measured: &mut Measured,
     ) -> bool {
+        std::thread::sleep(Duration::from_millis(call.pause_ms));
         let mut expected: Vec<Expected> = call.ops.iter().map(|op| self.model.apply(op)).collect();
-        let by_tools = workspace.tools().is_some();
+        let by_tools = hosts.first.tools().is_some();
         if by_tools {
             let narrow = |expected| narrowed(expected, call.lines);
             expected = expected.into_iter().map(narrow).collect();
@@ -398,11 +404,16 @@ impl<C: Clock> Replay<'_, C> {
         let mut answers = Vec::with_capacity(if by_tools { ops.len() } else { 0 });
         self.pulse.enter(self.task.call_limit());
         let started = self.clock.now_ns();
-        match workspace.tools() {
+        match hosts.first.tools() {
             Some(tools) => answers.extend(call.ops.iter().map(|op| ask(op, call.lines, tools))),
             None => {
                 for op in ops {
-                    let observed = perform(op, &mut self.scratch);
+                    let observed = match op.op {
+                        FileOp::SeenByOther { content, .. } => {
+                            Ok(self.look_until_seen(op, content))
+                        }
+                        _ => perform(op, &mut self.scratch),
+                    };
                     self.observed.push(observed);
                 }
             }
@@ -413,7 +424,12 @@ impl<C: Clock> Replay<'_, C> {
             self.observed.push(observe(op, answers, &mut self.scratch));
         }
 
-        let (outcome, reason) = self.judge(call, &expected, took, workspace);
+        for (op, observed) in call.ops.iter().zip(&self.observed) {
+            if let (FileOp::AddLine { line, .. }, Ok(_)) = (op, observed) {
+                self.added.insert(Bytes::clone(line));
+            }
+        }
+        let (outcome, reason) = self.judge(call, &expected, took, hosts);
         if let Some(kind) = call.kind {
             *measured.outcomes.entry(outcome).or_default() += 1;
             measured.waited_ns += took;
@@ -441,24 +457,49 @@ impl<C: Clock> Replay<'_, C> {
         !matches!(outcome, Outcome::Hang | Outcome::Crash)
     }
 
+    /// Reads a file on the other host until it holds `content`, or a call may take no longer.
+    fn look_until_seen(&mut self, op: &Prepared<'_>, content: &[u8]) -> Observed {
+        let began = Instant::now();
+        let mark = self.scratch.mark();
+        loop {
+            self.scratch.back_to(mark);
+            // An error may be gone at the next look, as that of a name which is not there yet.
+            if let Ok(Observed::Bytes(place)) = perform(op, &mut self.scratch)
+                && self.scratch.data[place.clone()] == *content
+            {
+                return Observed::Bytes(place);
+            }
+            let is_over = began.elapsed() >= self.task.call_timeout;
+            if is_over || self.pulse.severed().is_some() || self.task.interrupt.is_set() {
+                return Observed::NotSeen;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
     fn judge(
         &self,
         call: &Call,
         expected: &[Expected],
         took: u64,
-        workspace: &mut dyn Workspace,
+        hosts: &mut Hosts,
     ) -> (Outcome, String) {
         let what = || call.ops.first().map(FileOp::describe).unwrap_or_default();
         if let Some(cut) = self.pulse.severed() {
             return (Outcome::Hang, format!("{}: {cut}", what()));
         }
         for ((op, expected), observed) in call.ops.iter().zip(expected).zip(&self.observed) {
-            if let Err(reason) = verify(op, expected, observed, &self.scratch) {
-                if let Some(obituary) = workspace.obituary() {
+            if let Err(mut reason) = verify(op, expected, observed, &self.scratch) {
+                if let Some(obituary) = hosts.obituary() {
                     return (Outcome::Crash, format!("{reason}; {obituary}"));
                 }
                 let outcome = match observed {
                     Err(_) => Outcome::Errno,
+                    Ok(Observed::NotSeen) => {
+                        let limit = self.task.call_timeout.as_secs_f64();
+                        reason = format!("{}: not within {limit} s", op.describe());
+                        Outcome::Timeout
+                    }
                     Ok(_) => Outcome::WrongData,
                 };
                 return (outcome, reason);
@@ -473,37 +514,11 @@ impl<C: Clock> Replay<'_, C> {
     }
 }
 
-/// Compares the whole workspace with the model: what was written has to be there, and nothing else.
-fn read_back(
-    root: &Path,
-    everything: &FileOp,
-    model: &mut Model,
-    scratch: &mut Scratch,
-) -> Result<(), String> {
-    let expected = model.apply(everything);
-    scratch.clear();
-    scratch.reserve(content_bytes(&expected));
-    let prepared = prepare(root, everything, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
-    let observed = perform(&prepared, scratch);
-    verify(everything, &expected, &observed, scratch)
-}
-
-/// As [`read_back`], from a snapshot: a read shows lines, a snapshot has every byte.
-fn snapshot_back(
-    tools: &dyn Tools,
-    model: &mut Model,
-    scratch: &mut Scratch,
-) -> Result<(), String> {
-    let everything = FileOp::Search(WorkspacePath::root());
-    scratch.clear();
-    let held = held(tools, scratch)?;
-    verify(&everything, &model.apply(&everything), &Ok(held), scratch)
-}
-
 /// Content that an operation is expected to return, in bytes.
 fn content_bytes(expected: &Expected) -> usize {
     match expected {
         Expected::Bytes(bytes) => bytes.len(),
+        Expected::Lines(lines) => lines.iter().map(|line| line.len()).sum(),
         // Room for an answer of 2,000 tokens and more.
         Expected::Mentions(_) => 64 * 1024,
         Expected::Part { start, end, .. } => end - start,

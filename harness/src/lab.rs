@@ -122,6 +122,7 @@ impl Lab for Machine {
             cpu: measured.cpu,
             memory: measured.memory,
             pressure: measured.pressure,
+            settled: measured.settled,
             started_ms: began.duration_since(self.started).as_millis() as u64,
             took_ms: began.elapsed().as_millis() as u64,
         })

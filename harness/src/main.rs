@@ -1,5 +1,6 @@
 //! `ctxbench`: decides, with evidence, how an LLM agent should hold its context as files.
 
+mod attribute;
 mod block;
 mod clock;
 mod cmd;

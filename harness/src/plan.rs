@@ -149,6 +149,7 @@ fn arm(live: &LiveArm) -> Arm {
             holds_data: described.capabilities.holds_data,
             persistent: described.capabilities.persistent,
             counts_requests: described.capabilities.counts_requests,
+            has_bucket: live.backend.promises().machine_loss.is_some(),
             daemons: described.daemons,
             mounts: described.mounts,
             needs: needs
@@ -239,6 +240,11 @@ fn skip_reason(
     }
     if workload.asks && !described.capabilities.answers_requests {
         return Some(format!("{name} only holds files: it answers no requests"));
+    }
+    if workload.script.needs_second_host() && !described.capabilities.several_hosts {
+        return Some(format!(
+            "what {name} holds is one host's at a time: a second mount of it is refused, or has nothing of it"
+        ));
     }
     if state == CacheState::Cold && !described.capabilities.persistent {
         return Some(format!("what {name} holds is gone when its daemon stops"));
@@ -480,6 +486,35 @@ states = ["hot"]
                 &workload.sha256, sha256,
                 "{name} has changed: its recording is another workload's"
             );
+        }
+    }
+
+    #[test]
+    fn two_hosts_are_of_what_two_can_mount() {
+        for workload in ["agent/handoff", "agent/two-writers"] {
+            let reason = |arm: &str| {
+                let live = LiveArm {
+                    name: arm.to_owned(),
+                    backend: backend::find(arm).unwrap().into(),
+                    receipt: Ok(Receipt::new()),
+                };
+                let workload = catalogue::workload(workload).unwrap();
+                skip_reason(&live, &workload, CacheState::Hot, true).unwrap_or_default()
+            };
+            for arm in [
+                "direct",
+                "s3",
+                "s3-close@30ms",
+                "s3-last-write",
+                "bind",
+                "seaweedfs",
+            ] {
+                assert_eq!(reason(arm), "", "{arm}");
+            }
+            for arm in ["sqlite", "memory", "agentfs"] {
+                assert!(reason(arm).contains("one host's at a time"), "{arm}");
+            }
+            assert!(reason("state").contains("takes a file system"));
         }
     }
 

@@ -83,7 +83,16 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
             | FileOp::Append { path, .. } => {
                 untouched.remove(path);
             }
-            FileOp::Create(_) | FileOp::MakeDir(_) | FileOp::Sync(_) | FileOp::Ask { .. } => {}
+            FileOp::AddLine { path, .. } => {
+                untouched.remove(path);
+            }
+            FileOp::Create(_)
+            | FileOp::MakeDir(_)
+            | FileOp::Sync(_)
+            | FileOp::SyncAll { .. }
+            // The other host's caches, of which nothing is said.
+            | FileOp::SeenByOther { .. }
+            | FileOp::Ask { .. } => {}
         }
     }
     touched.listed = listed.len();

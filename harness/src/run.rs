@@ -106,6 +106,7 @@ mod tests {
                 cpu: Default::default(),
                 memory: Default::default(),
                 pressure: Default::default(),
+                settled: None,
                 started_ms: 0,
                 took_ms: 0,
             })

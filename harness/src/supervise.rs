@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use backends::backend::{Lifeline, Severed};
@@ -25,7 +25,7 @@ pub struct Pulse {
     /// When the current step began, in nanoseconds since `epoch`.
     entered: AtomicU64,
     severed: AtomicBool,
-    lifeline: Mutex<Option<Lifeline>>,
+    lifelines: Mutex<Vec<Lifeline>>,
     how: Mutex<Option<Cut>>,
 }
 
@@ -60,7 +60,7 @@ impl Pulse {
             deadline: AtomicU64::new(0),
             entered: AtomicU64::new(0),
             severed: AtomicBool::new(false),
-            lifeline: Mutex::new(None),
+            lifelines: Mutex::new(Vec::new()),
             how: Mutex::new(None),
         }
     }
@@ -80,12 +80,23 @@ impl Pulse {
 
     /// What it takes to end a call that hangs, from now on.
     pub fn depend_on(&self, lifeline: Lifeline) {
-        *self.lifeline.lock().unwrap_or_else(PoisonError::into_inner) = Some(lifeline);
+        *self.lifelines() = vec![lifeline];
+    }
+
+    /// What else it takes, where a call may hang in either of two mounts.
+    pub fn depend_on_too(&self, lifeline: Lifeline) {
+        self.lifelines().push(lifeline);
     }
 
     /// What it took to end a call is gone, or about to be: its process may soon be another one's number.
     pub fn independent(&self) {
-        *self.lifeline.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.lifelines().clear();
+    }
+
+    fn lifelines(&self) -> MutexGuard<'_, Vec<Lifeline>> {
+        self.lifelines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How the work was cut off, if it was.
@@ -105,15 +116,19 @@ impl Pulse {
     fn sever(&self) {
         let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
         self.severed.store(true, Ordering::Release);
-        let lifeline = self.lifeline.lock().unwrap_or_else(PoisonError::into_inner);
-        let severed = lifeline.as_ref().map(Lifeline::sever);
+        let mut severed = Severed {
+            aborted: false,
+            killed: false,
+        };
+        for lifeline in self.lifelines().iter() {
+            let one = lifeline.sever();
+            severed.aborted |= one.aborted;
+            severed.killed |= one.killed;
+        }
         let entered = Duration::from_nanos(self.entered.load(Ordering::Relaxed));
         *how = Some(Cut {
             after: self.epoch.elapsed().saturating_sub(entered),
-            severed: severed.unwrap_or(Severed {
-                aborted: false,
-                killed: false,
-            }),
+            severed,
         });
     }
 }

@@ -193,6 +193,7 @@ fn sample(
             peak: 9 << 20,
         },
         pressure: Pressure::default(),
+        settled: None,
         started_ms: u64::from(round) * 1000,
         took_ms: 50,
     }
@@ -257,6 +258,7 @@ fn arm(backend: &str, twin_of: Option<&str>) -> Arm {
             holds_data: true,
             persistent: true,
             counts_requests: !is_direct,
+            has_bucket: false,
             daemons: u32::from(!is_direct),
             mounts: u32::from(!is_direct),
             needs: if is_direct {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::compile::{compile, sha256};
 use crate::context::{context, context_names};
 use crate::conversation::{of_script, of_trace};
-use crate::generate::{asking, micro, offload, vsm_cycle};
+use crate::generate::{asking, hosts, micro, offload, syncing, vsm_cycle};
 use crate::script::{FileOp, Script};
 use crate::trace::Trace;
 use inputs::{InputError, parse_toml};
@@ -48,8 +48,68 @@ struct Definition {
     asking: Option<asking::Asking>,
     vsm_cycle: Option<vsm_cycle::VsmCycle>,
     offload_comparison: Option<offload::OffloadComparison>,
+    handoff: Option<hosts::Handoff>,
+    two_writers: Option<hosts::TwoWriters>,
+    syncing: Option<syncing::Syncing>,
     trace: Option<TraceFile>,
     shortened: Option<Shortened>,
+}
+
+/// The tables of which a workload has one.
+const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[trace]`";
+
+impl Definition {
+    /// How many tables it has that say what is done.
+    fn tables(&self) -> usize {
+        [
+            self.micro.is_some(),
+            self.asking.is_some(),
+            self.vsm_cycle.is_some(),
+            self.offload_comparison.is_some(),
+            self.handoff.is_some(),
+            self.two_writers.is_some(),
+            self.syncing.is_some(),
+            self.trace.is_some(),
+        ]
+        .into_iter()
+        .filter(|is_there| *is_there)
+        .count()
+    }
+
+    /// Whether it is operations alone, which nobody's session would make.
+    fn is_no_session(&self) -> bool {
+        self.micro.is_some()
+            || self.asking.is_some()
+            || self.handoff.is_some()
+            || self.two_writers.is_some()
+            || self.syncing.is_some()
+    }
+
+    /// The script of a workload that is no session.
+    fn generated(&self) -> Result<Script, String> {
+        match self {
+            Self {
+                micro: Some(micro), ..
+            } => micro.script(),
+            Self {
+                asking: Some(asking),
+                ..
+            } => asking.script(),
+            Self {
+                handoff: Some(handoff),
+                ..
+            } => handoff.script(),
+            Self {
+                two_writers: Some(writers),
+                ..
+            } => writers.script(),
+            Self {
+                syncing: Some(syncing),
+                ..
+            } => syncing.script(),
+            _ => Err(format!("needs exactly one of the tables {TABLES}")),
+        }
+    }
 }
 
 /// What is left of a generated workload that would take too long.
@@ -142,7 +202,7 @@ impl Workload {
         let mut identity = text.to_owned();
         let contexts = match &definition.contexts {
             Some(names) => names.clone(),
-            None if definition.micro.is_some() || definition.asking.is_some() => Vec::new(),
+            None if definition.is_no_session() => Vec::new(),
             None => context_names(),
         };
         for name in &contexts {
@@ -154,56 +214,45 @@ impl Workload {
             let message = "field `shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets";
             return Err(InputError::whole(file, message));
         }
-        let (mut script, fits_fixed_tree) = match (
-            &definition.micro,
-            &definition.asking,
-            &definition.vsm_cycle,
-            &definition.offload_comparison,
-            &definition.trace,
-        ) {
-            (None, Some(asking), None, None, None) => {
-                session = SessionSource::None;
-                let script = asking
-                    .script()
-                    .map_err(|message| InputError::whole(file, message))?;
-                (script, false)
-            }
-            (Some(micro), None, None, None, None) => {
-                session = SessionSource::None;
-                let script = micro
-                    .script()
-                    .map_err(|message| InputError::whole(file, message))?;
-                (script, micro.fits_fixed_tree())
-            }
-            (None, None, Some(cycle), None, None) => (cycle.script(), false),
-            (None, None, None, Some(comparison), None) => {
-                comparison
-                    .check()
-                    .map_err(|message| InputError::whole(file, message))?;
-                session = SessionSource::Stated {
-                    conversation: comparison.conversation(),
-                    published: comparison.published(),
-                };
-                (comparison.script(), false)
-            }
-            (None, None, None, None, Some(trace)) => {
-                let (trace_file, jsonl) = read(&trace.file).map_err(|error| {
-                    InputError::whole(file, format!("field `trace.file`: {}: {error}", trace.file))
-                })?;
-                let parsed = Trace::parse(&trace_file, &jsonl)?;
-                identity.push_str(&jsonl);
-                let model = parsed.head.model.clone();
-                session = SessionSource::Recorded {
-                    conversation: of_trace(&parsed),
-                    model,
-                };
-                (compile(&trace_file, &parsed)?, false)
-            }
-            _ => {
-                let message = "needs exactly one of the tables `[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[trace]`";
-                return Err(InputError::whole(file, message));
-            }
+        if definition.tables() != 1 {
+            let message = format!("needs exactly one of the tables {TABLES}");
+            return Err(InputError::whole(file, message));
+        }
+        let mut script = if definition.is_no_session() {
+            session = SessionSource::None;
+            definition
+                .generated()
+                .map_err(|message| InputError::whole(file, message))?
+        } else if let Some(cycle) = &definition.vsm_cycle {
+            cycle.script()
+        } else if let Some(comparison) = &definition.offload_comparison {
+            comparison
+                .check()
+                .map_err(|message| InputError::whole(file, message))?;
+            session = SessionSource::Stated {
+                conversation: comparison.conversation(),
+                published: comparison.published(),
+            };
+            comparison.script()
+        } else if let Some(trace) = &definition.trace {
+            let (trace_file, jsonl) = read(&trace.file).map_err(|error| {
+                InputError::whole(file, format!("field `trace.file`: {}: {error}", trace.file))
+            })?;
+            let parsed = Trace::parse(&trace_file, &jsonl)?;
+            identity.push_str(&jsonl);
+            let model = parsed.head.model.clone();
+            session = SessionSource::Recorded {
+                conversation: of_trace(&parsed),
+                model,
+            };
+            compile(&trace_file, &parsed)?
+        } else {
+            Script::default()
         };
+        if script.needs_second_host() && definition.states != [CacheState::Hot] {
+            let message = "field `states`: what two hosts do is measured `hot` only: nothing is said of the second one's caches";
+            return Err(InputError::whole(file, message));
+        }
         if let Some(Shortened { calls, bytes }) = definition.shortened {
             if calls == 0 || bytes == 0 {
                 let message = "field `shortened`: `calls` and `bytes` must be at least 1";
@@ -223,7 +272,9 @@ impl Workload {
             contexts,
             file: None,
             is_recorded: definition.trace.is_some(),
-            fits_fixed_tree,
+            fits_fixed_tree: definition
+                .micro
+                .is_some_and(|micro| micro.fits_fixed_tree()),
             sha256: sha256(identity.as_bytes()),
         })
     }

@@ -32,6 +32,8 @@ pub enum Expected {
     Tree(BTreeMap<WorkspacePath, Bytes>),
     /// These files below the walked directory.
     Paths(BTreeSet<WorkspacePath>),
+    /// Some of these lines, each whole.
+    Lines(BTreeSet<Bytes>),
     /// Text that mentions all of these.
     Mentions(Vec<String>),
     /// Failure with this error number.
@@ -61,6 +63,8 @@ const EISDIR: i32 = 21;
 pub struct Model {
     files: BTreeMap<WorkspacePath, Bytes>,
     dirs: BTreeSet<WorkspacePath>,
+    /// The lines that several hosts have added to a file, or have tried to.
+    lines: BTreeMap<WorkspacePath, BTreeSet<Bytes>>,
     /// Changes are accepted and forgotten, as by a backend that holds nothing.
     fixed: bool,
 }
@@ -71,6 +75,7 @@ impl Model {
         Self {
             files: script.files.iter().cloned().collect(),
             dirs: script.dirs.iter().cloned().collect(),
+            lines: BTreeMap::new(),
             fixed: false,
         }
     }
@@ -83,6 +88,7 @@ impl Model {
                 .map(|(path, _)| (path.clone(), Bytes::clone(content)))
                 .collect(),
             dirs: script.dirs.iter().cloned().collect(),
+            lines: BTreeMap::new(),
             fixed: true,
         }
     }
@@ -90,6 +96,11 @@ impl Model {
     /// The content of a file, where there is one.
     pub fn file(&self, path: &WorkspacePath) -> Option<&Bytes> {
         self.files.get(path)
+    }
+
+    /// All lines that hosts have added, or have tried to.
+    pub fn lines(&self) -> BTreeSet<Bytes> {
+        self.lines.values().flatten().cloned().collect()
     }
 
     /// Applies an operation and answers what it must return.
@@ -216,6 +227,25 @@ impl Model {
             FileOp::Sync(path) => {
                 self.existing(path)?;
                 Ok(Expected::Done)
+            }
+            FileOp::SyncAll { dir, files } => {
+                self.check_dir(dir)?;
+                for file in files {
+                    self.existing(file)?;
+                }
+                Ok(Expected::Done)
+            }
+            FileOp::SeenByOther { path, content } => {
+                self.existing(path)?;
+                Ok(Expected::Bytes(Bytes::clone(content)))
+            }
+            FileOp::AddLine { path, line, .. } => {
+                self.check_parent(path)?;
+                let lines = self.lines.entry(path.clone()).or_default();
+                // Which of them a host sees by then is what is measured; that it sees nothing else is not.
+                let expected = Expected::Lines(lines.clone());
+                lines.insert(Bytes::clone(line));
+                Ok(expected)
             }
             // How it is put is up to who answers.
             FileOp::Ask { mentions, .. } => Ok(Expected::Mentions(mentions.clone())),

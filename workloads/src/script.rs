@@ -3,7 +3,7 @@
 //! A script is complete: contents are bytes, paths are checked, and nothing in it is a command. Its
 //! meaning is given by [`crate::model`]; how an operation becomes system calls is the harness's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,6 +13,15 @@ use crate::path::WorkspacePath;
 
 /// Content of a file; cheap to copy.
 pub type Bytes = Arc<[u8]>;
+
+/// One of the hosts that have the same files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Host {
+    /// The one that every operation is on which says nothing else.
+    First,
+    /// Another, which mounts the same at the same time.
+    Second,
+}
 
 /// One file operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +101,29 @@ pub enum FileOp {
     MakeDir(WorkspacePath),
     /// Open, `fsync`, close.
     Sync(WorkspacePath),
+    /// Make files durable as far as the backend can: in its bucket where it has one, else by [`FileOp::Sync`] of each.
+    SyncAll {
+        /// The directory that they are in.
+        dir: WorkspacePath,
+        /// The files.
+        files: Vec<WorkspacePath>,
+    },
+    /// On the second host, read a file again and again until it is as it should be.
+    SeenByOther {
+        /// The file.
+        path: WorkspacePath,
+        /// What it should be.
+        content: Bytes,
+    },
+    /// Read all of a file, add a line to what was read, write it back; a file that is not there is empty.
+    AddLine {
+        /// The host that does it.
+        host: Host,
+        /// The file.
+        path: WorkspacePath,
+        /// The line, with its newline.
+        line: Bytes,
+    },
     /// Open a name that the backend answers as a question, read all of it, close.
     Ask {
         /// The question.
@@ -119,8 +151,20 @@ impl FileOp {
             | FileOp::WriteAt { path, .. }
             | FileOp::Append { path, .. }
             | FileOp::Ask { path, .. }
+            | FileOp::SyncAll { dir: path, .. }
+            | FileOp::SeenByOther { path, .. }
+            | FileOp::AddLine { path, .. }
             | FileOp::List { path, .. }
             | FileOp::Rename { to: path, .. } => path,
+        }
+    }
+
+    /// The host that it is done on.
+    pub fn host(&self) -> Host {
+        match self {
+            FileOp::SeenByOther { .. } => Host::Second,
+            FileOp::AddLine { host, .. } => *host,
+            _ => Host::First,
         }
     }
 
@@ -133,6 +177,8 @@ impl FileOp {
                 | FileOp::ReadOpen { .. }
                 | FileOp::Search(_)
                 | FileOp::Ask { .. }
+                | FileOp::SeenByOther { .. }
+                | FileOp::AddLine { .. }
         )
     }
 
@@ -151,6 +197,9 @@ impl FileOp {
             FileOp::Remove(_) => "remove",
             FileOp::MakeDir(_) => "create directory",
             FileOp::Sync(_) => "sync",
+            FileOp::SyncAll { .. } => "sync all of",
+            FileOp::SeenByOther { .. } => "see on the other host",
+            FileOp::AddLine { .. } => "add a line to",
             FileOp::Ask { .. } => "ask",
         };
         format!("{verb} {}", self.path())
@@ -178,7 +227,7 @@ call_kinds! {
     Read => "read", Write => "write", Edit => "edit", List => "list",
     ListAttributes => "list-attributes", Pread => "pread", Search => "search", Stat => "stat", Create => "create",
     Append => "append", Rename => "rename", Delete => "delete", Fsync => "fsync", Sync => "sync",
-    Recall => "recall",
+    Recall => "recall", Handoff => "handoff", SyncNew => "sync-new", SyncOverwritten => "sync-overwritten",
 }
 
 impl fmt::Display for CallKind {
@@ -193,6 +242,8 @@ pub struct Call {
     /// What it is reported as; `None` for what happens outside the agent's own calls, such as the
     /// effect of a recorded shell command: it is applied and checked, but not timed.
     pub kind: Option<CallKind>,
+    /// Milliseconds in which nothing happens before it, untimed.
+    pub pause_ms: u64,
     /// What it does, in order. Timed as a whole, from the start of the first to the end of the last.
     pub ops: Vec<FileOp>,
     /// For a read: the first line that the agent asked for, from 1, and how many. A file system is read whole,
@@ -250,8 +301,14 @@ impl Script {
 
     /// Appends a timed call.
     pub fn call(&mut self, kind: CallKind, ops: Vec<FileOp>) {
+        self.call_after(0, kind, ops);
+    }
+
+    /// Appends a timed call before which nothing happens for so many milliseconds.
+    pub fn call_after(&mut self, pause_ms: u64, kind: CallKind, ops: Vec<FileOp>) {
         self.calls.push(Call {
             kind: Some(kind),
+            pause_ms,
             ops,
             lines: None,
             recorded_tokens: None,
@@ -262,6 +319,7 @@ impl Script {
     pub fn meanwhile(&mut self, ops: Vec<FileOp>) {
         self.calls.push(Call {
             kind: None,
+            pause_ms: 0,
             ops,
             lines: None,
             recorded_tokens: None,
@@ -292,6 +350,19 @@ impl Script {
             Some(count) if !hot => &self.calls[..count.min(self.calls.len())],
             _ => &self.calls,
         }
+    }
+
+    /// Whether it takes a second host that has the same files at the same time.
+    pub fn needs_second_host(&self) -> bool {
+        let mut ops = self.calls.iter().flat_map(|call| &call.ops);
+        ops.any(|op| op.host() == Host::Second)
+    }
+
+    /// The files that more than one host adds lines to, each once: what they hold in the end is no matter of the script.
+    pub fn shared_files(&self) -> BTreeSet<&WorkspacePath> {
+        let ops = self.calls.iter().flat_map(|call| &call.ops);
+        let added = ops.filter(|op| matches!(op, FileOp::AddLine { .. }));
+        added.map(FileOp::path).collect()
     }
 
     /// Number of timed calls by kind.

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use reports::render;
 use reports::stats::interval_of_mean;
 
-use super::attribute;
+use crate::attribute;
 use crate::host::{self, Host, Memory};
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;

@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reports::render;
 
-use super::attribute;
+use crate::attribute;
 use crate::host::{self, Host, Memory};
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;

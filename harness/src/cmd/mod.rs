@@ -1,6 +1,5 @@
 //! The command line: one file a verb.
 
-pub mod attribute;
 mod bucket;
 mod calibrate;
 mod check_store;

@@ -16,7 +16,7 @@ use reports::render::{decision_table, percent, ratio, table, time};
 use reports::run::{MODEL_FILES, Plan, PlannedPolicy, Sample, Settings, Writer};
 use reports::summary::MAKESPAN;
 use workloads::catalogue;
-use workloads::definition::{CacheState, Workload};
+use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::render::result_tokens;
 use workloads::suite::Suite;
 
@@ -546,7 +546,8 @@ fn load_workloads(suite: &Suite) -> anyhow::Result<Vec<Arc<Workload>>> {
 fn agent_tokens(workloads: &[Arc<Workload>]) -> BTreeMap<String, u64> {
     let agents = workloads
         .iter()
-        .filter(|w| w.name.starts_with("agent/") && !w.is_recorded);
+        .filter(|w| w.name.starts_with("agent/") && !w.is_recorded)
+        .filter(|w| !matches!(w.session, SessionSource::None));
     agents
         .map(|workload| (workload.name.clone(), result_tokens(&workload.script)))
         .collect()

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use rustix::io::Errno;
 
-use super::attribute;
+use crate::attribute;
 
 /// Wait until everything done so far in a mount is durable: on `s3`, until it is in the bucket.
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use anyhow::Context;
 use backends::fuse::end;
 use clap::Args;
 
-use super::attribute;
+use crate::attribute;
 
 /// End a mount: its daemon brings up what is left and exits.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use rustix::io::Errno;
 
-use super::attribute;
+use crate::attribute;
 
 /// List, print or bring back old versions of a file in an `s3` mount.
 #[derive(Debug, Args)]

@@ -7,4 +7,4 @@ mod verify;
 
 pub use perform::{Observed, Scratch, perform};
 pub use prepare::{OpenFiles, Prepared, prepare};
-pub use verify::verify;
+pub use verify::{only_lines, verify};

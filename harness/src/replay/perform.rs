@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, fstat, fsync, mkdirat, openat, renameat, statat,
-    unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, fstat, fsync, getxattr, mkdirat, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, pread, pwrite, read, write};
 use workloads::script::FileOp;
@@ -94,6 +94,16 @@ impl Scratch {
         start..self.used
     }
 
+    /// How much has been read by now.
+    pub fn mark(&self) -> usize {
+        self.used
+    }
+
+    /// Forgets what was read after a mark.
+    pub fn back_to(&mut self, mark: usize) {
+        self.used = mark.max(self.start);
+    }
+
     /// Fills up to `size` bytes of room by one call of `read`: a short answer is an answer.
     fn fill_once(
         &mut self,
@@ -132,6 +142,8 @@ pub enum Observed {
     Done,
     /// Bytes, at this place in the scratch's data.
     Bytes(Range<usize>),
+    /// Another host did not show in time what was to be seen on it.
+    NotSeen,
     /// Attributes.
     Attributes {
         /// Size in bytes.
@@ -150,7 +162,8 @@ pub enum Observed {
 pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observed, Errno> {
     let path = prepared.path.as_c_str();
     match prepared.op {
-        FileOp::Read(_) | FileOp::Ask { .. } => {
+        // One look: whoever waits looks again.
+        FileOp::Read(_) | FileOp::Ask { .. } | FileOp::SeenByOther { .. } => {
             let file = open(path, OFlags::RDONLY)?;
             let size = fstat(&file)?.st_size as usize;
             let bytes = scratch.fill(size, |room| read(&file, room))?;
@@ -236,11 +249,49 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
         }
         FileOp::MakeDir(_) => make_dirs(path),
         FileOp::Sync(_) => {
-            let file = open(path, OFlags::RDONLY)?;
-            fsync(&file)?;
+            sync(path)?;
             Ok(Observed::Done)
         }
+        FileOp::SyncAll { .. } => {
+            if prepared.has_bucket {
+                let mut answer = [0; 64];
+                let length = getxattr(path, c"user.ctx.sync", &mut answer[..])?;
+                let is_durable = answer.get(..length) == Some(b"durable");
+                return is_durable.then_some(Observed::Done).ok_or(Errno::IO);
+            }
+            for file in &prepared.files {
+                sync(file)?;
+            }
+            Ok(Observed::Done)
+        }
+        FileOp::AddLine { line, .. } => add_line(path, line, scratch),
     }
+}
+
+fn sync(path: &CStr) -> Result<(), Errno> {
+    let file = open(path, OFlags::RDONLY)?;
+    fsync(&file)
+}
+
+/// Writes what a file holds and a line behind it; answers what it held.
+fn add_line(path: &CStr, line: &[u8], scratch: &mut Scratch) -> Result<Observed, Errno> {
+    let held = match open(path, OFlags::RDONLY) {
+        Ok(file) => {
+            let size = fstat(&file)?.st_size as usize;
+            // Room for the line, too: it comes right behind.
+            scratch.reserve(size + line.len());
+            scratch.fill(size, |room| read(&file, room))?
+        }
+        Err(Errno::NOENT) => {
+            scratch.reserve(line.len());
+            scratch.fill(0, |_| Ok(0))?
+        }
+        Err(error) => return Err(error),
+    };
+    let end = scratch.put(line).end;
+    let file = open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+    write_all(&scratch.data[held.start..end], |rest| write(&file, rest))?;
+    Ok(Observed::Bytes(held))
 }
 
 fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {

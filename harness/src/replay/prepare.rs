@@ -20,6 +20,10 @@ pub struct Prepared<'a> {
     pub path: CString,
     /// Of a rename, the new absolute path.
     pub to: Option<CString>,
+    /// Of files that are to be durable, their absolute paths.
+    pub files: Vec<CString>,
+    /// What makes files durable is asked of the mount, which has a bucket; otherwise each is synced.
+    pub has_bucket: bool,
     /// Of a read from a file that is kept open, that file.
     pub open: Option<Rc<File>>,
 }
@@ -45,6 +49,10 @@ pub fn prepare<'a>(
         FileOp::Rename { from, to } => (absolute(from)?, Some(absolute(to)?)),
         op => (absolute(op.path())?, None),
     };
+    let files = match op {
+        FileOp::SyncAll { files, .. } => files.iter().map(absolute).collect::<io::Result<_>>()?,
+        _ => Vec::new(),
+    };
     let open = match op {
         FileOp::ReadOpen { path, .. } => Some(match open_files.get(path) {
             Some(file) => Rc::clone(file),
@@ -56,5 +64,12 @@ pub fn prepare<'a>(
         }),
         _ => None,
     };
-    Ok(Prepared { op, path, to, open })
+    Ok(Prepared {
+        op,
+        path,
+        to,
+        files,
+        has_bucket: false,
+        open,
+    })
 }

@@ -57,6 +57,9 @@ fn has_a_tool(op: &FileOp) -> bool {
         | FileOp::Rename { .. }
         | FileOp::Remove(_)
         | FileOp::Sync(_)
+        | FileOp::SyncAll { .. }
+        | FileOp::SeenByOther { .. }
+        | FileOp::AddLine { .. }
         | FileOp::Ask { .. } => false,
     }
 }
@@ -103,6 +106,9 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
         | FileOp::Create(_)
         | FileOp::Rename { .. }
         | FileOp::Sync(_)
+        | FileOp::SyncAll { .. }
+        | FileOp::SeenByOther { .. }
+        | FileOp::AddLine { .. }
         | FileOp::Ask { .. } => Some(ToolError::BadName(op.describe())),
     };
     answers

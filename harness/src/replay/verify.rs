@@ -6,7 +6,7 @@ use std::ops::Range;
 use rustix::io::Errno;
 use workloads::model::{Entry, Expected};
 use workloads::path::WorkspacePath;
-use workloads::script::FileOp;
+use workloads::script::{Bytes, FileOp};
 
 use super::{Observed, Scratch};
 use crate::replay::perform::Entry as Seen;
@@ -38,6 +38,9 @@ pub fn verify(
         }
         (Expected::Part { whole, start, end }, Observed::Bytes(place)) => {
             same_bytes(&whole[*start..*end], &scratch.data[place.clone()]).or_else(wrong)
+        }
+        (Expected::Lines(lines), Observed::Bytes(place)) => {
+            only_lines(lines, &scratch.data[place.clone()]).or_else(wrong)
         }
         (Expected::Mentions(all), Observed::Bytes(place)) => {
             let answer = String::from_utf8_lossy(&scratch.data[place.clone()]);
@@ -72,6 +75,21 @@ pub fn verify(
             same_files(op, expected.collect(), place, scratch).or_else(wrong)
         }
         (expected, observed) => wrong(format!("returned {observed:?}, but should {expected:?}")),
+    }
+}
+
+/// Whether bytes are whole lines, each of them one of those.
+///
+/// # Errors
+/// The first that is not.
+pub fn only_lines(lines: &BTreeSet<Bytes>, bytes: &[u8]) -> Result<(), String> {
+    let mut all = bytes.split_inclusive(|byte| *byte == b'\n');
+    match all.find(|line| !lines.contains(*line)) {
+        None => Ok(()),
+        Some(line) => {
+            let line = String::from_utf8_lossy(&line[..line.len().min(80)]);
+            Err(format!("holds {line:?}, a line that nobody wrote"))
+        }
     }
 }
 
@@ -171,7 +189,7 @@ mod tests {
     use crate::replay::{OpenFiles, perform, prepare};
     use std::path::Path;
     use workloads::model::Model;
-    use workloads::script::{Bytes, Script};
+    use workloads::script::{Host, Script};
 
     fn path(path: &str) -> WorkspacePath {
         WorkspacePath::new(path).unwrap()
@@ -277,6 +295,14 @@ mod tests {
             FileOp::Remove(path("four")),
             FileOp::Remove(path("four")),
             FileOp::Sync(path("three")),
+            FileOp::SyncAll {
+                dir: path("a"),
+                files: vec![path("a/one"), path("three")],
+            },
+            FileOp::SeenByOther {
+                path: path("a/one"),
+                content: content(""),
+            },
             list("missing", false),
             FileOp::Search(path(".")),
             list("a", true),
@@ -288,6 +314,43 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path());
         replay(dir.path(), &every_operation()).unwrap();
+    }
+
+    #[test]
+    fn a_line_is_added_to_what_is_there_and_what_nobody_wrote_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let add = |file: &str, line: &str| FileOp::AddLine {
+            host: Host::First,
+            path: path(file),
+            line: Bytes::from(line.as_bytes()),
+        };
+        let ops = [
+            add("x.md", "one\n"),
+            add("x.md", "two\n"),
+            add("y.md", "three\n"),
+        ];
+        replay(dir.path(), &ops).unwrap();
+        let text = std::fs::read_to_string(dir.path().join("x.md")).unwrap();
+        assert_eq!(text, "one\ntwo\n");
+        // A host that has lost a line adds to what it sees; one that sees half a line has wrong bytes.
+        for (seen, is_right) in [
+            ("two\n", true),
+            ("", true),
+            ("one\ntw", false),
+            ("\0\0\0\n", false),
+        ] {
+            std::fs::write(dir.path().join("x.md"), seen).unwrap();
+            let mut model = Model::of(&script());
+            ops.iter().for_each(|op| drop(model.apply(op)));
+            let op = add("x.md", "four\n");
+            let mut scratch = Scratch::new();
+            let prepared = prepare(dir.path(), &op, &mut OpenFiles::new()).unwrap();
+            let observed = perform(&prepared, &mut scratch);
+            let verified = verify(&op, &model.apply(&op), &observed, &scratch);
+            assert_eq!(verified.is_ok(), is_right, "{seen:?}: {verified:?}");
+            let text = std::fs::read_to_string(dir.path().join("x.md")).unwrap();
+            assert_eq!(text, format!("{seen}four\n"));
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::page::page;
 use crate::claims::Judged;
 use crate::context::{Contexts, MODELS};
 use crate::decide::Decision;
-use crate::run::{Outcome, Run};
+use crate::run::{Outcome, Run, Settled};
 use crate::summary::Summary;
 
 /// Everything that a report is made from.
@@ -164,6 +164,7 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     ];
     csv(&dir.join("cells.csv"), &head, cells)?;
     let blocks = report.run.samples.iter().flat_map(|sample| {
+        let settled = |count: fn(&Settled) -> u64| whole(sample.settled.as_ref().map(count));
         let own = |metric: &str, calls: u64, p50: String, mean: String| {
             vec![
                 sample.order.to_string(),
@@ -177,6 +178,13 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
                 p50,
                 mean,
                 sample.makespan_ns.to_string(),
+                settled(|found| found.lines),
+                settled(|found| found.on_both),
+                settled(|found| found.on_one),
+                settled(|found| found.only_in_versions),
+                settled(|found| found.lost),
+                settled(|found| found.conflict_copies),
+                settled(|found| u64::from(found.agree)),
             ]
         };
         let mut rows: Vec<_> = sample
@@ -208,6 +216,13 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "p50_ns",
         "mean_ns",
         "makespan_ns",
+        "lines",
+        "lines_on_both",
+        "lines_on_one",
+        "lines_only_in_versions",
+        "lines_lost",
+        "conflict_copies",
+        "agree",
     ];
     csv(&dir.join("blocks.csv"), &head, blocks)?;
     let costs = report.summary.costs.iter().map(|cost| {
@@ -239,6 +254,7 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "daemon_peak_bytes",
     ];
     csv(&dir.join("costs.csv"), &head, costs)?;
+    hosts(report, dir)?;
     let contexts = report.contexts.costs.iter().map(|own| {
         let mut row = vec![
             own.workload.clone(),
@@ -328,6 +344,55 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     });
     let head = ["id", "source", "quote", "standing", "evidence"];
     csv(&dir.join("claims.csv"), &head, claims)
+}
+
+/// What several hosts saw of each other, a line a workload and arm; only of a run that has such.
+fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
+    let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    if !report.summary.handoffs.is_empty() {
+        let rows = report.summary.handoffs.iter().map(|own| {
+            vec![
+                own.workload.clone(),
+                own.arm.clone(),
+                own.written.to_string(),
+                own.seen.to_string(),
+                whole(own.median_ns),
+                whole(own.max_ns),
+            ]
+        });
+        let head = ["workload", "arm", "written", "seen", "median_ns", "max_ns"];
+        csv(&dir.join("handoffs.csv"), &head, rows)?;
+    }
+    if report.summary.shared_files.is_empty() {
+        return Ok(());
+    }
+    let rows = report.summary.shared_files.iter().map(|own| {
+        let counts = [
+            own.blocks,
+            own.agreed,
+            own.lines,
+            own.on_both,
+            own.on_one,
+            own.only_in_versions,
+            own.lost,
+            own.conflict_copies,
+        ];
+        let names = [own.workload.clone(), own.arm.clone()].into_iter();
+        names.chain(counts.map(|count| count.to_string())).collect()
+    });
+    let head = [
+        "workload",
+        "arm",
+        "blocks",
+        "agreed",
+        "lines",
+        "lines_on_both",
+        "lines_on_one",
+        "lines_only_in_versions",
+        "lines_lost",
+        "conflict_copies",
+    ];
+    csv(&dir.join("shared_files.csv"), &head, rows)
 }
 
 pub(super) fn csv(

@@ -12,6 +12,7 @@ mod fault_splice;
 mod faults;
 mod files;
 mod heat;
+mod hosts;
 mod html;
 mod latencies;
 mod markdown;

@@ -2,6 +2,7 @@
 
 use super::contexts::contexts;
 use super::endings::{endings, tools};
+use super::hosts::{hosts, syncs};
 use super::latencies::{compared, ratio_rows, ratios, sessions, states};
 use super::model_files::model_files;
 use super::text::{count, must, percent, time, winner};
@@ -35,6 +36,8 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     ratios(report, &mut parts);
     states(report, &mut parts);
     sessions(report, &mut parts);
+    syncs(report, &mut parts);
+    hosts(report, &mut parts);
     contexts(report, &mut parts);
     costs(report, &mut parts);
     tools(report, &mut parts);

@@ -22,7 +22,7 @@ pub use plan::{
     Arm, ArmBackend, Environment, Plan, PlannedPolicy, PlannedWorkload, Settings, Skipped,
 };
 pub use sample::{
-    Cpu, DaemonCounters, Fault, Memory, OpcodeCount, Outcome, Pressure, Probe, Sample,
+    Cpu, DaemonCounters, Fault, Memory, OpcodeCount, Outcome, Pressure, Probe, Sample, Settled,
 };
 
 /// The version of everything in a run directory. A reader refuses any other.

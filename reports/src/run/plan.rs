@@ -97,6 +97,9 @@ pub struct ArmBackend {
     pub persistent: bool,
     /// Its daemon counts requests.
     pub counts_requests: bool,
+    /// A sync that is asked of its mount waits for a bucket, which survives the loss of the machine.
+    #[serde(default)]
+    pub has_bucket: bool,
     /// Processes beside the agent.
     pub daemons: u32,
     /// Mounts.

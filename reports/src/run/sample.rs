@@ -103,10 +103,33 @@ pub struct Sample {
     pub memory: Memory,
     /// How long something waited for a resource during the block, machine-wide.
     pub pressure: Pressure,
+    /// What became of the lines that two hosts added to one file; only where they did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Settled>,
     /// From the start of the run to the start of the block, in milliseconds.
     pub started_ms: u64,
     /// How long the block took with everything around it, in milliseconds.
     pub took_ms: u64,
+}
+
+/// What became of the lines that two hosts added to the same files, once nothing changed any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settled {
+    /// Lines whose adding had succeeded: the four below, summed.
+    pub lines: u64,
+    /// Of those, in a file on both hosts.
+    pub on_both: u64,
+    /// In a file on one host only.
+    pub on_one: u64,
+    /// In no file, but in a version that is kept of one.
+    pub only_in_versions: u64,
+    /// Nowhere.
+    pub lost: u64,
+    /// Files that are kept beside those that were written.
+    pub conflict_copies: u64,
+    /// Whether both hosts showed the same in the end.
+    pub agree: bool,
 }
 
 /// What a daemon counted.

@@ -2,6 +2,7 @@
 
 mod cost;
 mod ending;
+mod hosts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,8 @@ use cost::costs;
 pub use cost::{Cost, OpcodeCost};
 pub use ending::{Ending, Failing};
 use ending::{endings, failing};
+pub use hosts::{Handoffs, SharedFiles};
+use hosts::{handoffs, shared_files};
 
 use crate::run::{Arm, Outcome, Plan, Run, Sample};
 use crate::stats::{Comparison, Interval, compare, earned, interval_of_mean, log_ratios};
@@ -39,6 +42,10 @@ pub struct Summary {
     pub endings: Vec<Ending>,
     /// What callers waited where something ended wrong.
     pub failing: Vec<Failing>,
+    /// How long it took until a second host saw what the first had written.
+    pub handoffs: Vec<Handoffs>,
+    /// What became of lines that two hosts added to one file.
+    pub shared_files: Vec<SharedFiles>,
 }
 
 /// One metric of one arm in one workload and cache state.
@@ -212,6 +219,8 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
         noise,
         costs,
         failing,
+        handoffs: handoffs(plan, &run.samples)?,
+        shared_files: shared_files(plan, &run.samples),
         endings: endings(plan, &run.samples),
     })
 }

@@ -111,6 +111,7 @@ impl OffloadComparison {
                 let count = (lines * self.read_back).ceil().max(1.0) as u64;
                 script.calls.push(Call {
                     kind: Some(CallKind::Read),
+                    pause_ms: 0,
                     ops: vec![FileOp::Read(path.clone())],
                     lines: Some((1, count)),
                     recorded_tokens: None,

@@ -22,7 +22,7 @@ pub use remote::{RemoteTask, Series};
 pub use sharing::{How, ShareTask, word};
 
 use super::record::{LOG, State};
-use crate::cmd::attribute;
+use crate::attribute;
 
 /// What an agent is asked to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use super::super::record::{
     DIR, LOG, LOG_LINES, STRANGERS, State, content, identify, log_line, log_states, name, number,
 };
 use super::{Caller, pause};
-use crate::cmd::attribute;
+use crate::attribute;
 
 /// What the name of a file begins with that is to be renamed to a record's.
 const NEW: &str = ".new-";

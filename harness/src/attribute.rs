@@ -1,4 +1,4 @@
-//! Extended attributes of files in a mount, which are how a verb talks to it.
+//! Extended attributes of files in a mount, which are how others talk to it.
 
 use std::path::Path;
 

@@ -1,0 +1,248 @@
+//! The hosts of a block: one, or two that have the same files at the same time, and what became of what both wrote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use backends::backend::{Site, Workspace};
+use reports::run::{Outcome, Settled};
+use rustix::io::Errno;
+use workloads::path::WorkspacePath;
+use workloads::script::{Bytes, FileOp, Host};
+
+use super::SETUP_LIMIT;
+use crate::attribute;
+use crate::interrupt::Interrupt;
+use crate::replay::{OpenFiles, Scratch, only_lines, perform, prepare};
+use crate::supervise::Pulse;
+
+/// How often it is looked whether two hosts have come to rest.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// One host, or two.
+pub(super) struct Hosts {
+    /// Before the first: what it uses of that one goes last.
+    second: Option<Box<dyn Workspace>>,
+    pub(super) first: Box<dyn Workspace>,
+}
+
+/// Why it is not known what became of the lines.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) outcome: Outcome,
+    pub(super) reason: String,
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self {
+            outcome: Outcome::Errno,
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl Hosts {
+    /// One host.
+    pub(super) fn one(first: Box<dyn Workspace>) -> Self {
+        Self {
+            second: None,
+            first,
+        }
+    }
+
+    /// A second host beside the first.
+    pub(super) fn add_second(&mut self, site: &Site, pulse: &Pulse) -> io::Result<()> {
+        let beside = site.dir.join("second");
+        std::fs::create_dir(&beside)?;
+        pulse.enter(SETUP_LIMIT);
+        let second = self.first.second_host(&beside);
+        let second = second.map_err(|error| {
+            io::Error::new(error.kind(), format!("mounting a second time: {error}"))
+        })?;
+        let second = second.ok_or_else(|| io::Error::other("no second host can have it"))?;
+        pulse.depend_on_too(second.lifeline());
+        self.second = Some(second);
+        Ok(())
+    }
+
+    /// Where the files are on a host.
+    pub(super) fn root(&self, host: Host) -> &Path {
+        match (host, &self.second) {
+            (Host::Second, Some(second)) => second.root(),
+            _ => self.first.root(),
+        }
+    }
+
+    /// How a daemon ended, if one has although nobody told it to.
+    pub(super) fn obituary(&mut self) -> Option<String> {
+        let of_second = |second: &mut Box<dyn Workspace>| {
+            let obituary = second.obituary()?;
+            Some(format!("on the second host, {obituary}"))
+        };
+        let first = self.first.obituary();
+        first.or_else(|| self.second.as_mut().and_then(of_second))
+    }
+
+    /// Takes both down, the second one first: it may use what the first one has brought up.
+    pub(super) fn close(self) -> io::Result<()> {
+        let second = self.second.map_or(Ok(()), |second| second.close());
+        self.first.close().and(second)
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut Box<dyn Workspace>> {
+        std::iter::once(&mut self.first).chain(&mut self.second)
+    }
+
+    /// Syncs both, lets each look for what the other wrote, and waits until both show the same twice in a row; for at most
+    /// `patience`.
+    pub(super) fn rest(
+        &mut self,
+        patience: Duration,
+        pulse: &Pulse,
+        interrupt: &Interrupt,
+    ) -> Result<Rested, Trouble> {
+        let began = Instant::now();
+        let mut before: Option<Tree> = None;
+        loop {
+            let mut shown = Vec::new();
+            for host in self.each() {
+                pulse.enter(SETUP_LIMIT);
+                host.sync()?;
+                pull(host.root())?;
+            }
+            for host in self.each() {
+                pulse.enter(SETUP_LIMIT);
+                shown.push(tree(host.root()));
+            }
+            let is_over =
+                began.elapsed() > patience || pulse.severed().is_some() || interrupt.is_set();
+            let all: io::Result<Vec<Tree>> = match is_over {
+                // What cannot be read by now is not about to be.
+                true => shown.into_iter().collect(),
+                false => Ok(shown.into_iter().flatten().collect()),
+            };
+            let all = all?;
+            let agreed = match &all[..] {
+                [one, other] if one == other => Some(one.clone()),
+                _ => None,
+            };
+            let agree = agreed.is_some() && agreed == before;
+            if agree || is_over {
+                return Ok(Rested { shown: all, agree });
+            }
+            before = agreed;
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Files and what they hold.
+type Tree = BTreeMap<String, Vec<u8>>;
+
+/// What hosts show when nothing changes any more, or when they have been waited for.
+pub(super) struct Rested {
+    shown: Vec<Tree>,
+    agree: bool,
+}
+
+impl Rested {
+    /// Looks for each line of `added`, whose adding succeeded; `tried` are all that somebody tried to add.
+    pub(super) fn count(
+        &self,
+        added: &BTreeSet<Bytes>,
+        tried: &BTreeSet<Bytes>,
+        shared: &BTreeSet<&WorkspacePath>,
+        hosts: &mut Hosts,
+    ) -> Result<Settled, Trouble> {
+        let mut names = BTreeSet::new();
+        let mut seen: BTreeMap<&[u8], usize> = BTreeMap::new();
+        for tree in &self.shown {
+            let mut here = BTreeSet::new();
+            for (name, bytes) in tree {
+                only_lines(tried, bytes).map_err(|what| Trouble {
+                    outcome: Outcome::WrongData,
+                    reason: format!("{name} {what}"),
+                })?;
+                here.extend(bytes.split_inclusive(|byte| *byte == b'\n'));
+                names.insert(name.as_str());
+            }
+            here.into_iter()
+                .for_each(|line| *seen.entry(line).or_default() += 1);
+        }
+        let on = |hosts: usize| {
+            let found = added
+                .iter()
+                .filter(|line| seen.get(&line[..]) == Some(&hosts));
+            found.count() as u64
+        };
+        let missing: Vec<&Bytes> = added
+            .iter()
+            .filter(|line| !seen.contains_key(&line[..]))
+            .collect();
+        let mut kept = BTreeSet::new();
+        if !missing.is_empty() {
+            for host in hosts.each() {
+                for file in shared {
+                    kept.extend(lines_of_versions(&file.below(host.root()))?);
+                }
+            }
+        }
+        let in_versions = missing.iter().filter(|line| kept.contains(&line[..]));
+        let only_in_versions = in_versions.count() as u64;
+        let is_shared = |name: &&&str| shared.iter().any(|file| file.as_str() == **name);
+        Ok(Settled {
+            lines: added.len() as u64,
+            on_both: on(2),
+            on_one: on(1),
+            only_in_versions,
+            lost: missing.len() as u64 - only_in_versions,
+            conflict_copies: names.iter().filter(|name| !is_shared(name)).count() as u64,
+            agree: self.agree,
+        })
+    }
+}
+
+/// Everything that a host shows.
+fn tree(root: &Path) -> io::Result<Tree> {
+    let everything = FileOp::Search(WorkspacePath::root());
+    let prepared = prepare(root, &everything, &mut OpenFiles::new())?;
+    let mut scratch = Scratch::new();
+    perform(&prepared, &mut scratch)?;
+    let files = scratch.entries.iter().filter(|entry| !entry.is_dir);
+    let files = files.map(|file| {
+        let name = String::from_utf8_lossy(&scratch.names[file.name.clone()]);
+        let content = scratch.data[file.content.clone()].to_vec();
+        (name.into_owned(), content)
+    });
+    Ok(files.collect())
+}
+
+/// The value of an attribute, where the file system has it.
+fn told(path: &Path, name: &str) -> io::Result<Option<String>> {
+    match attribute::get(path, name) {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT) => Ok(None),
+        Err(error) => Err(io::Error::other(format!("asking for {name}: {error}"))),
+    }
+}
+
+/// Lets a host look for what others wrote, where it can be told to.
+fn pull(root: &Path) -> io::Result<()> {
+    told(root, "user.ctx.pull").map(drop)
+}
+
+/// All lines of the versions that are kept of a file.
+fn lines_of_versions(file: &Path) -> io::Result<BTreeSet<Vec<u8>>> {
+    let mut lines = BTreeSet::new();
+    let versions = told(file, "user.ctx.versions")?.unwrap_or_default();
+    for version in versions.lines() {
+        let version: serde_json::Value = serde_json::from_str(version)?;
+        let name = format!("user.ctx.version.{}", version["version"]);
+        let text = told(file, &name)?.unwrap_or_default();
+        let whole = text.split_inclusive('\n');
+        lines.extend(whole.map(|line| line.as_bytes().to_vec()));
+    }
+    Ok(lines)
+}

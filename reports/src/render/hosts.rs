@@ -1,0 +1,145 @@
+//! What a report says of several hosts that have the same files, and of what a sync of everything waits for.
+
+use super::Report;
+use super::page::Part::{self, Heading, List, Table, Text};
+use super::text::{count, time};
+
+pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let summary = report.summary;
+    if summary.handoffs.is_empty() && summary.shared_files.is_empty() {
+        return;
+    }
+    parts.push(Heading(2, "Several hosts".to_owned()));
+    parts.push(Text("Two mounts on this machine of what one backend holds; of a plain directory, the same directory twice: that is what it costs where nothing has to be handed over, and loses nothing.".to_owned()));
+    let owned = |head: &[&str]| head.iter().map(|name| (*name).to_owned()).collect();
+    let of = |time_ns: Option<u64>| time_ns.map_or("–".to_owned(), |ns| time(ns as f64));
+    if !summary.handoffs.is_empty() {
+        parts.push(Text("From the writing of a note on one host until the other has read it, close and all. The times are of notes that were seen within the limit for a call; the others are timeouts, and a block with one is in no ratio or verdict.".to_owned()));
+        let rows = summary.handoffs.iter().map(|own| {
+            vec![
+                own.workload.clone(),
+                own.arm.clone(),
+                count(own.written),
+                count(own.seen),
+                of(own.median_ns),
+                of(own.max_ns),
+            ]
+        });
+        let head = [
+            "workload",
+            "arm",
+            "notes",
+            "seen in time",
+            "median",
+            "longest",
+        ];
+        parts.push(Table(owned(&head), rows.collect()));
+    }
+    if !summary.shared_files.is_empty() {
+        parts.push(Text("Two hosts add lines to one file, neither waiting for the other; then both are given time to settle, and each line is looked for in every file on both, and then in the versions that are kept. A lost line is in none of them. No two edits are under way at one moment: what is lost is lost by the file system.".to_owned()));
+        let rows = summary.shared_files.iter().map(|own| {
+            vec![
+                own.workload.clone(),
+                own.arm.clone(),
+                count(own.lines),
+                count(own.on_both),
+                count(own.on_one),
+                count(own.only_in_versions),
+                count(own.lost),
+                count(own.conflict_copies),
+                format!("{} of {}", own.agreed, own.blocks),
+            ]
+        });
+        let head = [
+            "workload",
+            "arm",
+            "lines written",
+            "on both hosts",
+            "on one only",
+            "in an old version only",
+            "lost",
+            "files kept beside",
+            "blocks after which both show the same",
+        ];
+        parts.push(Table(owned(&head), rows.collect()));
+    }
+}
+
+/// What each arm was asked for where everything was to be made durable, and what that is worth.
+pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let plan = &report.run.plan;
+    let mut kinds = plan
+        .workloads
+        .iter()
+        .flat_map(|workload| workload.calls.keys());
+    if !kinds.any(|kind| kind.starts_with("sync-")) {
+        return;
+    }
+    parts.push(Text("What `sync-new` and `sync-overwritten` wait for is not the same everywhere. They are as durable as the backend can make files:".to_owned()));
+    let arms = plan.arms.iter().map(|arm| {
+        let how = match arm.backend.has_bucket {
+            true => "everything is in the bucket (the attribute `user.ctx.sync`)",
+            false => "`fsync` of each file, one after the other",
+        };
+        format!("{}: {how}; {}", arm.name, arm.backend.durability)
+    });
+    parts.push(List(arms.collect()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::contexts;
+    use crate::prices::Prices;
+    use crate::render::markdown::markdown;
+    use crate::run::{Run, Settled};
+    use crate::summary::summarise;
+    use crate::testing;
+    use std::collections::BTreeMap;
+
+    fn page(run: &Run) -> String {
+        let summary = summarise(run).unwrap();
+        let contexts = contexts(run, &Prices::built_in().unwrap()).unwrap();
+        let report = Report {
+            run,
+            summary: &summary,
+            contexts: &contexts,
+            claims: &[],
+            decision: None,
+        };
+        let mut parts = Vec::new();
+        hosts(&report, &mut parts);
+        syncs(&report, &mut parts);
+        markdown(&parts)
+    }
+
+    #[test]
+    fn a_run_of_several_hosts_has_their_tables_and_no_other_has() {
+        let mut run = testing::run();
+        assert_eq!(page(&run).trim(), "");
+        run.plan.workloads[0].calls = BTreeMap::from([("handoff".to_owned(), 10)]);
+        run.plan.workloads[1].calls = BTreeMap::from([("sync-new".to_owned(), 2)]);
+        for sample in run
+            .samples
+            .iter_mut()
+            .filter(|s| s.workload != "micro/read")
+        {
+            sample.settled = Some(Settled {
+                lines: 50,
+                on_both: 48,
+                lost: 2,
+                conflict_copies: 7,
+                agree: true,
+                ..Settled::default()
+            });
+        }
+        let text = page(&run);
+        for row in [
+            "| micro/read | sqlite | 1,000 | 0 | – | – |",
+            "| agent/session | sqlite | 500 | 480 | 0 | 0 | 20 | 70 | 10 of 10 |",
+            "sqlite: `fsync` of each file, one after the other; what is promised",
+        ] {
+            assert!(text.contains(row), "{row} is not in {text}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What two hosts do that have the same files: one hands notes over to the other, or both write one file.
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Deserialize;
+
+use crate::filler::fill;
+use crate::path::WorkspacePath;
+use crate::script::{CallKind, FileOp, Host, Script};
+
+/// The most notes or lines: each may be waited for.
+const CALLS_MAX: u32 = 1000;
+
+/// The longest pause, in milliseconds.
+const PAUSE_MAX: u64 = 1_000;
+
+/// The parameters of notes that are handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handoff {
+    /// How many.
+    notes: u32,
+    /// Bytes of each.
+    bytes: u64,
+    /// The longest pause before a note, in milliseconds: so that no clock of a host ticks with the notes.
+    pause_ms: u64,
+    /// The seed of texts and pauses.
+    seed: u64,
+}
+
+/// The parameters of two writers of one file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TwoWriters {
+    /// Lines that each adds.
+    lines: u32,
+    /// The longest pause before a line, in milliseconds.
+    pause_ms: u64,
+    /// The seed of the pauses and of whose turn it is.
+    seed: u64,
+}
+
+fn check(field: &str, calls: u32, pause_ms: u64) -> Result<(), String> {
+    if !(1..=CALLS_MAX).contains(&calls) {
+        return Err(format!("field `{field}`: must be from 1 to {CALLS_MAX}"));
+    }
+    if pause_ms > PAUSE_MAX {
+        let table = field.split('.').next().unwrap_or(field);
+        return Err(format!("field `{table}.pause_ms`: at most {PAUSE_MAX}"));
+    }
+    Ok(())
+}
+
+fn path(name: String) -> Result<WorkspacePath, String> {
+    WorkspacePath::new(name).map_err(|error| error.to_string())
+}
+
+impl Handoff {
+    pub(crate) fn script(&self) -> Result<Script, String> {
+        check("handoff.notes", self.notes, self.pause_ms)?;
+        if !(1..=1 << 20).contains(&self.bytes) {
+            return Err("field `handoff.bytes`: must be from 1 to 1048576".to_owned());
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let mut script = Script::new(Vec::new());
+        for note in 0..self.notes {
+            let path = path(format!("note-{note:04}.md"))?;
+            let content: crate::script::Bytes =
+                fill(rng.next_u64(), self.bytes, self.bytes / 40).into();
+            let write = FileOp::Write {
+                path: path.clone(),
+                content: content.clone(),
+                sync: false,
+            };
+            let seen = FileOp::SeenByOther { path, content };
+            let pause = rng.random_range(0..=self.pause_ms);
+            script.call_after(pause, CallKind::Handoff, vec![write, seen]);
+        }
+        Ok(script)
+    }
+}
+
+impl TwoWriters {
+    pub(crate) fn script(&self) -> Result<Script, String> {
+        check("two_writers.lines", self.lines, self.pause_ms)?;
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let mut script = Script::new(Vec::new());
+        let mut left = [self.lines; 2];
+        while left != [0, 0] {
+            // Whoever has lines left, and who of two that have is chance: they keep no order.
+            let writer = match left {
+                [_, 0] => 0,
+                [0, _] => 1,
+                _ => rng.random_range(0..2),
+            };
+            let line = format!("writer {writer} line {:04}\n", self.lines - left[writer]);
+            left[writer] -= 1;
+            let add = FileOp::AddLine {
+                host: [Host::First, Host::Second][writer],
+                path: path("shared.md".to_owned())?,
+                line: line.into_bytes().into(),
+            };
+            let pause = rng.random_range(0..=self.pause_ms);
+            script.call_after(pause, CallKind::Edit, vec![add]);
+        }
+        Ok(script)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn handoff() -> Handoff {
+        Handoff {
+            notes: 8,
+            bytes: 100,
+            pause_ms: 500,
+            seed: 7,
+        }
+    }
+
+    fn writers() -> TwoWriters {
+        TwoWriters {
+            lines: 20,
+            pause_ms: 100,
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_script_with_its_pauses() {
+        assert_eq!(handoff().script(), handoff().script());
+        assert_eq!(writers().script(), writers().script());
+        let other = Handoff {
+            seed: 8,
+            ..handoff()
+        };
+        assert_ne!(handoff().script(), other.script());
+        let script = handoff().script().unwrap();
+        let pauses: BTreeSet<u64> = script.calls.iter().map(|call| call.pause_ms).collect();
+        assert!(pauses.len() > 4 && pauses.iter().all(|pause| *pause <= 500));
+    }
+
+    #[test]
+    fn a_note_is_written_on_one_host_and_looked_for_on_the_other() {
+        let script = handoff().script().unwrap();
+        assert!(script.needs_second_host() && script.shared_files().is_empty());
+        for call in &script.calls {
+            let [FileOp::Write { path, content, .. }, seen] = &call.ops[..] else {
+                panic!("{call:?}");
+            };
+            assert_eq!(
+                (call.ops[0].host(), seen.host()),
+                (Host::First, Host::Second)
+            );
+            let (path, content) = (path.clone(), content.clone());
+            assert_eq!(*seen, FileOp::SeenByOther { path, content });
+        }
+    }
+
+    #[test]
+    fn each_writer_adds_every_line_once_and_neither_waits_for_the_other() {
+        let script = writers().script().unwrap();
+        let mut lines = BTreeSet::new();
+        let mut hosts = Vec::new();
+        for op in script.calls.iter().flat_map(|call| &call.ops) {
+            let FileOp::AddLine { host, line, .. } = op else {
+                panic!("{op:?}");
+            };
+            assert!(lines.insert(line.clone()));
+            hosts.push(*host);
+        }
+        assert_eq!(lines.len(), 40);
+        let turns = hosts.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!((5..35).contains(&turns), "{hosts:?}");
+        assert_eq!(script.shared_files().len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let none = Handoff {
+            notes: 0,
+            ..handoff()
+        };
+        assert!(none.script().unwrap_err().contains("handoff.notes"));
+        let slow = TwoWriters {
+            pause_ms: 1_001,
+            ..writers()
+        };
+        assert!(slow.script().unwrap_err().contains("two_writers.pause_ms"));
+        let empty = Handoff {
+            bytes: 0,
+            ..handoff()
+        };
+        assert!(empty.script().unwrap_err().contains("handoff.bytes"));
+    }
+}
