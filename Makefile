@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio embeddings s3 model model-files calibrate aa fault example clean
+.PHONY: help setup build bench report test check conform load peers minio embeddings s3 hosts model model-files calibrate aa fault example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -64,9 +64,11 @@ model-files: build model ## How slow, how wrong and how dear files are that a la
 embeddings: ## Install a sentence model into target/embeddings (83 MB, seconds): recall by meaning
 	@scripts/embeddings
 
-s3: build ## What s3 costs beyond bare requests, and what two hosts see of one bucket (six minutes)
+s3: build ## What s3 costs beyond bare requests
 	@$(CTXBENCH) bucket $(ARGS)
-	@$(CTXBENCH) hosts $(ARGS)
+
+hosts: build ## What two hosts see of one memory: delays, lost updates; ours and others'
+	@$(CTXBENCH) run --suite hosts $(ARGS)
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio

@@ -633,28 +633,3 @@ fn without_an_endpoint_the_doctor_says_which_server_a_run_starts_and_why() {
     );
     assert!(required.contains("MISSING   s3-minio: "), "{required}");
 }
-
-#[test]
-fn two_writers_lose_nothing_and_a_note_is_handed_over() {
-    if !can_mount() {
-        return;
-    }
-    let output = ctxbench(["hosts", "--rtt", "0", "--notes", "3", "--lines", "20"])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}{}",
-        stdout(&output),
-        stderr(&output)
-    );
-    let text = stdout(&output);
-    let row = text
-        .lines()
-        .find(|line| line.contains("keep-both"))
-        .unwrap();
-    assert!(
-        row.trim_end().ends_with("yes"),
-        "both hosts see the same: {row}"
-    );
-}

@@ -9,7 +9,6 @@ mod decide;
 mod doctor;
 mod fault;
 mod fault_agent;
-mod hosts;
 mod list;
 pub mod llm;
 mod load;
@@ -64,7 +63,6 @@ enum Verb {
     #[command(hide = true)]
     FaultAgent(fault_agent::FaultAgent),
     Bucket(bucket::Bucket),
-    Hosts(hosts::Hosts),
     Recall(recall::Recall),
     Sync(sync::Sync),
     Unmount(unmount::Unmount),
@@ -95,7 +93,6 @@ impl Arguments {
             Verb::Fault(fault) => fault.run(),
             Verb::FaultAgent(agent) => agent.run(),
             Verb::Bucket(bucket) => bucket.run(),
-            Verb::Hosts(hosts) => hosts.run(),
             Verb::Recall(recall) => recall.run(),
             Verb::Sync(sync) => sync.run(),
             Verb::Unmount(unmount) => unmount.run(),
