@@ -377,8 +377,14 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
 /// Backends that are one of [`registry`] in all but how they are measured: whatever else is tried of that one holds of
 /// them.
 pub fn measured_otherwise() -> Vec<Box<dyn Backend>> {
-    let variants = [S3Variant::Fresh, S3Variant::Close, S3Variant::LastWrite].into_iter();
+    let variants = [
+        S3Variant::Fresh,
+        S3Variant::Close,
+        S3Variant::LastWrite,
+        S3Variant::Unversioned,
+    ];
     variants
+        .into_iter()
         .map(|variant| Box::new(Mounted::S3(s3(variant))) as Box<dyn Backend>)
         .collect()
 }

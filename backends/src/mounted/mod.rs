@@ -179,7 +179,7 @@ impl Backend for Mounted {
             Mounted::S3(mount) => (
                 "",
                 match mount.variant {
-                    S3Variant::Fsync => {
+                    S3Variant::Fsync | S3Variant::Unversioned => {
                         "as sqlite after a killed daemon; fsync makes everything before it be in the bucket, which survives the loss of the machine"
                     }
                     S3Variant::Close => {
@@ -292,7 +292,7 @@ impl Backend for Mounted {
             },
             Mounted::S3(mount) => Promises {
                 machine_loss: Some(match mount.variant {
-                    S3Variant::Fsync => Acknowledgement::Fsync,
+                    S3Variant::Fsync | S3Variant::Unversioned => Acknowledgement::Fsync,
                     S3Variant::Close => Acknowledgement::Close,
                     S3Variant::Default | S3Variant::Fresh | S3Variant::LastWrite => {
                         Acknowledgement::Sync

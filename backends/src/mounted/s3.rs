@@ -22,6 +22,8 @@ pub(crate) enum S3Variant {
     Close,
     /// Of two hosts that change one file, the change that arrives last replaces the other.
     LastWrite,
+    /// As [`S3Variant::Fsync`], and nothing is kept of what is overwritten: what file systems promise that keep no versions.
+    Unversioned,
     /// Each restart begins with an empty cache, as on a host that has never seen the memory.
     Fresh,
 }
@@ -34,11 +36,12 @@ pub(crate) struct S3Mount {
 }
 
 impl S3Variant {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Default,
         Self::Fsync,
         Self::Close,
         Self::LastWrite,
+        Self::Unversioned,
         Self::Fresh,
     ];
 
@@ -49,6 +52,7 @@ impl S3Variant {
             Self::Fsync => "-fsync",
             Self::Close => "-close",
             Self::LastWrite => "-last-write",
+            Self::Unversioned => "-unversioned",
             Self::Fresh => "-fresh",
         }
     }
@@ -60,6 +64,7 @@ impl S3Variant {
             Self::Fsync => &["--sync", "fsync"],
             Self::Close => &["--sync", "close", "--poll", "50"],
             Self::LastWrite => &["--conflicts", "last-write-wins"],
+            Self::Unversioned => &["--sync", "fsync", "--no-versions"],
         }
     }
 
@@ -69,6 +74,7 @@ impl S3Variant {
             Self::Default | Self::Fsync | Self::Fresh => "",
             Self::Close => ", close waits for it, and others' changes are looked for every 50 ms",
             Self::LastWrite => ", the last write wins",
+            Self::Unversioned => ", no version is kept of what is overwritten",
         }
     }
 }
@@ -158,6 +164,7 @@ mod tests {
             ("s3-fresh-minio@1ms", S3Variant::Fresh),
             ("s3-close-minio", S3Variant::Close),
             ("s3-last-write-embedded", S3Variant::LastWrite),
+            ("s3-unversioned-minio", S3Variant::Unversioned),
         ] {
             let mount = S3Mount::of_name(name).unwrap();
             assert_eq!((mount.variant, mount.name().as_str()), (variant, name));
