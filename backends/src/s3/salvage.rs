@@ -152,7 +152,7 @@ pub(super) fn told(error: StoreError) -> Failed {
     }
 }
 
-fn shown(name: &[u8]) -> String {
+pub(super) fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
@@ -469,7 +469,7 @@ impl Saving<'_> {
     }
 
     /// The first name beside another that says whose version it is, and that nothing has.
-    fn conflict_name(&self, parent: Ino, name: &[u8]) -> Result<Vec<u8>, Failed> {
+    pub(super) fn conflict_name(&self, parent: Ino, name: &[u8]) -> Result<Vec<u8>, Failed> {
         let mut version = 1;
         loop {
             let free = layout::conflict_name(name, self.writer, version);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::cache::Object;
 use super::old::{Inode, Name, OldObject, Reason, Xattr};
-use super::salvage::{Failed, Place, Saving, told};
+use super::salvage::{Failed, Place, Saving, shown, told};
 use crate::store::{Ino, RenameMode, Store};
 
 /// Such a file, and a name that is to be its own.
@@ -25,8 +25,8 @@ pub(super) struct Unread {
     from: (Ino, Vec<u8>),
     /// It keeps that one, too.
     keeps_it: bool,
-    /// It was moved out of the way of another, and its name is one for that time only.
-    is_out: bool,
+    /// The name it had before it was moved out of the way of another: the one it has is for that time only.
+    was: Option<(Ino, Vec<u8>)>,
 }
 
 impl Saving<'_> {
@@ -50,7 +50,7 @@ impl Saving<'_> {
             parent: self.directory_or_root(name.0)?,
             from: (object.parent, object.name.clone()),
             keeps_it,
-            is_out: false,
+            was: None,
             object,
             inode: inode.clone(),
         }))
@@ -70,7 +70,7 @@ impl Saving<'_> {
             });
             let in_the_way = || {
                 let mut all = waiting.iter();
-                all.position(|file| !file.is_out && !file.keeps_it)
+                all.position(|file| file.was.is_none() && !file.keeps_it)
             };
             match (free, in_the_way()) {
                 // They have changed places: one of them makes room.
@@ -84,6 +84,9 @@ impl Saving<'_> {
                 (nth, _) => {
                     let file = waiting.remove(nth.unwrap_or(0));
                     let moved = self.move_one(&file);
+                    if moved.is_err() {
+                        self.move_back(&file);
+                    }
                     self.note(&file.name.1, file.inode.attr.ino, moved)?;
                 }
             }
@@ -101,9 +104,29 @@ impl Saving<'_> {
             .store
             .rename(&self.caller(), from, to, RenameMode::NoReplace);
         renamed.map_err(told)?;
-        file.from = (file.parent, name);
-        file.is_out = true;
+        file.was = Some(std::mem::replace(&mut file.from, (file.parent, name)));
         Ok(())
+    }
+
+    /// Gives a file that could not get its name the one that it had in the bucket, or one beside that if it is taken.
+    fn move_back(&self, file: &Unread) {
+        let Some((parent, name)) = &file.was else {
+            return;
+        };
+        let rename = |to: &[u8]| {
+            let from = (file.from.0, file.from.1.as_slice());
+            let mode = RenameMode::NoReplace;
+            let renamed = self.store.rename(&self.caller(), from, (*parent, to), mode);
+            renamed.map_err(told)
+        };
+        let moved = rename(name).or_else(|_| rename(&self.conflict_name(*parent, name)?));
+        if let Err(failed) = moved {
+            tracing::warn!(
+                name = shown(&file.from.1),
+                ?failed,
+                "it keeps a name for a time only"
+            );
+        }
     }
 
     /// Gives it its name; whether it had to be kept beside another. `None` if the bucket has it there.
@@ -117,7 +140,7 @@ impl Saving<'_> {
         let sha256 = &file.object.meta.sha256;
         let place = self.place(parent, name, &file.inode, file.known.as_ref(), sha256)?;
         let place = match place {
-            None if !file.is_out => return Ok(None),
+            None if file.was.is_none() => return Ok(None),
             place => place.unwrap_or(Place::Taken),
         };
         self.dress(ino, &file.inode, &file.xattrs)?;
