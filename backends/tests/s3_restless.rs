@@ -1,4 +1,4 @@
-//! Files that are written to while they go up, and files that cannot go up at all.
+//! Files that are written to while they go up, files that cannot go up at all, and uploads that are cut short.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
@@ -12,7 +12,7 @@ use backends::s3::{S3Config, S3Store};
 use backends::store::{Change, Errno, Ino, ROOT, RenameMode, Store};
 use common::*;
 use s3::{Broken, Machines, agent, config, now, object, object_of, rename, text, write};
-use servers::{Fault, Operation, Rule};
+use servers::{Answered, Fault, Operation, Rule, When};
 
 /// More than goes up in one request.
 const LARGE: usize = 9 << 20;
@@ -132,6 +132,125 @@ fn a_file_too_long_to_be_copied_that_never_rests_holds_up_no_other() {
     let kept = object(&broken, "recording").map(|content| content.len());
     assert_eq!(kept, Some(LARGE), "until it is there under its new name");
     assert!(a.pending().unwrap() > 0);
+}
+
+/// Waits until as many requests as that were held.
+fn are_held(broken: &Broken, many: u64) {
+    let begun = Instant::now();
+    while broken.fired() < many {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing is held");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_file_whose_time_is_set_back_is_not_taken_for_unchanged() {
+    let broken = Broken::new();
+    let a = patient(&broken, "alice");
+    let ino = write(&a, "big.log", &vec![b'x'; LARGE]);
+    let held = Rule::always(Fault::Hold).of(&[Operation::Parts]);
+    broken.proxy.set(vec![held.below("uploads")]);
+    std::thread::scope(|scope| {
+        let uploading = scope.spawn(|| a.upload());
+        are_held(&broken, 1);
+        let before = Change {
+            mtime: Some(a.getattr(ino).unwrap().mtime),
+            ..Change::default()
+        };
+        a.write(&now(), ino, 0, b"y").unwrap();
+        a.setattr(&now(), ino, &before).unwrap();
+        broken.proxy.clear();
+        uploading.join().unwrap().unwrap();
+    });
+    let b = broken.elsewhere("bob");
+    assert!(text(&b, "big.log").starts_with("yx"));
+}
+
+#[test]
+fn files_that_do_not_rest_are_copied_one_after_the_other() {
+    let broken = Broken::new();
+    let a = patient(&broken, "alice");
+    let logs = ["1.log", "2.log", "3.log"].map(|name| write(&a, name, &vec![b'x'; LARGE]));
+    let held = || {
+        let held = Rule::always(Fault::Hold).of(&[Operation::Parts]);
+        broken.proxy.set(vec![held.below("uploads")]);
+    };
+    // Files without a name beside the cache.
+    let copies = || {
+        let dir = broken.cache("alice");
+        let dir = dir.parent().unwrap().to_str().unwrap().to_owned();
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let all = all.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok());
+        let all = all.map(|it| it.to_string_lossy().into_owned());
+        all.filter(|it| it.starts_with(&dir) && it.ends_with("(deleted)"))
+            .count()
+    };
+    held();
+    std::thread::scope(|scope| {
+        let uploading = scope.spawn(|| a.upload());
+        are_held(&broken, 3);
+        assert_eq!(copies(), 0);
+        for ino in logs {
+            append(&a, ino);
+        }
+        for _ in logs {
+            held();
+            are_held(&broken, 1);
+            assert_eq!(copies(), 1);
+        }
+        broken.proxy.clear();
+        uploading.join().unwrap().unwrap();
+    });
+    assert_eq!(copies(), 0);
+    assert_eq!(object(&broken, "3.log").unwrap().len(), LARGE + 1);
+}
+
+#[test]
+fn an_upload_that_was_cut_short_is_given_up_by_the_next_mount() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "big", &vec![b'x'; LARGE]);
+    let held = Rule::always(Fault::Hold).of(&[Operation::Parts]);
+    broken.proxy.set(vec![held.below("partNumber=")]);
+    std::thread::scope(|scope| {
+        let a = &a;
+        scope.spawn(|| a.upload().unwrap_err());
+        are_held(&broken, 1);
+        // As a mount ends.
+        a.detach();
+    });
+    drop(a);
+    broken.proxy.clear();
+    let given_up = || {
+        let seen = broken.proxy.seen().into_iter();
+        seen.filter(|it| it.operation == Operation::Parts && it.answered == Answered::Status(204))
+            .count()
+    };
+    let before = given_up();
+    let a = patient(&broken, "alice");
+    a.upload().unwrap();
+    assert_eq!(given_up() - before, 1);
+    assert_eq!(object(&broken, "big").unwrap().len(), LARGE);
+    write(&a, "big", &vec![b'y'; LARGE]);
+    a.upload().unwrap();
+    assert_eq!(given_up() - before, 1, "each once");
+}
+
+#[test]
+fn what_is_long_has_more_time() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "long", &[b'x'; 200 << 10]);
+    // Longer than the timeout, and less than 200 KiB at 64 KiB a second.
+    broken.set(Fault::Delay { ms: 1500.0 }, &[Operation::Put], When::Always);
+    a.upload().unwrap();
+    assert_eq!(broken.taken(Operation::Put, "long"), 1);
+    assert_eq!(broken.fired(), 1);
+    write(&a, "short", b"x");
+    assert_eq!(
+        a.upload().map_err(|error| error.errno),
+        Err(Errno::TIMEDOUT)
+    );
 }
 
 #[test]

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
 
+use super::noted::Noted;
 use super::object::Meta;
 use super::plan::{self, Body, Plan, Put};
 use super::remote::RemoteError;
-use super::upload::{Done, Noted};
+use super::upload::Done;
 use super::{GIVE_UP_EVERY, Inner, S3Store, cache};
 use crate::fuse::interrupt::requester_gave_up;
 use crate::store::{Errno, Result, StoreError};
@@ -104,7 +105,7 @@ impl S3Store {
 async fn wait(inner: &Inner, put: &Put) -> Result<Done> {
     let timeout = inner.config.timeout;
     let mut putting = pin!(inner.put(put));
-    let mut answered = inner.remote.answered();
+    let mut answered = inner.progress();
     let mut deadline = Instant::now() + timeout;
     loop {
         match tokio::time::timeout(GIVE_UP_EVERY, &mut putting).await {
@@ -116,11 +117,11 @@ async fn wait(inner: &Inner, put: &Put) -> Result<Done> {
             }
             Err(_) => {}
         }
-        let now_answered = inner.remote.answered();
+        let now_answered = inner.progress();
         if now_answered != answered {
             answered = now_answered;
             deadline = Instant::now() + timeout;
-        } else if Instant::now() >= deadline {
+        } else if Instant::now() >= deadline.max(inner.remote.patience().unwrap_or(deadline)) {
             let reason = format!("S3: no answer within {} s", timeout.as_secs());
             return Err(StoreError::storage(Errno::TIMEDOUT, reason));
         }

@@ -11,7 +11,7 @@ use super::seal::object_length;
 use super::upload::{Done, Parts, other};
 
 /// Bytes that one request copies: S3 takes up to 5 GiB, and a timeout has to do for it.
-const PART: u64 = 256 << 20;
+pub(super) const PART: u64 = 256 << 20;
 
 impl Inner {
     /// Has a file copied from the object that it is in under another name; `None` if it has to be sent: that object has
@@ -32,7 +32,7 @@ impl Inner {
         // What it says of its bytes is said of those that are copied.
         (meta.size, meta.header) = (source.meta.size, source.meta.header);
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
-        let upload = self.remote.start_parts(key, attributes).await?;
+        let upload = self.begin_parts(key, attributes).await?;
         let copied = self.copy_parts(source, key, &upload).await;
         let Some(etag) = self.end_parts(key, &upload, copied, expect).await? else {
             return Ok(None);
@@ -41,13 +41,14 @@ impl Inner {
         Ok(Some(Done::Written { etag, meta }))
     }
 
-    async fn copy_parts(
+    /// The entity tags of the parts; `None` if the server does not copy them, or the object has changed.
+    pub(super) async fn copy_parts(
         &self,
         source: &Object,
         key: &str,
         upload: &str,
     ) -> Result<Option<Vec<String>>, RemoteError> {
-        let length = object_length(source.meta.header + source.meta.size, self.seal.is_some());
+        let length = self.length_of(source);
         let from = self.key(&source.key);
         let from = from.as_str();
         let copied = stream::iter(0..length.div_ceil(PART)).map(|part| {
@@ -57,6 +58,11 @@ impl Inner {
         });
         let etags: Vec<Option<String>> = copied.buffered(PARALLEL_PARTS).try_collect().await?;
         Ok(etags.into_iter().collect())
+    }
+
+    /// Bytes of an object.
+    pub(super) fn length_of(&self, object: &Object) -> u64 {
+        object_length(object.meta.header + object.meta.size, self.seal.is_some())
     }
 
     /// Tells others the digests of the parts under the new name, too, where the writer of the old one has.

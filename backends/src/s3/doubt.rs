@@ -136,6 +136,31 @@ pub(super) fn may_have_deleted(db: &Db, key: &str) -> Result<bool> {
     Ok(found.is_some())
 }
 
+/// An upload in parts has begun.
+pub(super) fn has_begun(db: &Db, key: &str, upload: &str) -> Result<()> {
+    db.execute(
+        "INSERT OR IGNORE INTO s3_parts VALUES (?1, ?2)",
+        [key, upload],
+    )?;
+    Ok(())
+}
+
+/// An upload in parts has ended, well or not.
+pub(super) fn has_ended(db: &Db, key: &str, upload: &str) -> Result<()> {
+    db.execute(
+        "DELETE FROM s3_parts WHERE key = ?1 AND upload = ?2",
+        [key, upload],
+    )?;
+    Ok(())
+}
+
+/// The uploads in parts that have not ended: whole keys, and ids.
+pub(super) fn unended(db: &Db) -> Result<Vec<(String, String)>> {
+    let mut statement = db.statement("SELECT key, upload FROM s3_parts")?;
+    let rows = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// Lets go of what cannot arrive any more. What is still to be there may have arrived long ago, and stays.
 pub(super) fn expire(db: &Db) -> Result<()> {
     let too_late = too_late();

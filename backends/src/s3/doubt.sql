@@ -18,3 +18,10 @@ CREATE TABLE IF NOT EXISTS s3_deleting (
   key TEXT PRIMARY KEY,
   at  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Uploads in parts that have begun, and not ended.
+CREATE TABLE IF NOT EXISTS s3_parts (
+  key    TEXT NOT NULL,
+  upload TEXT NOT NULL,
+  PRIMARY KEY (key, upload)
+) STRICT, WITHOUT ROWID;

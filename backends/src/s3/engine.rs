@@ -10,12 +10,16 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::error::is_damage;
+use super::noted::Left;
 use super::{GIVE_UP_EVERY, Inner, cache};
 use crate::fuse::interrupt::requester_gave_up;
-use crate::store::{Errno, StoreError};
+use crate::store::{Errno, Ino, StoreError};
 
-/// How long the thread waits at most after failures in a row.
+/// How long the thread waits at most after failures in a row, before it asks a server again.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// How long it waits at most before it tries again what cannot go up for a reason of its own: that is read and sent.
+const REST_MAX: Duration = Duration::from_secs(60);
 
 /// How long nothing must have been asked for before others are told of what was written.
 const IDLE: Duration = Duration::from_millis(200);
@@ -41,8 +45,9 @@ enum Order {
 /// What somebody who waits for an upload waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// The bucket has everything: it is safe, and a journal that does not know so yet will find out.
-    InBucket,
+    /// The bucket has everything, or at least all of this file: it is safe, and a journal that does not know so yet will
+    /// find out.
+    InBucket(Ino),
     /// The journal knows, too: nothing is pending any more.
     Noted,
 }
@@ -128,11 +133,11 @@ impl Ordered {
     /// Waits until it is done.
     ///
     /// # Errors
-    /// What went wrong; `ETIMEDOUT` when no request has been answered for as long as one may take, and `EINTR` when
+    /// What went wrong; `ETIMEDOUT` when nothing has been read or answered for as long as a request may take, and `EINTR` when
     /// whoever asked has given up. It goes on in the background then.
     pub(super) fn wait(self) -> Result<(), StoreError> {
         let timeout = self.inner.config.timeout;
-        let mut answered = self.inner.remote.answered();
+        let mut answered = self.inner.progress();
         let mut deadline = Instant::now() + timeout;
         loop {
             match self.answered.recv_timeout(GIVE_UP_EVERY) {
@@ -146,11 +151,13 @@ impl Ordered {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let now_answered = self.inner.remote.answered();
+            let now_answered = self.inner.progress();
             if now_answered != answered {
                 answered = now_answered;
                 deadline = Instant::now() + timeout;
-            } else if Instant::now() >= deadline {
+            } else if Instant::now()
+                >= deadline.max(self.inner.remote.patience().unwrap_or(deadline))
+            {
                 let reason = format!("S3: no answer within {} s", timeout.as_secs());
                 return Err(StoreError::storage(Errno::TIMEDOUT, reason));
             }
@@ -160,15 +167,67 @@ impl Ordered {
 
 const GONE: &str = "the sync thread has ended";
 
+/// Something that is tried until it is done.
+struct Trying {
+    what: &'static str,
+    failures: u32,
+    /// Nothing is tried by itself before then, after a failure.
+    not_before: Instant,
+}
+
+impl Trying {
+    fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            failures: 0,
+            not_before: Instant::now(),
+        }
+    }
+
+    fn may(&self) -> bool {
+        Instant::now() >= self.not_before
+    }
+
+    fn is_done(&mut self) {
+        if self.failures > 0 {
+            let (what, failures) = (self.what, self.failures);
+            tracing::warn!("{what}: done, after {failures} failures");
+        }
+        *self = Self::new(self.what);
+    }
+
+    /// Says it once.
+    fn has_failed(&mut self, error: &StoreError, longest: Duration) {
+        if self.failures == 0 {
+            tracing::warn!("{}: {error}; trying again", self.what);
+            if is_damage(&error.to_string()) {
+                tracing::error!(
+                    "the cache is damaged: unmount, and mount again with --rebuild-cache"
+                );
+            }
+        }
+        self.failures += 1;
+        let wait = Duration::from_millis(200) * 2_u32.saturating_pow(self.failures.min(10));
+        self.not_before = Instant::now() + wait.min(longest);
+    }
+}
+
 struct Running {
     inner: Arc<Inner>,
     runtime: Handle,
     hurry: Arc<Notify>,
     next_pull: Instant,
-    /// Nothing is tried by itself before then, after a failure.
-    not_before: Instant,
-    failures: u32,
+    uploads: Trying,
+    pulls: Trying,
+    /// What could not go up for reasons of its own, and rests until it is tried again.
+    left: Option<Left>,
+    /// How many changes there were when changes were brought up last.
+    tried: u64,
+    /// The server did what it was asked for last.
+    is_reached: bool,
     last_order: Instant,
+    /// Nobody is told what went up before then, after a failure.
+    next_tidy: Instant,
 }
 
 impl Running {
@@ -179,9 +238,13 @@ impl Running {
             inner,
             runtime,
             hurry,
-            not_before: now,
-            failures: 0,
+            uploads: Trying::new("bringing up changes"),
+            pulls: Trying::new("looking for changes of others"),
+            left: None,
+            tried: 0,
+            is_reached: true,
             last_order: now - IDLE,
+            next_tidy: now,
         }
     }
 
@@ -215,53 +278,105 @@ impl Running {
                     }
                     Order::Stop => {
                         // A server that does not answer has made everybody wait long enough.
-                        if self.failures == 0 {
+                        if self.is_reached {
                             self.tidy();
                         }
                         return;
                     }
                 }
             }
-            let now = Instant::now();
-            let may_try = now >= self.not_before;
+            let changes = self.inner.changes.load(Ordering::Acquire);
+            let is_new = changes != self.tried;
+            // What cannot go up holds up nothing that has come since.
+            let only_rests = self.left.is_some() && self.is_reached;
+            let may_try = self.uploads.may() || (is_new && only_rests);
             if !uploads.is_empty() || (may_try && self.inner.has_changes()) {
-                let mut in_bucket = || {
-                    uploads.retain(|(until, answer)| {
-                        let waits = *until == Until::Noted;
-                        if !waits {
-                            // Nobody may be waiting any more.
-                            let _ = answer.send(Ok(()));
-                        }
-                        waits
-                    });
-                };
-                let done = self.until_hurried(self.inner.upload(&mut in_bucket));
-                self.last_order = Instant::now();
-                self.note("bringing up changes", &done);
-                for (_, answer) in uploads {
-                    // Nobody may be waiting any more.
-                    let _ = answer.send(told(&done));
+                if !uploads.is_empty() || is_new {
+                    self.last_order = Instant::now();
                 }
+                self.tried = changes;
+                self.bring_up(uploads);
             }
-            if !pulls.is_empty() || (may_try && now >= self.next_pull) {
+            if !pulls.is_empty() || (self.pulls.may() && Instant::now() >= self.next_pull) {
                 let done = self.until_hurried(self.inner.pull());
                 self.next_pull = Instant::now() + self.inner.config.poll;
-                self.note("looking for changes of others", &done);
+                self.is_reached = done.is_ok();
+                match &done {
+                    Ok(()) => self.pulls.is_done(),
+                    Err(error) => {
+                        self.pulls.has_failed(error, BACKOFF_MAX);
+                        self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
                 for answer in pulls {
-                    let _ = answer.send(told(&done));
+                    let _ = answer.send(told(done.as_ref()));
                 }
             }
-            if self.last_order.elapsed() >= IDLE && may_try {
+            let is_idle = self.last_order.elapsed() >= IDLE;
+            if is_idle && self.is_reached && Instant::now() >= self.next_tidy {
                 self.tidy();
             }
         }
     }
 
+    /// Brings up what there is, for all who wait. What could not go up before rests, unless it is time or somebody waits
+    /// for that.
+    fn bring_up(&mut self, mut waiting: Vec<(Until, Answer)>) {
+        let mut resting = self.left.take();
+        let is_wanted = |left: &Left| {
+            waiting.iter().any(|(until, _)| match until {
+                Until::InBucket(ino) => left.concerns(*ino),
+                Until::Noted => true,
+            })
+        };
+        if self.uploads.may() || resting.as_ref().is_some_and(is_wanted) {
+            resting = None;
+        }
+        let mut in_bucket = || {
+            waiting.retain(|(until, answer)| {
+                let waits = *until == Until::Noted;
+                if !waits {
+                    // Nobody may be waiting any more.
+                    let _ = answer.send(Ok(()));
+                }
+                waits
+            });
+        };
+        let done = self.until_hurried(self.inner.upload(resting.as_ref(), &mut in_bucket));
+        if !waiting.is_empty() {
+            self.last_order = Instant::now();
+        }
+        for (until, answer) in waiting {
+            let is_there =
+                matches!((until, &done), (Until::InBucket(ino), Err(left)) if !left.concerns(ino));
+            let done = done.as_ref().map_err(|left| &left.reason);
+            // Nobody may be waiting any more.
+            let _ = answer.send(if is_there { Ok(()) } else { told(done) });
+        }
+        self.is_reached = done.as_ref().err().is_none_or(|left| left.own.is_some());
+        if done.is_err() {
+            self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        match done {
+            Ok(()) => self.uploads.is_done(),
+            Err(left) if left.own.is_none() => {
+                self.uploads.has_failed(&left.reason, BACKOFF_MAX);
+                self.left = resting;
+            }
+            Err(left) => {
+                if resting.is_none() {
+                    self.uploads.has_failed(&left.reason, REST_MAX);
+                }
+                self.left = Some(left);
+            }
+        }
+    }
+
     /// Does `work`, but for no longer than [`LAST_WORDS`] once the mount is to end.
-    fn until_hurried(
+    fn until_hurried<E: From<StoreError>>(
         &self,
-        work: impl Future<Output = Result<(), StoreError>>,
-    ) -> Result<(), StoreError> {
+        work: impl Future<Output = Result<(), E>>,
+    ) -> Result<(), E> {
         let work = async {
             let _turn = self.inner.turn.lock().await;
             self.inner.note_waiting();
@@ -276,59 +391,32 @@ impl Running {
             };
             tokio::select! {
                 done = work => done,
-                () = hurried => Err(StoreError::storage(Errno::IO, "S3: the mount ends")),
+                () = hurried => Err(StoreError::storage(Errno::IO, "S3: the mount ends").into()),
             }
         })
     }
 
-    /// Says once that the server is not to be reached, and once that it is again.
-    fn note(&mut self, what: &str, done: &Result<(), StoreError>) {
-        match done {
-            Ok(()) => {
-                if self.failures > 0 {
-                    tracing::warn!(
-                        "the bucket is reached again after {} failures",
-                        self.failures
-                    );
-                }
-                self.failures = 0;
-                self.not_before = Instant::now();
-            }
-            Err(error) => {
-                if self.failures == 0 {
-                    tracing::warn!("{what}: {error}; trying again");
-                    if is_damage(&error.to_string()) {
-                        tracing::error!(
-                            "the cache is damaged: unmount, and mount again with --rebuild-cache"
-                        );
-                    }
-                }
-                self.failures += 1;
-                self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);
-                let wait = Duration::from_millis(200) * 2_u32.saturating_pow(self.failures.min(8));
-                self.not_before = Instant::now() + wait.min(BACKOFF_MAX);
-            }
-        }
-    }
-
     /// Writes what nobody waits for: the index, and the audit log.
-    fn tidy(&self) {
+    fn tidy(&mut self) {
         if !self.inner.has_news.load(Ordering::Acquire) {
             return;
         }
-        let tidied = self.until_hurried(async {
+        let tidied: Result<(), StoreError> = self.until_hurried(async {
             self.inner.write_index().await?;
             self.inner.write_audit().await
         });
         match tidied {
             // Only uploads make news, and they are this thread's.
             Ok(()) => self.inner.has_news.store(false, Ordering::Release),
-            Err(error) => tracing::debug!(%error, "index and audit log wait"),
+            Err(error) => {
+                tracing::debug!(%error, "index and audit log wait");
+                self.next_tidy = Instant::now() + BACKOFF_MAX;
+            }
         }
     }
 }
 
-fn told(done: &Result<(), StoreError>) -> Done {
+fn told(done: Result<&(), &StoreError>) -> Done {
     match done {
         Ok(()) => Ok(()),
         Err(error) => Err((error.errno, error.to_string())),

@@ -66,6 +66,34 @@ impl RemoteError {
         )
     }
 
+    /// Whether the server is away, or can do nothing now.
+    pub(super) fn is_away(&self) -> bool {
+        self.is_of_all() && !matches!(self, Self::Refused(_))
+    }
+
+    /// What it means that an object was not deleted: the server may have said it of that one alone.
+    pub(super) fn of_deletion(error: object_store::Error) -> Self {
+        let line = one_line(&error);
+        if !line.contains("DeleteObjects request failed for key") {
+            return error.into();
+        }
+        let is_code = |code: &str| line.contains(&format!("(code: {code})"));
+        match () {
+            () if is_code("NoSuchKey") => Self::NotFound(line),
+            () if is_code("AccessDenied") => Self::Refused(line),
+            () => Self::Other(line),
+        }
+    }
+
+    /// The same of another object, where the server has said it of several.
+    pub(super) fn again(&self) -> Self {
+        let message = self.to_string();
+        match self {
+            Self::Refused(_) => Self::Refused(message),
+            _ => Self::Other(message),
+        }
+    }
+
     /// What an answer that is no success means.
     pub(super) fn of_status(status: u16, code: Option<String>, what: &str) -> Self {
         let code = code.unwrap_or_else(|| format!("status {status}"));

@@ -1,5 +1,6 @@
 //! Bringing content in when it is first read: small files whole, large ones in parts, a few ahead.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,9 @@ use futures::{StreamExt, stream};
 use super::Inner;
 use super::cache::{self, Object};
 use super::large::PARALLEL_PARTS;
+use super::noted::Noted;
 use super::object::{self, Meta};
+use super::plan::Put;
 use super::remote::{Fetched, RemoteError};
 use super::seal::{self, SEGMENT};
 use super::stub::{self, Stub};
@@ -80,6 +83,35 @@ impl Inner {
             }
         }
         Ok(failed)
+    }
+
+    /// Brings in what is in an object that the batch overwrites, and goes to another: files that were never read, and
+    /// have changed places. It would be gone there before it was fetched. Answers what can be put, and notes the rest: a
+    /// file that cannot be fetched, and what would overwrite it.
+    ///
+    /// # Errors
+    /// If the server is away: nothing is to be overwritten then.
+    pub(super) async fn fetch_overwritten(
+        &self,
+        changed: Vec<Put>,
+        noted: &mut Noted,
+    ) -> Result<Vec<Put>, StoreError> {
+        let overwritten: BTreeSet<&str> = changed.iter().map(|put| put.key.as_str()).collect();
+        let unread = changed.iter().filter_map(|put| {
+            let from = self.stub_of(put.attr.ino)?.stub.key.clone();
+            let goes = from != put.key && overwritten.contains(from.as_str());
+            goes.then(|| (put.attr.ino, (put.attr.ino, put.key.clone(), from)))
+        });
+        let mut left_out = BTreeSet::new();
+        for ((ino, key, from), error) in self.fetch_each(unread.collect()).await? {
+            left_out.extend([key, from]);
+            noted.fail(ino, error.into());
+        }
+        let (kept, left): (Vec<Put>, Vec<Put>) = changed
+            .into_iter()
+            .partition(|put| !left_out.contains(&put.key));
+        noted.failed.extend(left.iter().map(|put| put.attr.ino));
+        Ok(kept)
     }
 
     /// Brings in what is not here of a range.

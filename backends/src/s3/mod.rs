@@ -6,7 +6,9 @@
 //! survives a killed daemon, and power loss once `fsync` has returned, as `sqlite` promises. The bucket follows in
 //! the background; what had not got there is brought up by the next mount of the same cache. The bucket itself is
 //! what survives the loss of this machine: once `ctxbench sync` (or a read of the attribute `user.ctx.sync`) has
-//! returned, or `fsync` or `close` where the [`SyncMode`] says so, everything before it is there.
+//! returned, or `fsync` or `close` where the [`SyncMode`] says so, everything before it is there. Where
+//! something can never go up, that is an error of `sync`, and of `fsync` and `close` of that file; who waits for another is
+//! told that it is there.
 //!
 //! # Order
 //!
@@ -34,11 +36,13 @@ mod error;
 mod fetch;
 mod fits;
 mod forget;
+mod keep;
 mod known;
 mod large;
 mod layout;
 mod manifest;
 mod mark;
+mod noted;
 mod object;
 mod old;
 mod open;
@@ -57,6 +61,7 @@ mod seal;
 mod stub;
 mod stubbed;
 mod unread;
+mod uplink;
 mod upload;
 
 use std::collections::{BTreeMap, HashMap};
@@ -87,6 +92,7 @@ use doubt::Forgotten;
 use engine::{Engine, Until};
 use forget::Forgetting;
 use layout::Layout;
+use noted::is_journalled;
 pub use open::OpenOptions;
 use remote::Remote;
 pub use remote::S3OpenError;
@@ -124,7 +130,7 @@ struct Inner {
     layout: Layout,
     seal: Option<Seal>,
     remote: Remote,
-    cache: SqliteStore,
+    cache: Arc<SqliteStore>,
     owner: Caller,
     conditions: Conditions,
     stubs: RwLock<HashMap<Ino, Arc<Stubbed>>>,
@@ -145,6 +151,12 @@ struct Inner {
     turn: tokio::sync::Mutex<()>,
     /// What has gone up without the engine, until who has the turn has noted it.
     to_note: Mutex<Vec<ToNote>>,
+    /// Held by who copies a file that does not stand still, until it is sent.
+    copying: Arc<tokio::sync::Semaphore>,
+    /// An upload in parts was begun, by this mount or one before, and may not have ended.
+    may_have_unended: AtomicBool,
+    /// Pieces of files that were read to be sent.
+    read: AtomicU64,
     /// Nobody waits for the server any more.
     is_ending: AtomicBool,
     tally: Tally,
@@ -208,12 +220,19 @@ impl S3Store {
         self.engine.upload(Until::Noted)?.wait()
     }
 
-    /// Waits until the bucket has everything done so far, as soon as it has.
-    fn wait_for_bucket(&self) -> Result<()> {
-        match self.upload_alone() {
+    /// Waits until the bucket has everything done so far, as soon as it has. What cannot get there is an error for who
+    /// waits for that file, and not for who waits for another that is there.
+    fn wait_for_bucket(&self, ino: Ino) -> Result<()> {
+        let inner = &self.inner;
+        let done = match self.upload_alone() {
             Some(done) => done,
-            None => self.engine.upload(Until::InBucket)?.wait(),
-        }
+            None => self.engine.upload(Until::InBucket(ino))?.wait(),
+        };
+        done.or_else(|error| {
+            let is_there = !inner.is_emptied.load(Ordering::Acquire)
+                && !inner.cache.transaction(|db| is_journalled(db, ino))?;
+            if is_there { Ok(()) } else { Err(error) }
+        })
     }
 
     /// Looks now for what others have changed.
@@ -478,7 +497,7 @@ impl Store for S3Store {
             return self.inner.cache.fsync(ino, data_only);
         }
         // What goes up is on this disk before.
-        self.wait_for_bucket()
+        self.wait_for_bucket(ino)
     }
 
     fn sync(&self) -> Result<()> {
@@ -502,9 +521,9 @@ impl Store for S3Store {
         self.inner.config.sync == SyncMode::Close
     }
 
-    fn close(&self, _ino: Ino) -> Result<()> {
+    fn close(&self, ino: Ino) -> Result<()> {
         if self.must_wait(self.wants_close()) {
-            self.wait_for_bucket()?;
+            self.wait_for_bucket(ino)?;
         }
         Ok(())
     }

@@ -218,7 +218,7 @@ impl S3Store {
             layout,
             seal,
             remote,
-            cache,
+            cache: Arc::new(cache),
             owner: *owner,
             conditions,
             stubs: RwLock::new(stubs),
@@ -233,6 +233,9 @@ impl S3Store {
             is_offline: AtomicBool::new(away.is_some()),
             turn: tokio::sync::Mutex::default(),
             to_note: Mutex::default(),
+            copying: Arc::new(tokio::sync::Semaphore::new(1)),
+            may_have_unended: AtomicBool::new(true),
+            read: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
             tally: Tally::default(),
         });

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::TryStreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, HttpRequestBody};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
-    Attributes, BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, RetryConfig, UpdateVersion,
+    Attributes, BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, RetryConfig, UpdateVersion,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rusty_s3::actions::{CompleteMultipartUpload, ListObjectsV2, PutObject, UploadPart};
@@ -22,8 +21,9 @@ use super::config::S3Config;
 pub(super) use super::error::RemoteError;
 pub use super::error::S3OpenError;
 use super::error::one_line;
-use super::requests::{Counting, Requests};
+use super::requests::{Counting, Moves, Requests};
 use super::resolve::Resolver;
+use super::uplink::Uplink;
 use crate::store::Timestamp;
 
 /// What a key in a header must have escaped.
@@ -71,11 +71,12 @@ pub(super) enum Expect {
 /// A bucket on a server.
 #[derive(Debug)]
 pub(super) struct Remote {
-    store: AmazonS3,
+    pub(super) store: AmazonS3,
     raw: HttpClient,
     pub(super) bucket: Bucket,
     pub(super) credentials: Credentials,
     requests: Arc<Requests>,
+    uplink: Uplink,
 }
 
 /// The bucket's address, in one of the two styles.
@@ -111,7 +112,7 @@ fn quoted(etag: &str) -> String {
     format!("\"{etag}\"")
 }
 
-fn path(key: &str) -> Result<Path, RemoteError> {
+pub(super) fn path(key: &str) -> Result<Path, RemoteError> {
     Path::parse(key).map_err(|error| RemoteError::Other(format!("key {key:?}: {error}")))
 }
 
@@ -131,9 +132,11 @@ impl Remote {
             // Nobody is to be trusted there, and reading them all delays every mount.
             .with_no_system_certificates(config.endpoint.starts_with("http://"))
             .with_dns_resolver(Arc::new(Resolver))
-            .with_timeout(config.timeout)
             .with_connect_timeout(config.timeout.min(Duration::from_secs(5)));
-        let connector = Counting(Arc::clone(&requests));
+        let connector = Counting {
+            requests: Arc::clone(&requests),
+            timeout: config.timeout,
+        };
         let raw = connector
             .connect(&options)
             .map_err(|error| wrong(one_line(&error)))?;
@@ -172,12 +175,18 @@ impl Remote {
             bucket,
             credentials,
             requests,
+            uplink: Uplink::default(),
         })
     }
 
     /// Requests that were answered with success so far: whether anything goes on at all.
     pub(super) fn answered(&self) -> u64 {
         self.requests.answered()
+    }
+
+    /// When the last of the requests under way that send much will have taken too long.
+    pub(super) fn patience(&self) -> Option<Instant> {
+        self.requests.patience()
     }
 
     pub(super) fn requests(&self) -> BTreeMap<&'static str, u64> {
@@ -192,7 +201,19 @@ impl Remote {
         headers: &[(&str, String)],
         body: String,
     ) -> Result<(u16, String), object_store::client::HttpError> {
+        self.send_moving(method, url, headers, body, Moves(0)).await
+    }
+
+    async fn send_moving(
+        &self,
+        method: &str,
+        url: &url::Url,
+        headers: &[(&str, String)],
+        body: String,
+        moves: Moves,
+    ) -> Result<(u16, String), object_store::client::HttpError> {
         let mut request = http::Request::builder().method(method).uri(url.as_str());
+        request = request.extension(moves);
         for (name, value) in headers {
             request = request.header(*name, value);
         }
@@ -267,10 +288,22 @@ impl Remote {
         url: &url::Url,
         headers: &[(&str, String)],
     ) -> Result<(u16, String), RemoteError> {
+        self.send_retrying_moving(method, url, headers, Moves(0))
+            .await
+    }
+
+    async fn send_retrying_moving(
+        &self,
+        method: &str,
+        url: &url::Url,
+        headers: &[(&str, String)],
+        moves: Moves,
+    ) -> Result<(u16, String), RemoteError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            match self.send(method, url, headers, String::new()).await {
+            let sent = self.send_moving(method, url, headers, String::new(), moves);
+            match sent.await {
                 // What is not implemented will not be, either.
                 Ok((status, _)) if status >= 500 && status != 501 && attempt < 3 => {}
                 Ok(answer) => return Ok(answer),
@@ -304,8 +337,11 @@ impl Remote {
             ..PutOptions::default()
         };
         let at = path(key)?;
-        let put = self.store.put_opts(&at, PutPayload::from(body), options);
-        match (put.await.map_err(RemoteError::from), expect) {
+        let put = async {
+            let put = self.store.put_opts(&at, PutPayload::from(body), options);
+            put.await.map_err(RemoteError::from)
+        };
+        match (self.uplink.carry(put).await, expect) {
             // It was deleted meanwhile, which is a change.
             (Err(RemoteError::NotFound(_)), Expect::Etag(_)) => {
                 Err(RemoteError::Changed(key.to_owned()))
@@ -340,8 +376,9 @@ impl Remote {
     ) -> Result<String, RemoteError> {
         let id = upload.to_owned();
         let body = PutPayload::from(body);
-        let part = self.store.put_part(&path(key)?, &id, part, body).await?;
-        Ok(part.content_id)
+        let at = path(key)?;
+        let put = async { Ok(self.store.put_part(&at, &id, part, body).await?.content_id) };
+        self.uplink.carry(put).await
     }
 
     /// Makes the parts an object, if it is still in the state it was made for.
@@ -448,8 +485,12 @@ impl Remote {
         })
     }
 
-    /// Copies an object that has an entity tag still.
-    pub(super) async fn copy(&self, from: &str, etag: &str, to: &str) -> Result<(), RemoteError> {
+    /// Copies an object of so many bytes that has an entity tag still.
+    pub(super) async fn copy(
+        &self,
+        (from, etag, length): (&str, &str, u64),
+        to: &str,
+    ) -> Result<(), RemoteError> {
         let headers = self.copied_from(from, etag)?;
         let mut put = PutObject::new(&self.bucket, Some(&self.credentials), to);
         for (name, value) in &headers {
@@ -457,7 +498,8 @@ impl Remote {
         }
         // Done twice it does the same.
         let url = put.sign(SIGNED_FOR);
-        let (status, answer) = self.send_retrying("PUT", &url, &headers).await?;
+        let sent = self.send_retrying_moving("PUT", &url, &headers, Moves(length));
+        let (status, answer) = sent.await?;
         match status {
             200 if !answer.contains("<Error>") => Ok(()),
             412 => Err(RemoteError::Changed(from.to_owned())),
@@ -511,35 +553,6 @@ impl Remote {
         match error {
             RemoteError::NotFound(_) | RemoteError::Other(_) => Ok(None),
             error => Err(error),
-        }
-    }
-
-    /// Deletes objects, a request for a thousand; what is not there is no error.
-    pub(super) async fn delete(&self, keys: &[String]) -> Result<(), RemoteError> {
-        match keys {
-            [] => Ok(()),
-            [key] => match self.store.delete(&path(key)?).await {
-                Ok(()) => Ok(()),
-                Err(error) => match error.into() {
-                    RemoteError::NotFound(_) => Ok(()),
-                    error => Err(error),
-                },
-            },
-            keys => {
-                let paths: Vec<_> = keys
-                    .iter()
-                    .map(|key| {
-                        path(key).map_err(|error| object_store::Error::Generic {
-                            store: "S3",
-                            source: Box::new(error),
-                        })
-                    })
-                    .collect();
-                let paths = Box::pin(futures::stream::iter(paths));
-                let deleted = self.store.delete_stream(paths);
-                deleted.try_for_each(|_| async { Ok(()) }).await?;
-                Ok(())
-            }
         }
     }
 }

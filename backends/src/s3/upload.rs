@@ -12,6 +12,7 @@ use super::cache::{self, Object};
 use super::config::ConflictPolicy;
 use super::doubt;
 use super::layout;
+use super::noted::{Left, Name, Noted, Own};
 use super::object::{self, Meta};
 use super::plan::{self, Body, Plan, Put};
 use super::remote::{Expect, Fetched, RemoteError};
@@ -43,53 +44,9 @@ pub(super) enum Done {
     NotTried,
 }
 
-/// What of a batch needs no more work: it is in the bucket, and the journal says so.
-#[derive(Debug, Default)]
-pub(super) struct Noted {
-    names: BTreeSet<(Ino, Vec<u8>)>,
-    inodes: BTreeSet<Ino>,
-    /// Files that changed while they were read: they are not there.
-    later: BTreeSet<Ino>,
-    /// Files that cannot go up, for a reason of their own: what follows of them waits.
-    failed: BTreeSet<Ino>,
-    /// Why the first of these cannot.
-    reason: Option<StoreError>,
-    /// The manifest has to tell others of an object whose entity tag does not.
-    must_tell: bool,
-    /// Somebody else had written one of the objects: our version of it is journalled anew.
-    is_contested: bool,
-}
-
 /// So often a batch begins anew because somebody else was there first with one of its files, or one has changed while
 /// it was read.
 const ROUNDS_MAX: usize = 8;
-
-impl Noted {
-    /// Whether the bucket has all that was to be put, and nobody needs to be told of it otherwise.
-    fn is_all(&self) -> bool {
-        !self.must_tell && !self.is_cut_short() && self.failed.is_empty()
-    }
-
-    /// Whether what follows in the batch has to wait for another.
-    fn is_cut_short(&self) -> bool {
-        self.is_contested || !self.later.is_empty()
-    }
-
-    fn fail(&mut self, ino: Ino, reason: StoreError) {
-        self.failed.insert(ino);
-        self.reason.get_or_insert(reason);
-    }
-
-    fn append(&mut self, mut other: Self) {
-        self.names.append(&mut other.names);
-        self.inodes.append(&mut other.inodes);
-        self.later.append(&mut other.later);
-        self.failed.append(&mut other.failed);
-        self.reason = self.reason.take().or(other.reason);
-        self.must_tell |= other.must_tell;
-        self.is_contested |= other.is_contested;
-    }
-}
 
 /// How a batch ended.
 enum Ended {
@@ -108,13 +65,18 @@ impl Put {
 }
 
 impl Inner {
-    /// Brings everything up that was journalled when it begins. `in_bucket` is called as soon as the bucket has all
-    /// of it, where that is before the journal says so.
-    pub(super) async fn upload(&self, in_bucket: &mut dyn FnMut()) -> Result<(), StoreError> {
+    /// Brings everything up that was journalled when it begins, but for what is `resting`. `in_bucket` is called as soon
+    /// as the bucket has all of it, where that is before the journal says so.
+    pub(super) async fn upload(
+        &self,
+        resting: Option<&Left>,
+        in_bucket: &mut dyn FnMut(),
+    ) -> Result<(), Left> {
         if self.is_emptied.load(Ordering::Acquire) || self.is_offline.load(Ordering::Acquire) {
             // Says why, or finds the bucket as it was; and nothing goes up before the first look.
             self.pull().await?;
         }
+        self.abort_unended().await?;
         let changes = self.changes.load(Ordering::Acquire);
         let mut restless = BTreeSet::new();
         for _ in 0..ROUNDS_MAX {
@@ -125,7 +87,7 @@ impl Inner {
             if !plan.is_empty() {
                 self.keep_what_goes_up();
                 self.tally.batches.fetch_add(1, Ordering::Relaxed);
-                ended = self.perform(plan, in_bucket).await?;
+                ended = self.perform(plan, resting, in_bucket).await?;
             }
             match ended {
                 Ended::Done => {
@@ -136,7 +98,7 @@ impl Inner {
             }
         }
         let reason = "S3: the same files change again and again, here or by others: what is missing goes up later";
-        Err(StoreError::storage(Errno::AGAIN, reason))
+        Err(StoreError::storage(Errno::AGAIN, reason).into())
     }
 
     /// What goes up, and the note that it does, is on this disk before: after power loss the bucket would else be ahead of
@@ -150,16 +112,22 @@ impl Inner {
     async fn perform(
         &self,
         mut plan: Plan,
+        resting: Option<&Left>,
         in_bucket: &mut dyn FnMut(),
-    ) -> Result<Ended, StoreError> {
+    ) -> Result<Ended, Left> {
         let batch = plan.batch;
+        let to_put = plan.added.iter().chain(&plan.changed);
+        let mut left: BTreeSet<Name> = to_put.map(|put| (put.parent, put.name.clone())).collect();
+        let mut put = Noted::default();
+        if let Some(resting) = resting {
+            put.let_rest(&mut plan, resting);
+        }
         let added = std::mem::take(&mut plan.added);
         let changed = std::mem::take(&mut plan.changed);
         let nothing_follows = !plan.must_tell && plan.gone.is_empty() && plan.doubtful.is_empty();
-        let added_are_all = nothing_follows && changed.is_empty();
-        let mut put = self
-            .put_all(added, batch, added_are_all.then_some(&mut *in_bucket))
-            .await?;
+        let added_are_all = nothing_follows && changed.is_empty() && put.is_all();
+        let added = self.put_all(added, batch, added_are_all.then_some(&mut *in_bucket));
+        put.append(added.await?);
         if put.is_cut_short() {
             // Ours has another name now, or is not there. What it was called is deleted only after it has gone up.
             return Ok(Ended::Again(put.later));
@@ -181,6 +149,7 @@ impl Inner {
                 return Ok(Ended::Again(put.later));
             }
         }
+        left.retain(|name| !put.names.contains(name));
         if put.must_tell || plan.must_tell {
             let touched = self.cache.transaction(cache::touched)?;
             self.write_manifest(&plan.directories, &touched).await?;
@@ -190,63 +159,55 @@ impl Inner {
             let found = self.find_doubtful(&plan.doubtful).await?;
             plan.gone.extend(found);
         }
-        // The old name of a file that is not there under its new one holds its content.
-        plan.gone.retain(|gone| !put.failed.contains(&gone.ino));
+        for gone in std::mem::take(&mut plan.gone) {
+            if let Some(resting) = resting.filter(|it| it.holds(gone.parent, &gone.name)) {
+                put.reason.get_or_insert_with(|| resting.again());
+                left.insert((gone.parent, gone.name));
+            } else if put.failed.contains(&gone.ino) {
+                // The old name of a file that is not there under its new one holds its content.
+                left.insert((gone.parent, gone.name));
+            } else {
+                plan.gone.push(gone);
+            }
+        }
         self.fetch_unlinked(plan.gone.iter()).await?;
-        self.delete_all(&plan.gone, batch).await?;
+        for (object, error) in self.delete_all(&plan.gone, batch).await? {
+            left.insert((object.parent, object.name.clone()));
+            put.reason.get_or_insert(error.into());
+        }
+        plan.doubtful
+            .retain(|it| !left.contains(&(it.parent, it.name.clone())));
         if !plan.doubtful.is_empty() {
             let over = plan.doubtful.iter();
             self.cache
                 .transaction(|db| over.clone().try_for_each(|it| doubt::is_over(db, &it.key)))?;
         }
-        if let Some(reason) = put.reason {
-            return Err(reason);
-        }
         // Mostly nothing is left: each transaction is time that somebody waits for the bucket.
-        plan.names.retain(|name| !put.names.contains(name));
-        plan.inodes.retain(|ino| !put.inodes.contains(ino));
-        if plan.is_empty() {
-            return Ok(Ended::Done);
+        plan.names
+            .retain(|name| !put.names.contains(name) && !left.contains(name));
+        plan.inodes
+            .retain(|ino| !put.inodes.contains(ino) && !put.failed.contains(ino));
+        if !plan.is_empty() {
+            self.cache.transaction(|db| {
+                for (parent, name) in &plan.names {
+                    cache::clean_name(db, *parent, name, batch)?;
+                }
+                for ino in &plan.inodes {
+                    cache::clean_inode(db, *ino, batch)?;
+                }
+                Ok(())
+            })?;
         }
-        self.cache.transaction(|db| {
-            for (parent, name) in &plan.names {
-                cache::clean_name(db, *parent, name, batch)?;
-            }
-            for ino in &plan.inodes {
-                cache::clean_inode(db, *ino, batch)?;
-            }
-            Ok(())
-        })?;
-        Ok(Ended::Done)
-    }
-
-    /// Brings in what is in an object that the batch overwrites, and goes to another: files that were never read, and
-    /// have changed places. It would be gone there before it was fetched. Answers what can be put, and notes the rest: a
-    /// file that cannot be fetched, and what would overwrite it.
-    ///
-    /// # Errors
-    /// If the server is away: nothing is to be overwritten then.
-    async fn fetch_overwritten(
-        &self,
-        changed: Vec<Put>,
-        noted: &mut Noted,
-    ) -> Result<Vec<Put>, StoreError> {
-        let overwritten: BTreeSet<&str> = changed.iter().map(|put| put.key.as_str()).collect();
-        let unread = changed.iter().filter_map(|put| {
-            let from = self.stub_of(put.attr.ino)?.stub.key.clone();
-            let goes = from != put.key && overwritten.contains(from.as_str());
-            goes.then(|| (put.attr.ino, (put.attr.ino, put.key.clone(), from)))
-        });
-        let mut left_out = BTreeSet::new();
-        for ((ino, key, from), error) in self.fetch_each(unread.collect()).await? {
-            left_out.extend([key, from]);
-            noted.fail(ino, error.into());
+        match put.reason {
+            Some(reason) => Err(Left {
+                reason,
+                own: Some(Own {
+                    names: left,
+                    files: put.failed,
+                }),
+            }),
+            None => Ok(Ended::Done),
         }
-        let (kept, left): (Vec<Put>, Vec<Put>) = changed
-            .into_iter()
-            .partition(|put| !left_out.contains(&put.key));
-        noted.failed.extend(left.iter().map(|put| put.attr.ino));
-        Ok(kept)
     }
 
     /// Puts objects in parallel, and notes each that got there, also if another did not. `all_there` is called when
@@ -289,7 +250,7 @@ impl Inner {
                     }
                     Ok(Done::Later) if self.never_rests(&put) => {
                         let reason = format!(
-                            "S3: {} is too long to be copied while it is written to: it goes up when it rests",
+                            "S3: {} is too long to be copied while it is written to, or the disk too full: it goes up when it rests",
                             put.key
                         );
                         noted.fail(put.attr.ino, StoreError::storage(Errno::AGAIN, reason));
@@ -429,22 +390,6 @@ impl Inner {
         }
     }
 
-    /// Keeps what an object is before it is overwritten or deleted.
-    pub(super) async fn keep_version(&self, known: &Object) -> Result<(), RemoteError> {
-        if !self.config.keep_versions || known.meta.is_foreign() {
-            return Ok(());
-        }
-        let from = self.key(&known.key);
-        let to = self
-            .layout
-            .version_of(&from, known.meta.version, &known.etag);
-        match self.remote.copy(&from, &known.etag, &to).await {
-            // Gone or changed since: by somebody else, whose version it is to keep, or by us before a crash.
-            Ok(()) | Err(RemoteError::NotFound(_) | RemoteError::Changed(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     pub(super) async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
         let mut expect = self.expectation(put);
         let mut known = put.known.clone();
@@ -497,7 +442,7 @@ impl Inner {
         };
         let sha256 = match &put.sha256 {
             Some(sha256) => sha256.clone(),
-            None => match self.checksum_of(put)? {
+            None => match self.checksum_of(put).await? {
                 Some(sha256) => sha256,
                 None => return Ok(None),
             },
