@@ -9,7 +9,7 @@ mod s3;
 use std::time::{Duration, Instant};
 
 use backends::s3::{S3Config, S3Store};
-use backends::store::{Change, Errno, Ino, ROOT, RenameMode, Store};
+use backends::store::{Change, Errno, Ino, ROOT, RenameMode, Store, XattrMode};
 use common::*;
 use s3::{Broken, Machines, agent, config, now, object, object_of, rename, text, write};
 use servers::{Answered, Fault, Operation, Rule, When};
@@ -234,6 +234,38 @@ fn an_upload_that_was_cut_short_is_given_up_by_the_next_mount() {
     write(&a, "big", &vec![b'y'; LARGE]);
     a.upload().unwrap();
     assert_eq!(given_up() - before, 1, "each once");
+}
+
+#[test]
+fn a_file_that_cannot_be_restored_stays_as_it_is() {
+    let (machines, agent) = (Machines::new(), agent());
+    let a = machines.mount(config(&agent, "alice"));
+    let ino = write(&a, "f", &[b'1'; 300 << 10]);
+    a.upload().unwrap();
+    write(&a, "f", b"2");
+    a.upload().unwrap();
+    write(&a, "f", b"only here");
+    // What is past 256 KiB cannot be written, as on a full disk; its descriptor is not kept open: others take its place.
+    let tail = machines.cache("alice.db-tails").join(ino.to_string());
+    // What was cut to nothing may be gone.
+    let _ = std::fs::remove_file(&tail);
+    std::fs::create_dir(&tail).unwrap();
+    for nth in 0..70 {
+        let ino = write(&a, &format!("t{nth}"), b"");
+        a.write(&now(), ino, 270_000, b"x").unwrap();
+    }
+    let restore = |version: &[u8]| {
+        let mode = XattrMode::Set;
+        a.setxattr(&now(), ino, b"user.ctx.restore", version, mode)
+    };
+    assert!(restore(b"1").is_err());
+    assert_eq!(text(&a, "f"), "only here");
+    a.upload().unwrap();
+    assert_eq!(object_of(&agent, "f").unwrap(), b"only here");
+    restore(b"2").unwrap();
+    assert_eq!(text(&a, "f"), "2");
+    a.upload().unwrap();
+    assert_eq!(object_of(&agent, "f").unwrap(), b"2");
 }
 
 #[test]

@@ -13,8 +13,9 @@
 use super::cache::Object;
 use super::forget::Forget;
 use super::object::{self, Meta};
-use super::{S3Store, cache};
-use crate::store::{Caller, Change, Errno, Ino, Result, Store, StoreError, XATTR_VALUE_MAX};
+use super::{S3Store, cache, stub};
+use crate::sqlite::HEAD;
+use crate::store::{Caller, Errno, Ino, Result, Store, StoreError, XATTR_VALUE_MAX};
 
 impl S3Store {
     /// Performs the order that reading an attribute is, if it is one.
@@ -70,12 +71,18 @@ impl S3Store {
 
     /// Gives a file other content.
     fn replace(&self, caller: &Caller, ino: Ino, content: &[u8]) -> Result<()> {
-        let empty = Change {
-            size: Some(0),
-            ..Change::default()
-        };
-        self.setattr(caller, ino, &empty)?;
-        self.write(caller, ino, 0, content)?;
+        let cache = &self.inner.cache;
+        let longest = cache.getattr(ino)?.size.max(content.len() as u64);
+        if longest > HEAD && self.inner.has_changes() {
+            // A tail is written over in place: what is here may be nowhere else.
+            self.wait_for_bucket(ino)?;
+        }
+        let db = cache.db();
+        let replaced = cache.replace_held(&db, caller, ino, content, |db| stub::remove(db, ino));
+        self.changed(replaced)?;
+        // The tables have let go of it in the same transaction.
+        self.inner.forget_stub(ino);
+        drop(db);
         self.inner.kernel.tell(Forget {
             inodes: vec![ino],
             names: Vec::new(),

@@ -38,6 +38,33 @@ impl SqliteStore {
         Ok(attr)
     }
 
+    /// Gives a file other content, and does `also` in the same transaction: all of it, or nothing, but for what is in the
+    /// tail.
+    pub(crate) fn replace_held(
+        &self,
+        db: &Db,
+        caller: &Caller,
+        ino: Ino,
+        bytes: &[u8],
+        also: impl FnOnce(&Db) -> Result<()>,
+    ) -> Result<()> {
+        let old_size = db.transaction(|db| {
+            let old_size = nodes::get_file(db, ino)?.size;
+            content::write(db, caller, ino, 0, bytes)?;
+            let mut attr = nodes::get_file(db, ino)?;
+            content::truncate(db, &mut attr, bytes.len() as u64)?;
+            nodes::update(db, &attr)?;
+            also(db)?;
+            Ok(old_size)
+        })?;
+        let tail = content::tail_length(bytes.len() as u64);
+        if tail < content::tail_length(old_size) && self.is_settled(ino) {
+            // Before anybody can write there again.
+            self.tails.cut(ino, tail);
+        }
+        Ok(())
+    }
+
     /// Lets go of the lock before it reads from a tail.
     pub(crate) fn read_held(
         &self,
