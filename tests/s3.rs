@@ -122,7 +122,8 @@ fn a_mount_warns_of_a_server_that_ignores_conditions() {
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let access = servers::Access { endpoint, ..access };
         let data = scratch.dir("server");
-        let server = servers::Embedded::serve_without_conditions(listener, &data, &access);
+        let quirk = servers::Quirk::IgnoresConditions;
+        let server = servers::Embedded::serve_with(listener, &data, &access, quirk);
         servers::create_bucket(&access, servers::BUCKET)
             .await
             .unwrap();

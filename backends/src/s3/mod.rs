@@ -31,6 +31,7 @@ mod diagnose;
 mod doubt;
 mod engine;
 mod error;
+mod expect;
 mod fetch;
 mod fits;
 mod forget;
@@ -104,6 +105,8 @@ pub struct Conditions {
     pub are_honoured: bool,
 }
 
+    /// The same of parts that are made an object; also false where nobody has tried.
+    pub are_honoured_of_parts: bool,
 /// What the store counts of its own work.
 #[derive(Debug, Default)]
 struct Tally {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 
@@ -412,23 +411,6 @@ impl Inner {
         }
     }
 
-    /// For servers that overwrite whatever a request says: looks before it writes. Somebody may come between.
-    async fn look_first(&self, key: &str, expect: &Expect) -> Result<(), RemoteError> {
-        if self.conditions.are_honoured || *expect == Expect::Anything {
-            return Ok(());
-        }
-        let found = match self.remote.head(key).await {
-            Ok(found) => Some(found.etag),
-            Err(RemoteError::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
-        match (expect, found) {
-            (Expect::Absent, None) => Ok(()),
-            (Expect::Etag(etag), Some(found)) if *etag == found => Ok(()),
-            _ => Err(RemoteError::Changed(key.to_owned())),
-        }
-    }
-
     /// Keeps what an object is before it is overwritten or deleted.
     pub(super) async fn keep_version(&self, known: &Object) -> Result<(), RemoteError> {
         if !self.config.keep_versions || known.meta.is_foreign() {
@@ -514,7 +496,6 @@ impl Inner {
         expect: &Expect,
     ) -> Result<Done, RemoteError> {
         let key = self.key(&put.key);
-        self.look_first(&key, expect).await?;
         if let Some(known) = known {
             self.keep_version(known).await?;
         }
@@ -584,10 +565,7 @@ impl Inner {
             body = seal.seal(&body).map_err(other)?;
         }
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
-        let etag = self
-            .remote
-            .put(key, Bytes::from(body), attributes, expect)
-            .await?;
+        let etag = self.put_whole(key, body, attributes, expect).await?;
         Ok(Done::Written { etag, meta })
     }
 }
