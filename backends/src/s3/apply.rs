@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object};
 use super::forget::Forget;
+use super::identity::is_known;
 use super::object::Meta;
 use super::remote::Listed;
 use super::stub::{self, Stub};
@@ -399,9 +400,10 @@ impl Inner {
             _ => &[],
         };
         let has_content = !is_new
-            && known
-                .as_ref()
-                .is_some_and(|known| known.ino == attr.ino && known.etag == news.listed.etag)
+            && known.as_ref().is_some_and(|known| {
+                let etag = &news.listed.etag;
+                known.ino == attr.ino && (known.etag == *etag || is_known(known, &news.meta, etag))
+            })
             && attr.size == meta.size;
         if is_file && !has_content {
             // A tail would be cut at once, also if all this comes to nothing; what is left of it nobody reads in a stub.
@@ -453,6 +455,8 @@ impl Inner {
         };
         stub::put(db, attr.ino, &stub)?;
         for part in kept {
+            let retagged = stub::retag(db, attr.ino, &news.key, &news.listed.etag)?;
+            changes.extend(retagged.map(|stub| StubChange::Followed(attr.ino, stub)));
             stub::put_part(db, attr.ino, *part)?;
         }
         if stub::settle(db, attr.ino, &stub)? {

@@ -35,6 +35,7 @@ mod expect;
 mod fetch;
 mod fits;
 mod forget;
+mod identity;
 mod known;
 mod large;
 mod layout;
