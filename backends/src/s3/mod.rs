@@ -87,7 +87,7 @@ pub use config::{
 pub use diagnose::check_access;
 use doubt::Forgotten;
 use engine::{Engine, Until};
-use forget::Forgetting;
+use forget::{Forget, Forgetting};
 use layout::Layout;
 pub use open::OpenOptions;
 use remote::Remote;
@@ -402,6 +402,20 @@ impl Store for S3Store {
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+        let db = self.hold_all(ino)?;
+        let written = self.changed(held::append(&db, caller, ino, data));
+        drop(db);
+        if written? != end {
+            // The kernel has the old size, and these bytes in the wrong place.
+            self.inner.kernel.tell(Forget {
+                inodes: vec![ino],
+                names: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+
         let db = self.hold(ino, offset..offset.saturating_add(size as u64))?;
         self.inner.cache.read_held(db, ino, offset, size, out)
     }
