@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Inner;
 use super::cache::{self, Entry, Manifest};
-use super::config::ConflictPolicy;
 use super::object;
 use super::remote::{Expect, Fetched, RemoteError};
 use super::upload::other;
@@ -41,11 +40,8 @@ impl Inner {
             for (key, version) in touched {
                 manifest.touched.insert(key.clone(), *version);
             }
-            let expect = match (etag, self.config.conflicts) {
-                (_, ConflictPolicy::LastWriteWins) => Expect::Anything,
-                (Some(etag), _) => Expect::Etag(etag),
-                (None, _) => Expect::Absent,
-            };
+            // Whatever becomes of conflicts: what two writers say is of two directories.
+            let expect = etag.map_or(Expect::Absent, Expect::Etag);
             match self
                 .put_json(&self.layout.manifest(), &manifest, &expect)
                 .await
