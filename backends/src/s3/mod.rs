@@ -65,7 +65,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -89,6 +89,7 @@ use doubt::Forgotten;
 use engine::{Engine, Until};
 use forget::{Forget, Forgetting};
 use layout::Layout;
+use manifest::KnownManifest;
 pub use open::OpenOptions;
 use remote::Remote;
 pub use remote::S3OpenError;
@@ -104,10 +105,10 @@ pub struct Conditions {
     /// It refuses a write whose condition does not hold. If not, it overwrites silently: then somebody can come
     /// between a look and a write, and his change is lost.
     pub are_honoured: bool,
-}
-
     /// The same of parts that are made an object; also false where nobody has tried.
     pub are_honoured_of_parts: bool,
+}
+
 /// What the store counts of its own work.
 #[derive(Debug, Default)]
 struct Tally {
@@ -133,7 +134,7 @@ struct Inner {
     conditions: Conditions,
     stubs: RwLock<HashMap<Ino, Arc<Stubbed>>>,
     kernel: Forgetting,
-    manifest_etag: Mutex<Option<String>>,
+    manifest: Mutex<KnownManifest>,
     /// Counts changes made through the mount; `synced` is what it was when the last batch that got there began.
     changes: AtomicU64,
     synced: AtomicU64,
@@ -162,16 +163,6 @@ impl Inner {
 
     fn has_changes(&self) -> bool {
         self.changes.load(Ordering::Acquire) != self.synced.load(Ordering::Acquire)
-    }
-
-    fn manifest_etag(&self) -> Option<String> {
-        let etag = self.manifest_etag.lock();
-        etag.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_manifest_etag(&self, etag: String) {
-        let known = self.manifest_etag.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = Some(etag);
     }
 }
 
@@ -402,6 +393,15 @@ impl Store for S3Store {
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        let db = self.hold(ino, offset..offset.saturating_add(size as u64))?;
+        self.inner.cache.read_held(db, ino, offset, size, out)
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        let db = self.hold_all(ino)?;
+        self.changed(held::write(&db, caller, ino, offset, data))
+    }
+
     fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
         let db = self.hold_all(ino)?;
         let written = self.changed(held::append(&db, caller, ino, data));
@@ -414,15 +414,6 @@ impl Store for S3Store {
             });
         }
         Ok(())
-    }
-
-        let db = self.hold(ino, offset..offset.saturating_add(size as u64))?;
-        self.inner.cache.read_held(db, ino, offset, size, out)
-    }
-
-    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        let db = self.hold_all(ino)?;
-        self.changed(held::write(&db, caller, ino, offset, data))
     }
 
     fn fallocate(

@@ -229,7 +229,7 @@ impl S3Store {
             conditions,
             stubs: RwLock::new(stubs),
             kernel: Forgetting::default(),
-            manifest_etag: Mutex::new(None),
+            manifest: Mutex::default(),
             // What an earlier mount could not bring up counts as a change.
             changes: AtomicU64::new(u64::from(pending > 0)),
             synced: AtomicU64::new(0),
