@@ -59,7 +59,7 @@ impl Inner {
     }
 
     /// What is found where a put was refused, or not answered; `known` is what it was to replace.
-    pub(super) fn met(
+    pub(super) async fn met(
         &self,
         put: &Put,
         known: Option<&Object>,
@@ -82,7 +82,7 @@ impl Inner {
         if let Some(meta) = said {
             // The same bytes under the same entity tag: this is what a put that is not refused replaces, too.
             let has_same_tag = known.is_some_and(|known| known.etag == found.etag);
-            let ours = self.would_say(put)?;
+            let ours = self.would_say(put).await?;
             match ours {
                 Some(ours) if ours.says_the_same_as(&meta) => return Ok(Met::Done(meta)),
                 // Nothing but attributes is replaced.
@@ -100,7 +100,7 @@ impl Inner {
 
     /// What an object that was to be written would say of itself, but for its version; `None` if the file has changed
     /// since, or is not here.
-    fn would_say(&self, put: &Put) -> Result<Option<Meta>, RemoteError> {
+    async fn would_say(&self, put: &Put) -> Result<Option<Meta>, RemoteError> {
         let sha256 = match &put.sha256 {
             Some(sha256) => Some(sha256.clone()),
             None => self.checksum_of(put)?,

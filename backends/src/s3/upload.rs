@@ -447,7 +447,7 @@ impl Inner {
                 written => return written,
             }
             match self.remote.head(&self.key(&put.key)).await {
-                Ok(theirs) => match self.met(put, known.as_ref(), &theirs)? {
+                Ok(theirs) => match self.met(put, known.as_ref(), &theirs).await? {
                     // It got there, but we did not hear of it: before a crash, or a lost answer.
                     Met::Done(meta) => {
                         let etag = theirs.etag;
