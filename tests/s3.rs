@@ -122,7 +122,8 @@ fn a_mount_warns_of_a_server_that_ignores_conditions() {
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let access = servers::Access { endpoint, ..access };
         let data = scratch.dir("server");
-        let server = servers::Embedded::serve_without_conditions(listener, &data, &access);
+        let quirk = servers::Quirk::IgnoresConditions;
+        let server = servers::Embedded::serve_with(listener, &data, &access, quirk);
         servers::create_bucket(&access, servers::BUCKET)
             .await
             .unwrap();
@@ -180,6 +181,40 @@ fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
     let unmounted = ctxbench(["unmount"]).arg(&a.dir).output().unwrap();
     assert!(unmounted.status.success(), "{}", stderr(&unmounted));
     assert!(mounts_under(&a.dir).is_empty());
+    b.end();
+}
+
+#[test]
+fn a_log_that_is_kept_open_for_appending_takes_nothing_from_what_others_append() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let [a, b] = ["a", "b"].map(|writer| server.mount(&scratch, writer, &["--poll", "60000"]));
+    let pull = |mount: &Mount| {
+        let mut answer = [0; 8];
+        rustix::fs::getxattr(&mount.dir, "user.ctx.pull", &mut answer).unwrap();
+    };
+    let append = |mount: &Mount| {
+        let log = mount.dir.join("log.md");
+        File::options().create(true).append(true).open(log).unwrap()
+    };
+    let mut ours = append(&a);
+    ours.write_all(b"first of a\n").unwrap();
+    synced(&a);
+    pull(&b);
+    append(&b).write_all(b"first of b\n").unwrap();
+    synced(&b);
+    pull(&a);
+    ours.write_all(b"second of a\n").unwrap();
+    synced(&a);
+    pull(&b);
+    for mount in [&a, &b] {
+        let log = fs::read_to_string(mount.dir.join("log.md")).unwrap();
+        assert_eq!(log, "first of a\nfirst of b\nsecond of a\n");
+    }
+    a.end();
     b.end();
 }
 

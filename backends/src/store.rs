@@ -536,6 +536,11 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
+    /// Writes all of `data` to the end of the file, which is `end` unless somebody else than the kernel has written to it.
+    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+        self.write(caller, ino, end, data)
+    }
+
     /// Reserves, punches or zeroes a range. `length` is not 0.
     fn fallocate(
         &self,

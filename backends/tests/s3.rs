@@ -199,7 +199,7 @@ fn mounting_deleting_and_missing_others_files_take_what_is_documented() {
     let later = all(&b);
     assert_eq!(
         (first, later),
-        (7 + 6, 7 + 1),
+        (7 + 10, 7 + 1),
         "finding out what the server honours, and leaving it there; alice's index"
     );
     let deleted = spent(&a, || {

@@ -408,3 +408,34 @@ fn a_file_that_is_called_as_an_error_is_no_missing_bucket() {
         "the change stays"
     );
 }
+
+#[test]
+fn what_is_appended_at_an_end_that_is_none_any_more_goes_behind_what_others_have_appended() {
+    let (machines, agent) = (Machines::new(), agent());
+    let (a, b) = (
+        machines.mount(config(&agent, "alice")),
+        machines.mount(config(&agent, "bob")),
+    );
+    let ino = write(&a, "log", b"first\n");
+    a.upload().unwrap();
+    b.pull().unwrap();
+    let theirs = b.lookup(ROOT, b"log").unwrap();
+    b.append(&now(), theirs.ino, theirs.size, b"second\n")
+        .unwrap();
+    b.upload().unwrap();
+    a.pull().unwrap();
+    // The kernel has the size of before, and goes on from what it has written itself; twice, as it cuts what is long.
+    a.append(&now(), ino, 6, b"third\n").unwrap();
+    a.append(&now(), ino, 12, b"fourth\n").unwrap();
+    a.upload().unwrap();
+    b.pull().unwrap();
+    // Somebody has cut it short: nothing is filled with zeros.
+    for store in [&a, &b] {
+        assert_eq!(text(store, "log"), "first\nsecond\nthird\nfourth\n");
+    }
+    write(&b, "log", b"new\n");
+    b.upload().unwrap();
+    a.pull().unwrap();
+    a.append(&now(), ino, 26, b"fifth\n").unwrap();
+    assert_eq!(text(&a, "log"), "new\nfifth\n");
+}

@@ -14,7 +14,7 @@ use backends::store::{ROOT, Store};
 use common::names;
 use s3::{Machines, agent, config_of, now, runtime, text, write};
 use serde_json::Value;
-use servers::{Access, Embedded, Fault, FaultProxy, Operation, Rule};
+use servers::{Access, Embedded, Fault, FaultProxy, Operation, Quirk, Rule};
 
 /// A server that ignores conditions, and machines that use it.
 struct Unconditional {
@@ -28,6 +28,10 @@ struct Unconditional {
 
 impl Unconditional {
     fn new() -> Self {
+        Self::with(Quirk::IgnoresConditions)
+    }
+
+    fn with(quirk: Quirk) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let runtime = runtime();
         let (server, access) = runtime.block_on(async {
@@ -38,7 +42,7 @@ impl Unconditional {
                 secret_key: "secret".to_owned(),
                 region: servers::REGION.to_owned(),
             };
-            let server = Embedded::serve_without_conditions(listener, dir.path(), &access);
+            let server = Embedded::serve_with(listener, dir.path(), &access, quirk);
             servers::create_bucket(&access, servers::BUCKET)
                 .await
                 .unwrap();
@@ -181,4 +185,35 @@ fn what_comes_between_the_look_and_the_write_is_overwritten() {
         (names(&c, ROOT), text(&c, "x")),
         (vec!["x".to_owned()], "by bob".to_owned())
     );
+}
+
+#[test]
+fn a_look_before_parts_are_put_together_keeps_what_others_wrote_before() {
+    let served = Unconditional::with(Quirk::IgnoresConditionsOfParts);
+    let (a, b) = (served.mount("alice"), served.mount("bob"));
+    for store in [&a, &b] {
+        let conditions = store.conditions();
+        assert!(conditions.are_honoured && !conditions.are_honoured_of_parts);
+    }
+    let large = |letter: &str| letter.repeat(9 << 20);
+    write(&a, "large", large("0").as_bytes());
+    a.upload().unwrap();
+    b.pull().unwrap();
+    write(&a, "small", b"a");
+    for (store, by) in [(&a, "a"), (&b, "b")] {
+        write(store, "large", large(by).as_bytes());
+        let looks = count(store, "s3_head", || store.upload().unwrap());
+        // The first that is refused looks once more, and finds what it was refused for.
+        assert!(looks > 0, "one before the end");
+    }
+    assert_eq!(b.counters()["s3_conflicts"], 1);
+    b.upload().unwrap();
+    a.pull().unwrap();
+    for store in [&a, &b] {
+        assert!(text(store, "large") == large("a"));
+        assert!(text(store, "large.conflict-bob-2") == large("b"));
+    }
+    // As a cache remembers it.
+    drop(b);
+    assert!(!served.mount("bob").conditions().are_honoured_of_parts);
 }

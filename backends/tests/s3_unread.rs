@@ -393,3 +393,36 @@ fn new_files_wait_for_no_unread_one_that_goes_and_those_are_fetched_at_once() {
         assert_eq!(read(&a, open, 0, 100), b"the only copy");
     }
 }
+
+#[test]
+fn an_unread_file_whose_object_another_host_has_deleted_is_read_from_the_version_that_was_kept() {
+    for seal in [None, Some([7; 32])] {
+        for size in [5, 9 << 20] {
+            let (machines, agent) = (Machines::new(), agent());
+            let config = |writer: &str| S3Config {
+                seal,
+                ..config(&agent, writer)
+            };
+            let content = "x".repeat(size);
+            let b = machines.mount(config("bob"));
+            for name in ["renamed", "open"] {
+                write(&b, name, content.as_bytes());
+            }
+            b.upload().unwrap();
+            let a = machines.mount(config("alice"));
+            rename(&a, "renamed", "new", RenameMode::NoReplace);
+            for name in ["renamed", "open"] {
+                b.unlink(&now(), ROOT, name.as_bytes()).unwrap();
+            }
+            b.upload().unwrap();
+            let ino = a.lookup(ROOT, b"open").unwrap().ino;
+            assert_eq!(read(&a, ino, size as u64 - 5, 5), b"xxxxx");
+            a.upload().unwrap();
+            assert_eq!(a.pending().unwrap(), 0);
+            b.pull().unwrap();
+            for store in [&a, &b] {
+                assert!(text(store, "new") == content);
+            }
+        }
+    }
+}

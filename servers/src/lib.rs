@@ -16,7 +16,7 @@ mod running;
 pub use access::{Access, REGION};
 pub use bucket::{BUCKET, BucketError, create_bucket};
 pub use child::{ChildError, exec_bound_to_parent};
-pub use embedded::Embedded;
+pub use embedded::{Embedded, Quirk};
 pub use faults::{Answered, Fault, FaultProxy, Fired, Operation, Rule, Seen, When};
 pub use kind::{Found, NotFound, ServerKind, targets};
 pub use proxy::Proxy;

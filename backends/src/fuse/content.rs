@@ -1,13 +1,35 @@
 //! Requests about what is in a file.
 
 use fuser::{
-    INodeNo, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
+    INodeNo, OpenFlags, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen, ReplyWrite, Request,
+    WriteFlags,
 };
+
+use rustix::fs::OFlags;
 
 use super::convert::{allocate, caller, failed};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, Mounted, reply_empty};
 use crate::store::{Change, Errno, Seek, Slow, StoreError};
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    At(u64),
+    /// To the end of the file, which the kernel takes to be there: others may have written since it asked.
+    End(u64),
+}
+
+impl Place {
+    pub(super) fn of(offset: u64, flags: OpenFlags, write_flags: WriteFlags) -> Self {
+        let appends = OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::APPEND);
+        // Pages of the kernel's have their place, whoever has written them.
+        match appends && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            true => Self::End(offset),
+            false => Self::At(offset),
+        }
+    }
+}
 
 impl FrontEnd {
     pub(super) fn open(&self, reply: ReplyOpen) {
@@ -46,7 +68,7 @@ impl FrontEnd {
         &self,
         req: &Request,
         ino: INodeNo,
-        offset: u64,
+        place: Place,
         data: &[u8],
         write_flags: WriteFlags,
         reply: ReplyWrite,
@@ -54,7 +76,10 @@ impl FrontEnd {
         let caller = caller(req);
         let answer = move |mounted: &Mounted, mut span: Span<'_>, data: &[u8]| {
             let result = span.store(|| {
-                mounted.store.write(&caller, ino.0, offset, data)?;
+                match place {
+                    Place::At(offset) => mounted.store.write(&caller, ino.0, offset, data)?,
+                    Place::End(end) => mounted.store.append(&caller, ino.0, end, data)?,
+                }
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                     let change = Change {
                         drop_privileges: true,
@@ -159,5 +184,19 @@ impl FrontEnd {
             }
             Err(error) => reply.error(failed(&mut span, error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_program_appends_goes_to_the_end() {
+        let append = OpenFlags(OFlags::APPEND.bits().cast_signed());
+        let (none, cached) = (WriteFlags::empty(), WriteFlags::FUSE_WRITE_CACHE);
+        assert_eq!(Place::of(7, append, none), Place::End(7));
+        assert_eq!(Place::of(7, OpenFlags(1), none), Place::At(7));
+        assert_eq!(Place::of(7, append, cached), Place::At(7));
     }
 }

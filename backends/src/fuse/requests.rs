@@ -12,6 +12,7 @@ use fuser::{
     WriteFlags,
 };
 
+use super::content::Place;
 use super::counters::Opcode;
 use super::front_end::FrontEnd;
 use super::panics::contain;
@@ -97,9 +98,9 @@ impl Filesystem for FrontEnd {
         ) => (req, ino, offset, size, reply);
         Write: write(
             req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, data: &[u8],
-            write_flags: WriteFlags, _flags: OpenFlags, _lock_owner: Option<LockOwner>,
+            write_flags: WriteFlags, flags: OpenFlags, _lock_owner: Option<LockOwner>,
             reply: ReplyWrite,
-        ) => (req, ino, offset, data, write_flags, reply);
+        ) => (req, ino, Place::of(offset, flags, write_flags), data, write_flags, reply);
         Flush: flush(
             req: &Request, ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty,
         ) => (req, ino, reply);

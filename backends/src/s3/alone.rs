@@ -81,7 +81,7 @@ impl S3Store {
             Err(error) => return Some(Err(error)),
         };
         inner.tally.batches.fetch_add(1, Ordering::Relaxed);
-        let is_touched = put.is_touched(&etag);
+        let is_touched = put.is_touched(&etag, &meta);
         inner.to_note().push(ToNote {
             put,
             etag,

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::cache::{self, DIRECTORY_PERMISSIONS, Entry, Manifest, Object};
 use super::forget::Forget;
+use super::identity::is_known;
 use super::object::Meta;
 use super::remote::Listed;
 use super::stub::{self, Stub};
@@ -20,6 +21,17 @@ struct Moved {
     from: Ino,
     old: Vec<u8>,
     entry: Entry,
+    /// Its prefix, and what was said of it before.
+    before: (String, Option<Entry>),
+}
+
+/// What became of what a manifest says.
+#[derive(Default)]
+pub(super) struct Said {
+    /// Directories that nothing is said of any more.
+    pub(super) plain: Vec<Ino>,
+    /// Prefixes of directories that are not where it says, as their names are taken here.
+    pub(super) unplaced: Vec<String>,
 }
 
 /// An object whose attributes are known.
@@ -141,14 +153,13 @@ impl Inner {
     }
 
     /// Puts directories where the manifest says, all at once: two may have changed places. One that has been
-    /// moved here, too, or whose place is taken, stays where it is. Answers the directories that nothing is said
-    /// of any more.
+    /// moved here, too, or whose place is taken, stays where it is.
     pub(super) fn apply_manifest(
         &self,
         db: &Db,
         manifest: &Manifest,
         forget: &mut Forget,
-    ) -> Result<Vec<Ino>, StoreError> {
+    ) -> Result<Said, StoreError> {
         let mut moves = Vec::new();
         for (prefix, entry) in &manifest.directories {
             if let Some(dir) = cache::directory_of_prefix(db, prefix)?
@@ -159,13 +170,12 @@ impl Inner {
                 moves.extend(self.take_out(db, dir, entry)?);
             }
         }
-        let mut plain = Vec::new();
+        let mut done = Said::default();
         for (dir, prefix, said) in cache::entries(db)? {
             if manifest.directories.contains_key(&prefix) {
                 continue;
             }
             // Nothing is said of it any more: it is where its keys say, or gone.
-            cache::set_directory(db, dir, &prefix, None)?;
             let (parent, name) = cache::split_prefix(&prefix);
             let entry = Entry {
                 parent: parent.to_owned(),
@@ -175,13 +185,15 @@ impl Inner {
             if said != entry && nodes::find(db, dir)?.is_some_and(|attr| attr.nlink > 0) {
                 moves.extend(self.take_out(db, dir, &entry)?);
             }
-            plain.push(dir);
+            cache::set_directory(db, dir, &prefix, None)?;
+            done.plain.push(dir);
         }
         for (prefix, entry) in &manifest.directories {
             if was_removed(db, prefix, entry)? {
                 continue;
             }
             let Some(dir) = self.directory(db, prefix, Some(manifest), forget)? else {
+                done.unplaced.push(prefix.clone());
                 continue;
             };
             let is_same = cache::directory(db, dir)?.is_some_and(|(own, _)| own == *prefix);
@@ -198,9 +210,10 @@ impl Inner {
             cache::set_directory(db, dir, prefix, Some(entry))?;
         }
         for moved in moves {
-            self.put_back(db, moved, manifest, forget)?;
+            done.unplaced
+                .extend(self.put_back(db, moved, manifest, forget)?);
         }
-        Ok(plain)
+        Ok(done)
     }
 
     /// Takes a directory's name away, if it is to be elsewhere and has not been moved here.
@@ -215,6 +228,9 @@ impl Inner {
         {
             return Ok(None);
         }
+        let Some(before) = cache::directory(db, dir)? else {
+            return Ok(None);
+        };
         let slot = names::get(db, from, &old)?.slot;
         names::remove(db, from, slot)?;
         Ok(Some(Moved {
@@ -222,22 +238,24 @@ impl Inner {
             from,
             old,
             entry: entry.clone(),
+            before,
         }))
     }
 
-    /// Gives a directory that was taken out the name that it is to have.
+    /// Gives a directory that was taken out the name that it is to have; its prefix if it cannot.
     fn put_back(
         &self,
         db: &Db,
         moved: Moved,
         manifest: &Manifest,
         forget: &mut Forget,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<String>, StoreError> {
         let Moved {
             dir,
             from,
             old,
             entry,
+            before: (prefix, said),
         } = moved;
         let to = self.directory(db, &entry.parent, Some(manifest), forget)?;
         let name = layout::name(&entry.name, self.seal.as_ref());
@@ -253,14 +271,12 @@ impl Inner {
         {
             place = Some((to, name));
         }
-        let (to, name) = match place {
-            Some(place) => place,
+        let (to, name, unplaced) = match place {
+            Some((to, name)) => (to, name, None),
             None => {
-                tracing::warn!(
-                    to = entry.name,
-                    "a directory that others have renamed stays where it is: its new name is taken here"
-                );
-                (from, self.free_name(db, from, &old)?)
+                // As nothing of it was done here, nothing of it is said here, either.
+                cache::set_directory(db, dir, &prefix, said.as_ref())?;
+                (from, self.free_name(db, from, &old)?, Some(prefix))
             }
         };
         let caller = self.caller();
@@ -270,7 +286,7 @@ impl Inner {
         nodes::set_parent(db, dir, to)?;
         forget.names.extend([(from, old), (to, name)]);
         forget.inodes.extend([from, to]);
-        Ok(())
+        Ok(unplaced)
     }
 
     /// A name that is not taken: the given one, or one like it.
@@ -399,9 +415,10 @@ impl Inner {
             _ => &[],
         };
         let has_content = !is_new
-            && known
-                .as_ref()
-                .is_some_and(|known| known.ino == attr.ino && known.etag == news.listed.etag)
+            && known.as_ref().is_some_and(|known| {
+                let etag = &news.listed.etag;
+                known.ino == attr.ino && (known.etag == *etag || is_known(known, &news.meta, etag))
+            })
             && attr.size == meta.size;
         if is_file && !has_content {
             // A tail would be cut at once, also if all this comes to nothing; what is left of it nobody reads in a stub.
@@ -438,6 +455,8 @@ impl Inner {
         }
         if has_content {
             // Only attributes changed: what is here of the content stays here.
+            let retagged = stub::retag(db, attr.ino, &news.key, &news.listed.etag)?;
+            changes.extend(retagged.map(|stub| StubChange::Followed(attr.ino, stub)));
             return Ok(changes);
         }
         if !is_file || meta.size == 0 {

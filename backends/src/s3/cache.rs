@@ -351,6 +351,15 @@ pub(super) fn last_version(db: &Db, key: &str) -> Result<u64> {
     Ok(found.unwrap_or(0))
 }
 
+/// The entity tag that the last object of a key had which is no more.
+pub(super) fn last_etag(db: &Db, key: &str) -> Result<Option<String>> {
+    db.row(
+        "SELECT etag FROM s3_last_etag WHERE key = ?1",
+        [key],
+        |row| row.get(0),
+    )
+}
+
 /// Notes whether an object was written with the content it had.
 pub(super) fn set_touched(db: &Db, key: &str, version: u64) -> Result<()> {
     db.execute(

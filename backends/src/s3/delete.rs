@@ -97,9 +97,19 @@ impl Inner {
             return Ok(Found::Known(key));
         }
         match self.remote.head(&key).await {
-            Ok(found) if found.etag == object.etag || self.is_sent(&object.key, &found)? => {
+            Ok(found) if self.is_still(object, &found) => {
+                if found.etag != object.etag {
+                    // It was not found under the entity tag that it was to be kept by.
+                    let etag = found.etag;
+                    self.keep_version(&Object {
+                        etag,
+                        ..object.clone()
+                    })
+                    .await?;
+                }
                 Ok(Found::Known(key))
             }
+            Ok(found) if self.is_sent(&object.key, &found)? => Ok(Found::Known(key)),
             Ok(_) => {
                 tracing::warn!(key, "deleted here, but changed by somebody else: it stays");
                 self.tally.conflicts.fetch_add(1, Ordering::Relaxed);

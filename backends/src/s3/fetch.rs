@@ -132,7 +132,11 @@ impl Inner {
                 Ok(()) => self.reread_stub(ino)?,
                 Err(RemoteError::Changed(_) | RemoteError::NotFound(_)) => {
                     // A new version since it was listed: take that.
-                    self.refresh(ino, &stubbed.stub).await?;
+                    let refreshed = self.refresh(ino, &stubbed.stub).await;
+                    let is_gone = matches!(refreshed, Err(RemoteError::NotFound(_)));
+                    if !is_gone || !self.find_kept(&stubbed).await? {
+                        refreshed?;
+                    }
                 }
                 Err(RemoteError::Damaged(reason)) if attempt < ATTEMPTS => {
                     tracing::warn!(reason, "fetched again");
@@ -187,9 +191,9 @@ impl Inner {
 
     async fn fetch_whole(&self, ino: Ino, stubbed: &Arc<Stubbed>) -> Result<(), RemoteError> {
         let stub = &stubbed.stub;
-        let key = self.key(&stub.key);
+        let (key, etag) = self.source_of(stubbed);
         let fetched = self.remote.get(&key).await?;
-        if fetched.etag != stub.etag {
+        if fetched.etag != etag {
             return Err(RemoteError::Changed(key));
         }
         let plain = object::open(&fetched.body, self.seal.as_ref())
@@ -213,13 +217,13 @@ impl Inner {
     /// One part of a large file's content.
     async fn fetch_part(&self, stubbed: &Stubbed, part: u64) -> Result<Vec<u8>, RemoteError> {
         let stub = &stubbed.stub;
-        let key = self.key(&stub.key);
+        let (key, etag) = self.source_of(stubbed);
         let start = stub.meta.header + part * PART;
         let end = (start + PART).min(stub.meta.header + stub.meta.size);
         let Some(opener) = &self.seal else {
             let digests = stubbed.digests.get_or_try_init(|| self.digests(stub));
             let (fetched, digests) =
-                tokio::try_join!(self.remote.get_range(&key, start..end, &stub.etag), digests)?;
+                tokio::try_join!(self.remote.get_range(&key, start..end, &etag), digests)?;
             let is_whole = fetched.body.len() as u64 == end - start;
             let digest = digests.get(part as usize);
             if !is_whole || digest.is_some_and(|digest| object::checksum(&fetched.body) != *digest)
@@ -232,8 +236,8 @@ impl Inner {
         let range = range.start..range.end.min(stub.size);
         let to_end = range.end == stub.size;
         let (prefix, sealed) = tokio::try_join!(
-            self.remote.get_range(&key, 0..19, &stub.etag),
-            self.remote.get_range(&key, range, &stub.etag)
+            self.remote.get_range(&key, 0..19, &etag),
+            self.remote.get_range(&key, range, &etag)
         )?;
         let plain = opener
             .open_segments(&prefix.body, first, &sealed.body, to_end)

@@ -2,8 +2,9 @@
 //! answer of this very mount, which must not be what nobody else can give.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,9 @@ use crate::store::{Ino, KernelCache};
 
 /// How long an inode that is being fetched is left alone.
 const FETCH_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often who waits for an inode is looked after.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// How long [`Forgetting::settle`] waits for a kernel that is busy.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,12 +44,8 @@ impl Waiting {
         WaitingRead(self, ino)
     }
 
-    /// Waits until nothing waits for an inode, unless that takes too long.
-    fn settle(&self, ino: Ino) {
-        let deadline = Instant::now() + FETCH_PATIENCE;
-        while self.counts().contains_key(&ino) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    fn waits_for(&self, ino: Ino) -> bool {
+        self.counts().contains_key(&ino)
     }
 }
 
@@ -76,7 +76,7 @@ impl Forgetting {
         let (done, waiting) = (Arc::clone(&self.done), Arc::clone(&self.waiting));
         let spawned = std::thread::Builder::new()
             .name("forget".to_owned())
-            .spawn(move || run(&*kernel, &inbox, &waiting, &done));
+            .spawn(move || run(&kernel, &inbox, &waiting, &done));
         match spawned {
             Ok(_) => *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue),
             Err(error) => tracing::error!(%error, "changes of others will not be seen: no thread"),
@@ -110,15 +110,126 @@ impl Forgetting {
     }
 }
 
-fn run(kernel: &dyn KernelCache, inbox: &Receiver<Forget>, waiting: &Waiting, done: &AtomicU64) {
-    while let Ok(forget) = inbox.recv() {
-        for (parent, name) in &forget.names {
-            kernel.forget_name(*parent, name);
+/// An inode that reads wait for, so that others are told of first.
+struct Late {
+    ino: Ino,
+    deadline: Instant,
+    /// What came with it is done with the last of these.
+    _of: Rc<Done>,
+}
+
+/// Counts something done when all of it is.
+struct Done(Arc<AtomicU64>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+fn run(
+    kernel: &Arc<dyn KernelCache>,
+    inbox: &Receiver<Forget>,
+    waiting: &Waiting,
+    done: &Arc<AtomicU64>,
+) {
+    let mut late: Vec<Late> = Vec::new();
+    loop {
+        let next = match late.is_empty() {
+            true => inbox.recv().map_err(RecvTimeoutError::from),
+            false => inbox.recv_timeout(AGAIN),
+        };
+        match next {
+            Ok(forget) => {
+                let of = Rc::new(Done(Arc::clone(done)));
+                for (parent, name) in &forget.names {
+                    kernel.forget_name(*parent, name);
+                }
+                for ino in forget.inodes {
+                    match waiting.waits_for(ino) {
+                        true => late.push(Late {
+                            ino,
+                            deadline: Instant::now() + FETCH_PATIENCE,
+                            _of: Rc::clone(&of),
+                        }),
+                        false => kernel.forget_inode(ino),
+                    }
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            // The mount is gone, and what the kernel has of it.
+            Err(RecvTimeoutError::Disconnected) => return,
         }
-        for ino in &forget.inodes {
-            waiting.settle(*ino);
-            kernel.forget_inode(*ino);
+        late.retain(|it| {
+            let waits = waiting.waits_for(it.ino);
+            if waits && Instant::now() < it.deadline {
+                return true;
+            }
+            match waits {
+                // Until it is answered the kernel has a page locked: whoever tells it waits for that.
+                true => tell_apart(kernel, it.ino),
+                false => kernel.forget_inode(it.ino),
+            }
+            false
+        });
+    }
+}
+
+/// Tells the kernel of an inode by a thread of its own.
+fn tell_apart(kernel: &Arc<dyn KernelCache>, ino: Ino) {
+    let own = Arc::clone(kernel);
+    let thread = std::thread::Builder::new().name("forget-late".to_owned());
+    if thread.spawn(move || own.forget_inode(ino)).is_err() {
+        kernel.forget_inode(ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that says what it was told.
+    struct Telling(Mutex<Sender<String>>);
+
+    impl Telling {
+        fn say(&self, what: String) {
+            let tell = self.0.lock().unwrap();
+            // The test has ended.
+            let _ = tell.send(what);
         }
-        done.fetch_add(1, Ordering::Release);
+    }
+
+    impl KernelCache for Telling {
+        fn forget_inode(&self, ino: Ino) {
+            self.say(format!("{ino}"));
+        }
+
+        fn forget_name(&self, parent: Ino, name: &[u8]) {
+            self.say(format!("{parent}/{}", String::from_utf8_lossy(name)));
+        }
+
+        fn learn(&self, _ino: Ino, _offset: u64, _bytes: &[u8]) {}
+    }
+
+    #[test]
+    fn an_inode_that_is_waited_for_holds_up_no_other() {
+        let (tell, told) = channel();
+        let forgetting = Forgetting::default();
+        forgetting.attach(Arc::new(Telling(Mutex::new(tell))));
+        let forget = |inodes: &[Ino], names: &[(Ino, Vec<u8>)]| {
+            forgetting.tell(Forget {
+                inodes: inodes.to_vec(),
+                names: names.to_vec(),
+            });
+        };
+        let next = || told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let read = forgetting.waiting.begin(7);
+        forget(&[7, 8], &[(1, b"n".to_vec())]);
+        forget(&[9], &[(2, b"m".to_vec())]);
+        assert_eq!([next(), next(), next(), next()], ["1/n", "8", "2/m", "9"]);
+        drop(read);
+        assert_eq!(next(), "7");
+        forgetting.settle();
+        assert_eq!(forgetting.done.load(Ordering::Acquire), 2);
     }
 }

@@ -13,6 +13,9 @@ use crate::sqlite::db::Db;
 use crate::sqlite::{is_cut, log_mark};
 use crate::store::Result;
 
+/// The word for conditions that are honoured.
+pub(super) const HONOURED: &str = "honoured";
+
 /// What an earlier mount has found out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
@@ -28,8 +31,10 @@ pub(super) struct Known {
 fn known_from<E>(
     setting: impl Fn(&str) -> std::result::Result<Option<String>, E>,
 ) -> std::result::Result<Known, E> {
+    let of_parts = setting("conditions_of_parts")?;
     let conditions = setting("conditions")?.map(|word| Conditions {
-        are_honoured: word == "honoured",
+        are_honoured: word == HONOURED,
+        are_honoured_of_parts: of_parts.is_some_and(|word| word == HONOURED),
     });
     let seal_check = setting("seal_check")?;
     let mark = match setting("mark")? {
@@ -81,12 +86,10 @@ pub(super) fn keep_conditions(db: &Db, conditions: Conditions, mark: Option<&str
     if let Some(mark) = mark {
         keep_mark(db, mark)?;
     }
-    let word = if conditions.are_honoured {
-        "honoured"
-    } else {
-        "ignored"
-    };
-    cache::set(db, "conditions", word)
+    let word = |are_honoured: bool| if are_honoured { HONOURED } else { "ignored" };
+    cache::set(db, "conditions", word(conditions.are_honoured))?;
+    let of_parts = word(conditions.are_honoured_of_parts);
+    cache::set(db, "conditions_of_parts", of_parts)
 }
 
 /// A file that belongs to a database: its log, the index of that, or its tails.

@@ -216,10 +216,7 @@ impl Inner {
             if let Some(seal) = &self.seal {
                 body = seal.seal(&body).map_err(other)?;
             }
-            let etag = self
-                .remote
-                .put(key, Bytes::from(body), attributes, expect)
-                .await?;
+            let etag = self.put_whole(key, body, attributes, expect).await?;
             if source.attr.size > fetch::PART && put.shown.is_none() {
                 self.tell_parts(key, &etag, digests).await;
             }
@@ -249,7 +246,7 @@ impl Inner {
     ) -> Result<Option<String>, RemoteError> {
         let made = match parts {
             Ok(Some(parts)) => {
-                let made = self.remote.complete_parts(key, upload, &parts, expect);
+                let made = self.put_parts_together(key, upload, &parts, expect);
                 made.await.map(Some)
             }
             Ok(None) => Ok(None),

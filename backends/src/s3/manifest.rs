@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use object_store::{Attribute, Attributes};
@@ -9,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Inner;
 use super::cache::{self, Entry, Manifest};
-use super::config::ConflictPolicy;
 use super::object;
 use super::remote::{Expect, Fetched, RemoteError};
 use super::upload::other;
@@ -23,7 +23,42 @@ const MANIFEST_ATTEMPTS: u32 = 8;
 /// What an object of ours that is no file says of its bytes; those of earlier versions say nothing.
 const BODY_SHA256: Attribute = Attribute::Metadata(Cow::Borrowed("ctx-body-sha256"));
 
+/// The manifests that this mount has met, by their entity tags.
+#[derive(Debug, Default)]
+pub(super) struct KnownManifest {
+    /// Whose directories are all where it says: it need not be asked for again.
+    placed: Option<String>,
+    /// The last one that could not be followed in all, which the log has been told of.
+    tried: Option<String>,
+}
+
 impl Inner {
+    fn known_manifest(&self) -> MutexGuard<'_, KnownManifest> {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The manifest that need not be asked for again.
+    pub(super) fn manifest_etag(&self) -> Option<String> {
+        self.known_manifest().placed.clone()
+    }
+
+    /// A manifest was followed, but for directories whose names are taken here: those are tried again at the next look.
+    pub(super) fn note_manifest(&self, etag: String, unplaced: &[String]) {
+        let mut known = self.known_manifest();
+        if unplaced.is_empty() {
+            known.placed = Some(etag);
+            return;
+        }
+        known.placed = None;
+        if known.tried.as_ref() != Some(&etag) {
+            tracing::warn!(
+                ?unplaced,
+                "directories of others are not where they have them, as their names are taken here: this is tried again at each look"
+            );
+            known.tried = Some(etag);
+        }
+    }
+
     /// Writes what the manifest has to say, into whatever others have written meanwhile.
     pub(super) async fn write_manifest(
         &self,
@@ -41,11 +76,8 @@ impl Inner {
             for (key, version) in touched {
                 manifest.touched.insert(key.clone(), *version);
             }
-            let expect = match (etag, self.config.conflicts) {
-                (_, ConflictPolicy::LastWriteWins) => Expect::Anything,
-                (Some(etag), _) => Expect::Etag(etag),
-                (None, _) => Expect::Absent,
-            };
+            // Whatever becomes of conflicts: what two writers say is of two directories.
+            let expect = etag.map_or(Expect::Absent, Expect::Etag);
             match self
                 .put_json(&self.layout.manifest(), &manifest, &expect)
                 .await

@@ -33,9 +33,11 @@ mod diagnose;
 mod doubt;
 mod engine;
 mod error;
+mod expect;
 mod fetch;
 mod fits;
 mod forget;
+mod identity;
 mod keep;
 mod known;
 mod large;
@@ -68,7 +70,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -90,8 +92,9 @@ pub use config::{
 pub use diagnose::check_access;
 use doubt::Forgotten;
 use engine::{Engine, Until};
-use forget::Forgetting;
+use forget::{Forget, Forgetting};
 use layout::Layout;
+use manifest::KnownManifest;
 use noted::is_journalled;
 pub use open::OpenOptions;
 use remote::Remote;
@@ -108,6 +111,8 @@ pub struct Conditions {
     /// It refuses a write whose condition does not hold. If not, it overwrites silently: then somebody can come
     /// between a look and a write, and his change is lost.
     pub are_honoured: bool,
+    /// The same of parts that are made an object; also false where nobody has tried.
+    pub are_honoured_of_parts: bool,
 }
 
 /// What the store counts of its own work.
@@ -135,7 +140,7 @@ struct Inner {
     conditions: Conditions,
     stubs: RwLock<HashMap<Ino, Arc<Stubbed>>>,
     kernel: Forgetting,
-    manifest_etag: Mutex<Option<String>>,
+    manifest: Mutex<KnownManifest>,
     /// Counts changes made through the mount; `synced` is what it was when the last batch that got there began.
     changes: AtomicU64,
     synced: AtomicU64,
@@ -170,16 +175,6 @@ impl Inner {
 
     fn has_changes(&self) -> bool {
         self.changes.load(Ordering::Acquire) != self.synced.load(Ordering::Acquire)
-    }
-
-    fn manifest_etag(&self) -> Option<String> {
-        let etag = self.manifest_etag.lock();
-        etag.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_manifest_etag(&self, etag: String) {
-        let known = self.manifest_etag.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = Some(etag);
     }
 }
 
@@ -424,6 +419,20 @@ impl Store for S3Store {
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
         let db = self.hold_all(ino)?;
         self.changed(held::write(&db, caller, ino, offset, data))
+    }
+
+    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+        let db = self.hold_all(ino)?;
+        let written = self.changed(held::append(&db, caller, ino, data));
+        drop(db);
+        if written? != end {
+            // The kernel has the old size, and these bytes in the wrong place.
+            self.inner.kernel.tell(Forget {
+                inodes: vec![ino],
+                names: Vec::new(),
+            });
+        }
+        Ok(())
     }
 
     fn fallocate(

@@ -196,6 +196,12 @@ impl S3Store {
                 config.endpoint
             );
         }
+        if conditions.are_honoured && !conditions.are_honoured_of_parts {
+            tracing::warn!(
+                "{} is not known to honour conditions of uploads in parts: a change that another writer makes between a look and the end of one is overwritten, and nobody is told",
+                config.endpoint
+            );
+        }
         let (stubs, pending) = cache
             .transaction(|db| {
                 stub::settle_all(db)?;
@@ -223,7 +229,7 @@ impl S3Store {
             conditions,
             stubs: RwLock::new(stubs),
             kernel: Forgetting::default(),
-            manifest_etag: Mutex::new(None),
+            manifest: Mutex::default(),
             // What an earlier mount could not bring up counts as a change.
             changes: AtomicU64::new(u64::from(pending > 0)),
             synced: AtomicU64::new(0),

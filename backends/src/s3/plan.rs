@@ -34,6 +34,7 @@ pub(super) struct Put {
     pub(super) known: Option<Object>,
     /// What the object before had that is no more.
     pub(super) last_version: u64,
+    pub(super) last_etag: Option<String>,
     /// Of the content, where the plan holds it or knows it: noted as sent.
     pub(super) sha256: Option<String>,
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -242,6 +243,7 @@ fn put(
         doubt::send(db, &key, sha256, parent, &name)?;
     }
     let last_version = cache::last_version(db, &key)?;
+    let last_etag = cache::last_etag(db, &key)?;
     Ok(Put {
         parent,
         name,
@@ -250,6 +252,7 @@ fn put(
         other_name,
         known,
         last_version,
+        last_etag,
         sha256,
         xattrs: attributes,
         shown,

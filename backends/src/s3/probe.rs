@@ -1,11 +1,14 @@
 //! What the server makes of conditions: tried once for each memory, and noted in its bucket.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
-use object_store::Attributes;
+use object_store::{Attribute, Attributes};
 use serde::{Deserialize, Serialize};
 
 use super::Conditions;
 use super::config::S3Config;
+use super::known::HONOURED;
 use super::layout::Layout;
 use super::mark::{Filling, write_mark};
 use super::remote::{Expect, Remote, RemoteError, S3OpenError};
@@ -16,6 +19,10 @@ struct Server {
     endpoint: String,
     conditions_are_honoured: bool,
 }
+
+/// Whether conditions of uploads in parts are honoured, in the metadata of that; those of earlier builds, which have not
+/// tried, say nothing.
+const OF_PARTS: Attribute = Attribute::Metadata(Cow::Borrowed("ctx-conditions-of-parts"));
 
 /// What the server makes of conditions: as somebody else has found out, or by trying. Also the id of the mark of the
 /// bucket, if it is there by now.
@@ -30,10 +37,14 @@ pub(super) async fn probe(
     let known = found.as_ref().ok();
     let known = known.and_then(|found| serde_json::from_slice::<Server>(&found.body).ok());
     let known = known.filter(|known| known.endpoint == config.endpoint);
+    let of_parts = found.as_ref().ok();
+    let of_parts = of_parts.and_then(|found| found.attributes.get(&OF_PARTS));
+    let of_parts = of_parts.is_some_and(|word| word.as_ref() == HONOURED);
     let is_noted = known.is_some();
     let conditions = match known {
         Some(known) => Conditions {
             are_honoured: known.conditions_are_honoured,
+            are_honoured_of_parts: of_parts,
         },
         None => try_conditions(remote, layout, config).await?,
     };
@@ -63,7 +74,11 @@ pub(super) async fn probe(
     };
     let body = serde_json::to_vec(&server)
         .map_err(|error| S3OpenError::Cache(format!("writing {key}: {error}")))?;
-    let put = remote.put(&key, body.into(), Attributes::new(), &expect);
+    let mut attributes = Attributes::new();
+    if conditions.are_honoured_of_parts {
+        attributes.insert(OF_PARTS, HONOURED.into());
+    }
+    let put = remote.put(&key, body.into(), attributes, &expect);
     match put.await {
         // Somebody else was first, or this was, and its answer was lost.
         Ok(_) | Err(RemoteError::Changed(_)) => {}
@@ -99,8 +114,12 @@ async fn try_conditions(
     };
     put(b"a", Expect::Anything).await.map_err(failed)?;
     let no_such = "d41d8cd98f00b204e9800998ecf8427e".to_owned();
-    let (created, updated) =
-        tokio::join!(put(b"b", Expect::Absent), put(b"c", Expect::Etag(no_such)));
+    let expected = Expect::Etag(no_such);
+    let (created, updated, are_honoured_of_parts) = tokio::join!(
+        put(b"b", Expect::Absent),
+        put(b"c", expected.clone()),
+        refuses_parts(remote, &key, &expected)
+    );
     remote
         .delete(std::slice::from_ref(&key))
         .await
@@ -108,5 +127,24 @@ async fn try_conditions(
     Ok(Conditions {
         are_honoured: matches!(created, Err(RemoteError::Changed(_)))
             && matches!(updated, Err(RemoteError::Changed(_))),
+        are_honoured_of_parts,
     })
+}
+
+/// Whether the server refuses to make parts an object on a condition that does not hold. One that cannot say so is asked
+/// what is there before each.
+async fn refuses_parts(remote: &Remote, key: &str, expected: &Expect) -> bool {
+    let made = async {
+        let upload = remote.start_parts(key, Attributes::new()).await?;
+        let part = Bytes::from_static(b"d");
+        let part = remote.put_part(key, &upload, 0, part).await?;
+        let made = remote.complete_parts(key, &upload, &[part], expected).await;
+        if made.is_err()
+            && let Err(error) = remote.abort_parts(key, &upload).await
+        {
+            tracing::debug!(%error, "an upload that only tried something takes space in the bucket");
+        }
+        made
+    };
+    matches!(made.await, Err(RemoteError::Changed(_)))
 }

@@ -186,6 +186,7 @@ impl Inner {
             .pulled
             .fetch_add((news.len() + gone.len()) as u64, Ordering::Relaxed);
         let mut forget = Forget::default();
+        let mut unplaced = Vec::new();
         self.with_stubs(|db, stubs| {
             cache::applying(db, |db| {
                 // What is gone makes room for what was moved, and that for what is new.
@@ -194,7 +195,9 @@ impl Inner {
                     left.extend(self.apply_gone(db, key, &mut forget, stubs)?);
                 }
                 if let Some((manifest, _)) = &manifest {
-                    left.extend(self.apply_manifest(db, manifest, &mut forget)?);
+                    let said = self.apply_manifest(db, manifest, &mut forget)?;
+                    left.extend(said.plain);
+                    unplaced = said.unplaced;
                 }
                 for object in &news {
                     stubs.extend(self.apply(db, object, &mut forget)?);
@@ -206,7 +209,7 @@ impl Inner {
             })
         })?;
         if let Some((_, etag)) = manifest {
-            self.set_manifest_etag(etag);
+            self.note_manifest(etag, &unplaced);
         }
         self.kernel.tell(forget);
         Ok(())

@@ -10,7 +10,7 @@ use super::forget::Forget;
 use super::object::Meta;
 use super::remote::{Listed, RemoteError};
 use super::stub::{self, Stub};
-use super::stubbed::StubChange;
+use super::stubbed::{StubChange, Stubbed};
 use crate::sqlite::db::Db;
 use crate::sqlite::{names, nodes, xattrs};
 use crate::store::{Attr, Errno, Ino, Kind, Store, StoreError, Timestamp, XattrMode};
@@ -90,6 +90,28 @@ impl Inner {
         self.kernel.tell(forget);
         self.cache.getattr(ino)?;
         Ok(())
+    }
+
+    /// Where the bytes of a file are: whole key and entity tag.
+    pub(super) fn source_of(&self, stubbed: &Stubbed) -> (String, String) {
+        let of_stub = || (self.key(&stubbed.stub.key), stubbed.stub.etag.clone());
+        stubbed.kept.get().cloned().unwrap_or_else(of_stub)
+    }
+
+    /// Looks for the version that was kept of an object that is gone: whether it is there, and was not known of before.
+    pub(super) async fn find_kept(&self, stubbed: &Stubbed) -> Result<bool, RemoteError> {
+        let Stub {
+            key, etag, meta, ..
+        } = &stubbed.stub;
+        if meta.is_foreign() || stubbed.kept.get().is_some() {
+            return Ok(false);
+        }
+        let at = self.layout.version_of(&self.key(key), meta.version, etag);
+        match self.remote.head(&at).await {
+            Ok(head) => Ok(stubbed.kept.set((at, head.etag)).is_ok()),
+            Err(RemoteError::NotFound(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// What was changed here of a file's attributes, since its object said otherwise, outlives what others have written.

@@ -105,6 +105,19 @@ pub(super) fn follow(db: &Db, ino: Ino, key: &str) -> Result<Option<Stub>> {
     Ok(Some(stub))
 }
 
+/// The object that a file is to be fetched from is told under another entity tag now.
+pub(super) fn retag(db: &Db, ino: Ino, key: &str, etag: &str) -> Result<Option<Stub>> {
+    let Some(mut stub) = find(db, ino)?.filter(|stub| stub.key == key && stub.etag != etag) else {
+        return Ok(None);
+    };
+    etag.clone_into(&mut stub.etag);
+    db.execute(
+        "UPDATE s3_stub SET etag = ?2 WHERE ino = ?1",
+        params![signed(ino), etag],
+    )?;
+    Ok(Some(stub))
+}
+
 pub(super) fn put_part(db: &Db, ino: Ino, part: u64) -> Result<()> {
     db.execute(
         "INSERT OR IGNORE INTO s3_part VALUES (?1, ?2)",

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
@@ -27,6 +27,8 @@ const SAME_READ: Duration = Duration::from_millis(100);
 pub(super) struct Stubbed {
     pub(super) stub: Stub,
     parts: Mutex<BTreeSet<u64>>,
+    /// Where its object is kept, if that was deleted: whole key and entity tag.
+    pub(super) kept: OnceLock<(String, String)>,
     /// The checksums of the parts of a large file, where its writer has left them.
     pub(super) digests: OnceCell<Vec<String>>,
     /// When a read last waited in vain.
@@ -40,6 +42,7 @@ impl Stubbed {
         Self {
             stub,
             parts: Mutex::new(parts.into_iter().collect()),
+            kept: OnceLock::new(),
             digests: OnceCell::new(),
             timed_out: Mutex::default(),
             fetching: tokio::sync::Mutex::new(()),

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +10,7 @@ use super::Inner;
 use super::cache::{self, Object};
 use super::config::ConflictPolicy;
 use super::doubt;
+use super::identity::Met;
 use super::layout;
 use super::noted::{Left, Name, Noted, Own};
 use super::object::{self, Meta};
@@ -58,9 +58,17 @@ enum Ended {
 }
 
 impl Put {
-    /// Whether the object has the entity tag that it had before it was written.
-    pub(super) fn is_touched(&self, etag: &str) -> bool {
-        self.known.as_ref().is_some_and(|known| known.etag == etag)
+    /// Whether an object that was written may have the entity tag that others know of what was there before.
+    pub(super) fn is_touched(&self, etag: &str, meta: &Meta) -> bool {
+        let before = self.known.as_ref().map(|known| &known.etag);
+        let before = before.or(self.last_etag.as_ref());
+        before.is_some_and(|before| before == etag) || meta.version > self.version_before() + 1
+    }
+
+    /// The version that is replaced, or that was the last one before.
+    fn version_before(&self) -> u64 {
+        let known = self.known.as_ref().map(|known| known.meta.version);
+        known.unwrap_or(self.last_version)
     }
 }
 
@@ -245,7 +253,7 @@ impl Inner {
                 under_way -= 1;
                 match done {
                     Ok(Done::Written { etag, meta }) => {
-                        noted.must_tell |= put.is_touched(&etag);
+                        noted.must_tell |= put.is_touched(&etag, &meta);
                         written.push((put, etag, meta));
                     }
                     Ok(Done::Later) if self.never_rests(&put) => {
@@ -325,7 +333,7 @@ impl Inner {
                     stubs.extend(StubChange::follow(db, before.ino, &before.key)?);
                 }
                 doubt::is_written(db, &put.key, &meta.sha256)?;
-                if put.is_touched(etag) {
+                if put.is_touched(etag, meta) {
                     cache::set_touched(db, &put.key, meta.version)?;
                 }
                 cache::clean_name(db, put.parent, &put.name, batch)?;
@@ -373,23 +381,6 @@ impl Inner {
         }
     }
 
-    /// For servers that overwrite whatever a request says: looks before it writes. Somebody may come between.
-    async fn look_first(&self, key: &str, expect: &Expect) -> Result<(), RemoteError> {
-        if self.conditions.are_honoured || *expect == Expect::Anything {
-            return Ok(());
-        }
-        let found = match self.remote.head(key).await {
-            Ok(found) => Some(found.etag),
-            Err(RemoteError::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
-        match (expect, found) {
-            (Expect::Absent, None) => Ok(()),
-            (Expect::Etag(etag), Some(found)) if *etag == found => Ok(()),
-            _ => Err(RemoteError::Changed(key.to_owned())),
-        }
-    }
-
     pub(super) async fn put(&self, put: &Put) -> Result<Done, RemoteError> {
         let mut expect = self.expectation(put);
         let mut known = put.known.clone();
@@ -401,28 +392,18 @@ impl Inner {
                 written => return written,
             }
             match self.remote.head(&self.key(&put.key)).await {
-                // Nobody has written it.
-                Ok(theirs) if expect == Expect::Etag(theirs.etag.clone()) => {}
-                Ok(theirs) => {
-                    if let Some(meta) = self.is_ours(put, &theirs).await? {
-                        // It got there, but we did not hear of it: before a crash, or a lost answer.
-                        let etag = theirs.etag.clone();
+                Ok(theirs) => match self.met(put, known.as_ref(), &theirs).await? {
+                    // It got there, but we did not hear of it: before a crash, or a lost answer.
+                    Met::Done(meta) => {
+                        let etag = theirs.etag;
                         return Ok(Done::Written { etag, meta });
                     }
-                    let Some(meta) = self.sent_in(&put.key, &theirs)? else {
-                        return Ok(Done::Conflict(Box::new(theirs)));
-                    };
-                    // So did an earlier version of ours, which this one replaces.
-                    expect = Expect::Etag(theirs.etag.clone());
-                    known = Some(Object {
-                        parent: put.parent,
-                        name: put.name.clone(),
-                        key: put.key.clone(),
-                        ino: put.attr.ino,
-                        etag: theirs.etag,
-                        meta,
-                    });
-                }
+                    Met::Known(replaced) => {
+                        expect = Expect::Etag(theirs.etag);
+                        known = replaced.or(known);
+                    }
+                    Met::Another => return Ok(Done::Conflict(Box::new(theirs))),
+                },
                 // Deleted by somebody else, and changed by us: the change stays.
                 Err(RemoteError::NotFound(_)) => {
                     // HEAD does not say what is not there.
@@ -435,23 +416,6 @@ impl Inner {
         Err(RemoteError::Changed(put.key.clone()))
     }
 
-    /// Whether an object holds what we were about to write.
-    async fn is_ours(&self, put: &Put, theirs: &Fetched) -> Result<Option<Meta>, RemoteError> {
-        let Some(meta) = Meta::from_attributes(&theirs.attributes, self.seal.as_ref()) else {
-            return Ok(None);
-        };
-        let sha256 = match &put.sha256 {
-            Some(sha256) => sha256.clone(),
-            None => match self.checksum_of(put).await? {
-                Some(sha256) => sha256,
-                None => return Ok(None),
-            },
-        };
-        let is_same = meta.sha256 == sha256
-            && meta.mode == Meta::new(&put.attr, 0, "", String::new(), 0).mode;
-        Ok(is_same.then_some(meta))
-    }
-
     async fn put_expecting(
         &self,
         put: &Put,
@@ -459,7 +423,6 @@ impl Inner {
         expect: &Expect,
     ) -> Result<Done, RemoteError> {
         let key = self.key(&put.key);
-        self.look_first(&key, expect).await?;
         if let Some(known) = known {
             self.keep_version(known).await?;
         }
@@ -529,10 +492,7 @@ impl Inner {
             body = seal.seal(&body).map_err(other)?;
         }
         let attributes = meta.attributes(self.seal.as_ref()).map_err(other)?;
-        let etag = self
-            .remote
-            .put(key, Bytes::from(body), attributes, expect)
-            .await?;
+        let etag = self.put_whole(key, body, attributes, expect).await?;
         Ok(Done::Written { etag, meta })
     }
 }

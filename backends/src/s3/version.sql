@@ -9,3 +9,15 @@ BEGIN
   INSERT INTO s3_version VALUES (old.key, old.version)
     ON CONFLICT (key) DO UPDATE SET version = max(version, excluded.version);
 END;
+
+-- And its entity tag: another that has the same is told to others, who would take it for the one that they know.
+CREATE TABLE IF NOT EXISTS s3_last_etag (
+  key  TEXT PRIMARY KEY,
+  etag TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER IF NOT EXISTS s3_object_gone_etag AFTER DELETE ON s3_object
+BEGIN
+  INSERT INTO s3_last_etag VALUES (old.key, old.etag)
+    ON CONFLICT (key) DO UPDATE SET etag = excluded.etag;
+END;

@@ -91,6 +91,15 @@ pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]
     db.transaction(|db| content::write(db, caller, ino, offset, data))
 }
 
+/// Writes to the end of a file; where that was.
+pub(crate) fn append(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+    db.transaction(|db| {
+        let end = nodes::get_file(db, ino)?.size;
+        content::write(db, caller, ino, end, data)?;
+        Ok(end)
+    })
+}
+
 pub(crate) fn fallocate(
     db: &Db,
     caller: &Caller,

@@ -32,6 +32,19 @@ use store::Store;
 /// How long to wait when the process has no file descriptors left for another connection.
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 
+/// What a server of other people's does, and this one does not unless it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quirk {
+    /// It has none.
+    None,
+    /// It does what it is told whether or not the condition of a write holds, as `rclone serve s3` does.
+    IgnoresConditions,
+    /// As that, but only where parts are made an object.
+    IgnoresConditionsOfParts,
+    /// It answers an upload in parts with another entity tag than it tells later.
+    TagsPartsAnew,
+}
+
 /// A running server; it and its connections end when this is dropped.
 #[derive(Debug)]
 pub struct Embedded(JoinHandle<()>);
@@ -45,20 +58,20 @@ impl Embedded {
     /// # Errors
     /// If the directory cannot be used, or another server uses it.
     pub fn serve(listener: TcpListener, dir: &Path, access: &Access) -> io::Result<Self> {
-        Self::serve_as(listener, dir, access, None, true)
+        Self::serve_as(listener, dir, access, None, Quirk::None)
     }
 
-    /// As [`Embedded::serve`], but does what it is told whether or not the condition of a write holds, as some servers
-    /// do, `rclone serve s3` among them.
+    /// As [`Embedded::serve`], with a quirk of other servers.
     ///
     /// # Errors
     /// As [`Embedded::serve`].
-    pub fn serve_without_conditions(
+    pub fn serve_with(
         listener: TcpListener,
         dir: &Path,
         access: &Access,
+        quirk: Quirk,
     ) -> io::Result<Self> {
-        Self::serve_as(listener, dir, access, None, false)
+        Self::serve_as(listener, dir, access, None, quirk)
     }
 
     /// As [`Embedded::serve`], but wants the bucket as part of its name, as in `bucket.localhost:9000` where `domain`
@@ -74,7 +87,7 @@ impl Embedded {
         domain: &str,
     ) -> io::Result<Self> {
         let hosts = Some(VirtualHosts::new(domain));
-        Self::serve_as(listener, dir, access, hosts, true)
+        Self::serve_as(listener, dir, access, hosts, Quirk::None)
     }
 
     fn serve_as(
@@ -82,10 +95,9 @@ impl Embedded {
         dir: &Path,
         access: &Access,
         hosts: Option<VirtualHosts>,
-        honours_conditions: bool,
+        quirk: Quirk,
     ) -> io::Result<Self> {
-        let mut builder =
-            S3ServiceBuilder::new(Service::new(Store::open(dir)?, honours_conditions));
+        let mut builder = S3ServiceBuilder::new(Service::new(Store::open(dir)?, quirk));
         if let Some(hosts) = hosts {
             builder.set_host(hosts);
         }

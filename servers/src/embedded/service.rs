@@ -13,6 +13,7 @@ use futures::stream;
 use s3s::dto::*;
 use s3s::{Body, S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
+use super::Quirk;
 use super::condition::Condition;
 use super::incoming::{Claims, hex, receive};
 use super::listing::{LONGEST_PAGE, Page, Query, url_encoded};
@@ -28,24 +29,23 @@ const PIECE: u64 = 256 * 1024;
 pub(crate) struct Service {
     store: Store,
     uploads: Uploads,
-    /// Whether a write whose condition does not hold is refused.
-    honours_conditions: bool,
+    quirk: Quirk,
 }
 
 impl Service {
-    pub(crate) fn new(store: Store, honours_conditions: bool) -> Self {
+    pub(crate) fn new(store: Store, quirk: Quirk) -> Self {
         Self {
             store,
             uploads: Uploads::default(),
-            honours_conditions,
+            quirk,
         }
     }
 
     /// What a write asks for, or nothing where that is ignored.
     fn of_write(&self, condition: Condition) -> Condition {
-        match self.honours_conditions {
-            true => condition,
-            false => Condition::default(),
+        match self.quirk {
+            Quirk::IgnoresConditions => Condition::default(),
+            _ => condition,
         }
     }
 
@@ -567,10 +567,13 @@ impl S3 for Service {
         let input = request.input;
         let upload = (&*input.bucket, &*input.key, &*input.upload_id);
         let parts = input.multipart_upload.and_then(|upload| upload.parts);
-        let condition = self.of_write(Condition {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-        });
+        let condition = match self.quirk {
+            Quirk::IgnoresConditionsOfParts => Condition::default(),
+            _ => self.of_write(Condition {
+                if_match: input.if_match,
+                if_none_match: input.if_none_match,
+            }),
+        };
         let mut whole = self.store.incoming()?;
         let (e_tag, attributes) =
             self.uploads
@@ -584,11 +587,16 @@ impl S3 for Service {
             &condition,
         )?;
         self.uploads.end(upload)?;
+        let e_tag = object.e_tag.as_str();
+        let e_tag = match self.quirk {
+            Quirk::TagsPartsAnew => e_tag.split('-').next().unwrap_or_default(),
+            _ => e_tag,
+        };
         Ok(S3Response::new(CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
             bucket: Some(input.bucket),
             key: Some(input.key),
-            e_tag: Some(ETag::Strong(object.e_tag.clone())),
+            e_tag: Some(ETag::Strong(e_tag.to_owned())),
             ..Default::default()
         }))
     }

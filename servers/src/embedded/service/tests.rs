@@ -27,7 +27,7 @@ fn request<T>(input: T) -> S3Request<T> {
 fn service(dir: &std::path::Path) -> Service {
     let store = Store::open(dir).unwrap();
     store.create_bucket("b").unwrap();
-    Service::new(store, true)
+    Service::new(store, Quirk::None)
 }
 
 fn put_input(body: StreamingBlob) -> PutObjectInput {
