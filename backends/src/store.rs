@@ -541,6 +541,11 @@ pub trait Store: Send + Sync {
         self.write(caller, ino, end, data)
     }
 
+    /// Whether [`Store::append`] looks for the end itself: the pieces of one long write then have to come in order.
+    fn places_appends(&self) -> bool {
+        false
+    }
+
     /// Reserves, punches or zeroes a range. `length` is not 0.
     fn fallocate(
         &self,

@@ -209,3 +209,48 @@ fn a_large_file_that_the_server_cannot_copy_is_written_and_deleted_without_a_ver
     assert_eq!(object(&broken, "large"), None);
     assert_eq!(a.pending().unwrap(), 0);
 }
+
+#[test]
+fn a_stuck_file_that_is_removed_holds_up_no_deletion() {
+    let broken = Broken::new();
+    let a = broken.mount("alice");
+    write(&a, "good", b"1");
+    a.upload().unwrap();
+    // HEAD says no more of such a key than PUT.
+    broken.proxy.set(vec![refused(&broken, "stuck")]);
+    write(&a, "stuck", b"stuck");
+    assert!(a.upload().is_err());
+    for name in [&b"stuck"[..], b"good"] {
+        a.unlink(&now(), ROOT, name).unwrap();
+    }
+    assert!(a.upload().is_err(), "nobody knows whether it is there");
+    assert_eq!(object(&broken, "good"), None);
+    assert_eq!(a.pending().unwrap(), 1);
+    broken.proxy.clear();
+    a.upload().unwrap();
+    assert_eq!(a.pending().unwrap(), 0);
+}
+
+#[test]
+fn another_file_under_the_name_of_a_stuck_one_goes_up() {
+    let broken = Broken::new();
+    let b = broken.elsewhere("bob");
+    write(&b, "plan", b"bob's");
+    b.upload().unwrap();
+    let a = broken.mount_as(S3Config {
+        sync: SyncMode::Fsync,
+        ..broken.config("alice")
+    });
+    // What was never read cannot be read, and so cannot go up under another name.
+    let archived = Rule::always(refuse(403, "InvalidObjectState")).of(&[Operation::Get]);
+    broken.proxy.set(vec![
+        archived.below(&format!("agents/{}/plan", broken.agent)),
+    ]);
+    s3::rename(&a, "plan", "plan~", backends::store::RenameMode::NoReplace);
+    let stuck = a.lookup(ROOT, b"plan~").unwrap().ino;
+    assert!(a.fsync(stuck, false).is_err());
+    s3::rename(&a, "plan~", "old", backends::store::RenameMode::NoReplace);
+    let new = write(&a, "plan~", b"new");
+    assert_eq!(errno_of(a.fsync(new, false)), Ok(()));
+    assert_eq!(object(&broken, "plan~").unwrap(), b"new");
+}

@@ -34,8 +34,9 @@ impl Filesystem for FrontEnd {
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            InitFlags::FUSE_ASYNC_DIO,
         ];
+        // With it, the pieces of one long direct write come all at once, and in any order.
+        let at_once = (!self.store().places_appends()).then_some(InitFlags::FUSE_ASYNC_DIO);
         let cached = [
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_EXPLICIT_INVAL_DATA,
@@ -47,7 +48,8 @@ impl Filesystem for FrontEnd {
             .policy
             .writeback
             .then_some(InitFlags::FUSE_WRITEBACK_CACHE);
-        for flag in wanted.into_iter().chain(cached).chain(gathered) {
+        let optional = at_once.into_iter().chain(cached).chain(gathered);
+        for flag in wanted.into_iter().chain(optional) {
             if config.add_capabilities(flag).is_err() {
                 tracing::info!(?flag, "this kernel's FUSE does not offer it");
             }

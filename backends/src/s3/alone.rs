@@ -14,7 +14,7 @@ use super::remote::RemoteError;
 use super::upload::Done;
 use super::{GIVE_UP_EVERY, Inner, S3Store, cache};
 use crate::fuse::interrupt::requester_gave_up;
-use crate::store::{Errno, Result, StoreError};
+use crate::store::{Errno, Ino, Result, StoreError};
 
 /// A file that is in the bucket, and of which the journal does not know so yet. Whoever has the turn next notes it first.
 #[derive(Debug)]
@@ -43,8 +43,9 @@ impl Plan {
 }
 
 impl S3Store {
-    /// Brings up what is journalled, if it is one small file and nobody is at it. `None`: the engine has to.
-    pub(super) fn upload_alone(&self) -> Option<Result<()>> {
+    /// Brings up what is journalled, if it is this file alone, a small one, and nobody is at it. `None`: the engine has to,
+    /// which knows what rests.
+    pub(super) fn upload_alone(&self, ino: Ino) -> Option<Result<()>> {
         let inner = &self.inner;
         let is_barred = inner.is_emptied.load(Ordering::Acquire)
             || inner.is_offline.load(Ordering::Acquire)
@@ -63,7 +64,7 @@ impl S3Store {
             Ok(plan::plan(db, inner.seal.as_ref(), &BTreeSet::new())?.only_put())
         });
         let (batch, put) = match planned {
-            Ok(planned) => planned?,
+            Ok(planned) => planned.filter(|(_, put)| put.attr.ino == ino)?,
             Err(error) => return Some(Err(error)),
         };
         if let Some(known) = &put.known

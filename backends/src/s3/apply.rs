@@ -276,7 +276,13 @@ impl Inner {
             None => {
                 // As nothing of it was done here, nothing of it is said here, either.
                 cache::set_directory(db, dir, &prefix, said.as_ref())?;
-                (from, self.free_name(db, from, &old)?, Some(prefix))
+                let name = self.free_name(db, from, &old)?;
+                if name == old {
+                    // Nothing has changed that anybody could see.
+                    names::insert(db, from, &old, dir, Kind::Directory)?;
+                    return Ok(Some(prefix));
+                }
+                (from, name, Some(prefix))
             }
         };
         let caller = self.caller();

@@ -138,23 +138,37 @@ impl Remote {
         let paths = stream::iter(paths?.into_iter().map(Ok));
         // In the order of the keys; a request that has failed altogether is one error.
         let deleted = self.store.delete_stream(Box::pin(paths));
-        let deleted = deleted.map(|deleted| match deleted.map_err(RemoteError::of_deletion) {
-            Ok(_) | Err(RemoteError::NotFound(_)) => Ok(()),
-            Err(error) => Err(error),
-        });
+        let deleted = deleted.map(|deleted| deleted.map(drop).map_err(RemoteError::of_deletion));
         let deleted: Vec<Result<(), RemoteError>> = deleted.collect().await;
-        let mut each = Vec::with_capacity(keys.len());
-        let answers = deleted.len();
-        for deleted in deleted {
-            match deleted {
-                Err(error) if error.is_away() => return Err(error),
-                Err(error) if answers != keys.len() => {
-                    return Ok(keys.iter().map(|_| Err(error.again())).collect());
-                }
-                deleted => each.push(deleted),
+        each_of(keys.len(), deleted)
+    }
+}
+
+/// What became of each of so many keys. Fewer answers are of requests that have failed altogether, also where these say
+/// that something is not there.
+fn each_of(
+    keys: usize,
+    answers: Vec<Result<(), RemoteError>>,
+) -> Result<Vec<Result<(), RemoteError>>, RemoteError> {
+    let is_of_each = answers.len() == keys;
+    let mut each = Vec::with_capacity(keys);
+    for answer in answers {
+        match answer {
+            Err(error) if error.is_away() => return Err(error),
+            Err(error) if !is_of_each => {
+                return Ok((0..keys).map(|_| Err(error.again())).collect());
             }
+            Err(RemoteError::NotFound(_)) => each.push(Ok(())),
+            answer => each.push(answer),
         }
-        Ok(each)
+    }
+    match is_of_each {
+        true => Ok(each),
+        false => Err(RemoteError::Other(format!(
+            "{} keys were to be deleted, and the server has answered of {}",
+            keys,
+            each.len()
+        ))),
     }
 }
 
@@ -276,5 +290,15 @@ mod tests {
         );
         let one = one.await;
         assert!(matches!(one[..], [Err(RemoteError::Refused(_))]), "{one:?}");
+    }
+
+    #[test]
+    fn what_is_said_of_a_request_is_said_of_none_of_its_keys() {
+        let missing = || RemoteError::NotFound("?delete".to_owned());
+        let all = each_of(3, vec![Err(missing())]).unwrap();
+        assert!(all.len() == 3 && all.iter().all(Result::is_err), "{all:?}");
+        assert!(each_of(3, vec![Ok(())]).is_err());
+        let one = each_of(1, vec![Err(missing())]).unwrap();
+        assert!(matches!(one[..], [Ok(())]), "{one:?}");
     }
 }

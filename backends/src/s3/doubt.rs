@@ -218,16 +218,17 @@ impl Inner {
     }
 
     /// Which objects were written for names that are gone, though nobody had heard of it: they have to be deleted.
-    pub(super) async fn find_doubtful(
+    /// With them, those of which the server does not say it, for a reason of their own.
+    pub(super) async fn find_doubtful<'a>(
         &self,
-        doubtful: &[Doubtful],
-    ) -> std::result::Result<Vec<Object>, StoreError> {
+        doubtful: &'a [Doubtful],
+    ) -> std::result::Result<(Vec<Object>, Vec<(&'a Doubtful, RemoteError)>), StoreError> {
         let heads: Vec<_> = stream::iter(doubtful)
             .map(|doubt| async move { (doubt, self.remote.head(&self.key(&doubt.key)).await) })
             .buffer_unordered(PARALLEL)
             .collect()
             .await;
-        let mut found = Vec::new();
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
         let mut is_missing = false;
         for (doubt, head) in heads {
             let head = match head {
@@ -236,7 +237,11 @@ impl Inner {
                     is_missing = true;
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) if error.is_of_all() => return Err(error.into()),
+                Err(error) => {
+                    failed.push((doubt, error));
+                    continue;
+                }
             };
             let key = &doubt.key;
             let ours = self.sent_in(key, &head)?;
@@ -253,7 +258,7 @@ impl Inner {
             // HEAD does not say what is not there.
             self.remote.has_bucket().await?;
         }
-        Ok(found)
+        Ok((found, failed))
     }
 
     /// Whether an object is a write of ours that came late, when its name was gone: then it is journalled to go, too.

@@ -219,7 +219,7 @@ impl S3Store {
     /// waits for that file, and not for who waits for another that is there.
     fn wait_for_bucket(&self, ino: Ino) -> Result<()> {
         let inner = &self.inner;
-        let done = match self.upload_alone() {
+        let done = match self.upload_alone(ino) {
             Some(done) => done,
             None => self.engine.upload(Until::InBucket(ino))?.wait(),
         };
@@ -433,6 +433,10 @@ impl Store for S3Store {
             });
         }
         Ok(())
+    }
+
+    fn places_appends(&self) -> bool {
+        true
     }
 
     fn fallocate(

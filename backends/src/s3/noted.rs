@@ -56,7 +56,10 @@ impl Noted {
 
     /// Leaves out of a plan what has failed before, and rests.
     pub(super) fn let_rest(&mut self, plan: &mut Plan, resting: &Left) {
-        let rests = |put: &mut Put| resting.holds(put.parent, &put.name);
+        let rests = |put: &mut Put| {
+            // Another file that has the name since may well go up.
+            resting.concerns(put.attr.ino) && resting.holds(put.parent, &put.name)
+        };
         for puts in [&mut plan.added, &mut plan.changed] {
             let left: Vec<Put> = puts.extract_if(.., rests).collect();
             for put in left {

@@ -164,8 +164,12 @@ impl Inner {
             plan.must_tell = false;
         }
         if !plan.doubtful.is_empty() {
-            let found = self.find_doubtful(&plan.doubtful).await?;
+            let (found, failed) = self.find_doubtful(&plan.doubtful).await?;
             plan.gone.extend(found);
+            for (doubt, error) in failed {
+                left.insert((doubt.parent, doubt.name.clone()));
+                put.reason.get_or_insert(error.into());
+            }
         }
         for gone in std::mem::take(&mut plan.gone) {
             if let Some(resting) = resting.filter(|it| it.holds(gone.parent, &gone.name)) {
