@@ -246,11 +246,11 @@ fn another_file_under_the_name_of_a_stuck_one_goes_up() {
     broken.proxy.set(vec![
         archived.below(&format!("agents/{}/plan", broken.agent)),
     ]);
-    s3::rename(&a, "plan", "plan~", backends::store::RenameMode::NoReplace);
-    let stuck = a.lookup(ROOT, b"plan~").unwrap().ino;
+    s3::rename(&a, "plan", "draft", backends::store::RenameMode::NoReplace);
+    let stuck = a.lookup(ROOT, b"draft").unwrap().ino;
     assert!(a.fsync(stuck, false).is_err());
-    s3::rename(&a, "plan~", "old", backends::store::RenameMode::NoReplace);
-    let new = write(&a, "plan~", b"new");
+    s3::rename(&a, "draft", "old", backends::store::RenameMode::NoReplace);
+    let new = write(&a, "draft", b"new");
     assert_eq!(errno_of(a.fsync(new, false)), Ok(()));
-    assert_eq!(object(&broken, "plan~").unwrap(), b"new");
+    assert_eq!(object(&broken, "draft").unwrap(), b"new");
 }
