@@ -426,3 +426,26 @@ fn an_unread_file_whose_object_another_host_has_deleted_is_read_from_the_version
         }
     }
 }
+
+#[test]
+fn who_reads_a_file_that_others_have_changed_since_sees_no_part_of_that() {
+    let (machines, agent) = (Machines::new(), agent());
+    let b = machines.mount(config(&agent, "bob"));
+    write(&b, "f", b"one\n");
+    b.upload().unwrap();
+    let a = machines.mount(config(&agent, "alice"));
+    let ours = a.lookup(ROOT, b"f").unwrap();
+    append(&b, "f", b"bob's\n");
+    b.upload().unwrap();
+    // A program asks for the size, reads so much, adds a line, and writes it back.
+    let mut seen = Vec::new();
+    a.read(ours.ino, 0, ours.size as usize, &mut seen).unwrap();
+    assert_eq!(seen, b"one\n");
+    write(&a, "f", b"one\nalice's\n");
+    upload_all(&a);
+    for store in [&a, &b] {
+        store.pull().unwrap();
+        assert_eq!(text(store, "f"), "one\nbob's\n");
+        assert_eq!(text(store, "f.conflict-alice-2"), "one\nalice's\n");
+    }
+}

@@ -34,7 +34,7 @@ pub(super) const ATTEMPTS: u32 = 4;
 impl Inner {
     /// Brings in all of a file.
     pub(super) async fn fetch_all(&self, ino: Ino) -> Result<(), RemoteError> {
-        self.fetch(ino, 0..u64::MAX).await
+        self.fetch_version(ino, 0..u64::MAX, false).await
     }
 
     /// Brings in what is only in objects that are about to go, of files that have lost their names: somebody may have
@@ -114,8 +114,18 @@ impl Inner {
         Ok(kept)
     }
 
-    /// Brings in what is not here of a range.
+    /// Brings in what is not here of a range, for who reads it: of the version that is known, if that was kept. The
+    /// kernel has its size: of a later one a part would be seen, and could be written back without a conflict.
     pub(super) async fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<(), RemoteError> {
+        self.fetch_version(ino, range, true).await
+    }
+
+    async fn fetch_version(
+        &self,
+        ino: Ino,
+        range: Range<u64>,
+        is_read: bool,
+    ) -> Result<(), RemoteError> {
         for attempt in 1..=ATTEMPTS {
             let Some(stubbed) = self.stub_of(ino) else {
                 return Ok(());
@@ -131,6 +141,14 @@ impl Inner {
                 // It is in another object since.
                 Ok(()) => self.reread_stub(ino)?,
                 Err(RemoteError::Changed(_) | RemoteError::NotFound(_)) => {
+                    // Where nothing was changed here, as attributes are merged with the later version.
+                    let wants_known = is_read
+                        && !self
+                            .cache
+                            .transaction(|db| cache::is_dirty_inode(db, ino))?;
+                    if wants_known && self.find_kept(&stubbed).await? {
+                        continue;
+                    }
                     // A new version since it was listed: take that.
                     let refreshed = self.refresh(ino, &stubbed.stub).await;
                     let is_gone = matches!(refreshed, Err(RemoteError::NotFound(_)));
