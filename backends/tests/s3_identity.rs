@@ -13,10 +13,10 @@ use common::*;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 use s3::{
-    Broken, Machines, agent, bucket_of, config, config_of, is_settled, now, object_of, runtime,
+    Broken, Machines, Quirky, agent, bucket_of, config, config_of, is_settled, now, object_of,
     service, text, write,
 };
-use servers::{Access, Embedded, Fault, Operation, Quirk, When};
+use servers::{Fault, Operation, Quirk, When};
 
 /// What an object says of its file, under one of our names.
 fn said(agent: &str, name: &str, what: &'static str) -> String {
@@ -196,49 +196,29 @@ fn what_was_made_anew_with_the_same_bytes_is_seen_by_who_did_not_look_in_between
 
 /// A server that tells another entity tag than it has answered to an upload in parts.
 struct Retagging {
-    access: Access,
-    _server: Embedded,
-    runtime: tokio::runtime::Runtime,
-    dir: tempfile::TempDir,
+    server: Quirky,
+    machines: Machines,
 }
 
 impl Retagging {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = runtime();
-        let (server, access) = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let access = Access {
-                endpoint: format!("http://{}", listener.local_addr().unwrap()),
-                access_key: "key".to_owned(),
-                secret_key: "secret".to_owned(),
-                region: servers::REGION.to_owned(),
-            };
-            let quirk = Quirk::TagsPartsAnew;
-            let server = Embedded::serve_with(listener, dir.path(), &access, quirk);
-            servers::create_bucket(&access, servers::BUCKET)
-                .await
-                .unwrap();
-            (server.unwrap(), access)
-        });
         Self {
-            access,
-            _server: server,
-            runtime,
-            dir,
+            server: Quirky::new(Quirk::TagsPartsAnew),
+            machines: Machines::new(),
         }
     }
 
     fn mount(&self, agent: &str, writer: &str) -> S3Store {
-        let config: S3Config = config_of(&self.access, agent, writer);
-        let cache = self.dir.path().join(format!("{agent}-{writer}.db"));
+        let config: S3Config = config_of(&self.server.access, agent, writer);
+        let cache = self.machines.cache(&format!("{agent}-{writer}.db"));
         S3Store::open(config, &cache, &caller(1)).unwrap()
     }
 
     fn has(&self, agent: &str, name: &str) -> bool {
         let key = Key::from(format!("agents/{agent}/{name}"));
-        let bucket = bucket_of(&self.access);
-        self.runtime
+        let bucket = bucket_of(&self.server.access);
+        self.server
+            .runtime
             .block_on(async { bucket.head(&key).await.is_ok() })
     }
 }

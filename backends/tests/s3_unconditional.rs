@@ -12,18 +12,15 @@ use std::time::{Duration, Instant};
 use backends::s3::{S3Config, S3Store};
 use backends::store::{ROOT, Store};
 use common::names;
-use s3::{Machines, agent, config_of, now, runtime, text, write};
+use s3::{Machines, Quirky, agent, bucket_of, config_of, now, text, write};
 use serde_json::Value;
-use servers::{Access, Embedded, Fault, FaultProxy, Operation, Quirk, Rule};
+use servers::{Fault, FaultProxy, Operation, Quirk, Rule};
 
 /// A server that ignores conditions, and machines that use it.
 struct Unconditional {
-    access: Access,
     machines: Machines,
     agent: String,
-    _server: Embedded,
-    runtime: tokio::runtime::Runtime,
-    _dir: tempfile::TempDir,
+    server: Quirky,
 }
 
 impl Unconditional {
@@ -32,34 +29,15 @@ impl Unconditional {
     }
 
     fn with(quirk: Quirk) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = runtime();
-        let (server, access) = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let access = Access {
-                endpoint: format!("http://{}", listener.local_addr().unwrap()),
-                access_key: "key".to_owned(),
-                secret_key: "secret".to_owned(),
-                region: servers::REGION.to_owned(),
-            };
-            let server = Embedded::serve_with(listener, dir.path(), &access, quirk);
-            servers::create_bucket(&access, servers::BUCKET)
-                .await
-                .unwrap();
-            (server.unwrap(), access)
-        });
         Self {
-            access,
             machines: Machines::new(),
             agent: agent(),
-            _server: server,
-            runtime,
-            _dir: dir,
+            server: Quirky::new(quirk),
         }
     }
 
     fn config(&self, writer: &str) -> S3Config {
-        config_of(&self.access, &self.agent, writer)
+        config_of(&self.server.access, &self.agent, writer)
     }
 
     fn mount(&self, writer: &str) -> S3Store {
@@ -69,17 +47,9 @@ impl Unconditional {
     /// What the first mount has left for those that come later.
     fn mark(&self) -> Value {
         use object_store::ObjectStoreExt;
-        let bucket = object_store::aws::AmazonS3Builder::new()
-            .with_endpoint(&self.access.endpoint)
-            .with_region(&self.access.region)
-            .with_bucket_name(servers::BUCKET)
-            .with_access_key_id(&self.access.access_key)
-            .with_secret_access_key(&self.access.secret_key)
-            .with_allow_http(true)
-            .build()
-            .unwrap();
+        let bucket = bucket_of(&self.server.access);
         let key = object_store::path::Path::from(format!("ctx/{}/server.json", self.agent));
-        self.runtime.block_on(async {
+        self.server.runtime.block_on(async {
             let body = bucket.get(&key).await.unwrap().bytes().await.unwrap();
             serde_json::from_slice(&body).unwrap()
         })
@@ -154,7 +124,12 @@ fn a_look_before_each_write_keeps_what_others_wrote_before() {
 #[test]
 fn what_comes_between_the_look_and_the_write_is_overwritten() {
     let served = Unconditional::new();
-    let upstream = served.access.endpoint.strip_prefix("http://").unwrap();
+    let upstream = served
+        .server
+        .access
+        .endpoint
+        .strip_prefix("http://")
+        .unwrap();
     let proxy = FaultProxy::start(0, upstream.parse().unwrap()).unwrap();
     let a = served.mount("alice");
     let b = served.machines.mount(S3Config {

@@ -17,7 +17,9 @@ use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, RenameMode, Store}
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
-use servers::{Access, Answered, Fault, FaultProxy, Operation, Options, Rule, Server, When};
+use servers::{
+    Access, Answered, Embedded, Fault, FaultProxy, Operation, Options, Quirk, Rule, Server, When,
+};
 
 use super::common::{caller, create, names, read};
 
@@ -71,6 +73,41 @@ pub fn service() -> &'static Service {
             _dir: dir,
         }
     })
+}
+
+/// A server that does something otherwise than S3 does.
+pub struct Quirky {
+    pub access: Access,
+    pub runtime: tokio::runtime::Runtime,
+    _server: Embedded,
+    _dir: tempfile::TempDir,
+}
+
+impl Quirky {
+    pub fn new(quirk: Quirk) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime();
+        let (server, access) = runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let access = Access {
+                endpoint: format!("http://{}", listener.local_addr().unwrap()),
+                access_key: "key".to_owned(),
+                secret_key: "secret".to_owned(),
+                region: servers::REGION.to_owned(),
+            };
+            let server = Embedded::serve_with(listener, dir.path(), &access, quirk);
+            servers::create_bucket(&access, servers::BUCKET)
+                .await
+                .unwrap();
+            (server.unwrap(), access)
+        });
+        Self {
+            access,
+            runtime,
+            _server: server,
+            _dir: dir,
+        }
+    }
 }
 
 /// A part of the bucket that no other test uses.

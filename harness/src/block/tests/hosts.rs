@@ -1,0 +1,280 @@
+//! Blocks of two hosts, each with a directory of its own.
+
+use super::*;
+
+/// A directory for each of two hosts. What one host syncs may reach the other.
+struct Split {
+    /// Given both roots when the second host is synced.
+    exchange: fn(&Path, &Path),
+}
+
+/// One host of two.
+struct Half {
+    site: std::path::PathBuf,
+    root: std::path::PathBuf,
+    exchange: fn(&Path, &Path),
+}
+
+impl Backend for Split {
+    fn describe(&self) -> backends::backend::Description {
+        backends::backend::find("direct").unwrap().describe()
+    }
+
+    fn receipt(&self) -> Result<backends::backend::Receipt, backends::backend::Unavailable> {
+        Ok(Default::default())
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        let root = site.dir.join("first");
+        std::fs::create_dir(&root)?;
+        Ok(Box::new(Half {
+            site: site.dir.clone(),
+            root,
+            exchange: self.exchange,
+        }))
+    }
+
+    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<std::ffi::OsString>)> {
+        None
+    }
+}
+
+impl Workspace for Half {
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
+        Ok(Some(Box::new(Half {
+            site: self.site.clone(),
+            root: beside.to_owned(),
+            exchange: self.exchange,
+        })))
+    }
+
+    fn lifeline(&self) -> backends::backend::Lifeline {
+        of_a_plain_directory(&self.site)
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
+
+    fn time_to_ready(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.root.ends_with("second") {
+            (self.exchange)(&self.site.join("first"), &self.root);
+        }
+        Ok(())
+    }
+
+    fn drop_caches(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> io::Result<Option<Counters>> {
+        Ok(None)
+    }
+
+    fn obituary(&mut self) -> Option<String> {
+        None
+    }
+
+    fn kill(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn close(self: Box<Self>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn split(exchange: fn(&Path, &Path), script: Script, times: &[u64], timeout_ms: u64) -> Measured {
+    let timeout = Duration::from_millis(timeout_ms);
+    measured_on(Arc::new(Split { exchange }), script, times, timeout)
+}
+
+fn handoff() -> Script {
+    let content = Bytes::from(&b"a note"[..]);
+    let mut script = Script::new(Vec::new());
+    let write = FileOp::Write {
+        path: path("note.md"),
+        content: content.clone(),
+        sync: false,
+    };
+    let path = path("note.md");
+    let seen = FileOp::SeenByOther { path, content };
+    script.call(CallKind::Handoff, vec![write, seen]);
+    script
+}
+
+/// Two hosts that add two lines each, the first one of the first host.
+fn writers() -> Script {
+    use workloads::script::Host::{First, Second};
+    let mut script = Script::new(Vec::new());
+    for (host, line) in [
+        (First, "a\n"),
+        (Second, "b\n"),
+        (First, "c\n"),
+        (Second, "d\n"),
+    ] {
+        let add = FileOp::AddLine {
+            host,
+            path: path("shared.md"),
+            line: Bytes::from(line.as_bytes()),
+        };
+        script.call(CallKind::Edit, vec![add]);
+    }
+    script
+}
+
+#[test]
+fn a_note_is_handed_over_where_the_other_sees_it() {
+    let direct = backends::backend::find("direct").unwrap();
+    let limit = Duration::from_secs(10);
+    let handed = measured_on(direct.into(), handoff(), &[700], limit);
+    assert!(handed.verdict.is_none(), "{:?}", handed.verdict);
+    assert_eq!(handed.calls["handoff"].total_ns, 700, "timed as a whole");
+    assert_eq!(handed.outcomes, BTreeMap::from([(Outcome::Ok, 1)]));
+}
+
+#[test]
+fn a_note_that_the_other_never_sees_is_a_timeout_and_the_calls_after_it_are_made() {
+    let mut script = handoff();
+    script.call(CallKind::Stat, vec![FileOp::Stat(path("note.md"))]);
+    let unseen = split(|_, _| {}, script, &[700, 50], 30);
+    let (outcome, reason) = unseen.verdict.unwrap();
+    assert_eq!(
+        (outcome, reason.as_str()),
+        (
+            Outcome::Timeout,
+            "see on the other host note.md: not within 0.03 s"
+        )
+    );
+    assert!(!unseen.calls.contains_key("handoff"), "it has no latency");
+    assert_eq!(
+        unseen.outcomes,
+        BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)])
+    );
+}
+
+#[test]
+fn a_backend_of_one_host_cannot_be_prepared_for_two() {
+    let backend = Tampered {
+        tamper: |_| {},
+        obituary: None,
+        guesses_content: false,
+    };
+    let limit = Duration::from_secs(10);
+    let mut script = handoff();
+    // The listing would show a directory of the test's own.
+    script.warm_up.clear();
+    let (outcome, reason) = measured_on(Arc::new(backend), script, &[], limit)
+        .verdict
+        .unwrap();
+    assert_eq!(outcome, Outcome::Setup);
+    assert!(reason.contains("no second host can have it"), "{reason}");
+}
+
+#[test]
+fn one_directory_loses_no_line_of_two_hosts() {
+    let direct = backends::backend::find("direct").unwrap();
+    let limit = Duration::from_secs(10);
+    let found = measured_on(direct.into(), writers(), &[10, 20, 30, 40], limit);
+    assert!(found.verdict.is_none(), "{:?}", found.verdict);
+    assert_eq!(found.calls["edit"].count, 4);
+    let expected = Settled {
+        lines: 4,
+        on_both: 4,
+        agree: true,
+        ..Settled::default()
+    };
+    assert_eq!(found.settled, Some(expected));
+}
+
+#[test]
+fn a_line_is_lost_where_the_later_file_replaces_the_other() {
+    let replace: fn(&Path, &Path) = |first, second| {
+        drop(std::fs::copy(
+            second.join("shared.md"),
+            first.join("shared.md"),
+        ))
+    };
+    let found = split(replace, writers(), &[1; 4], 10_000);
+    assert!(
+        found.verdict.is_none(),
+        "a loss is a count: {:?}",
+        found.verdict
+    );
+    let expected = Settled {
+        lines: 4,
+        on_both: 2,
+        lost: 2,
+        agree: true,
+        ..Settled::default()
+    };
+    assert_eq!(found.settled, Some(expected));
+}
+
+#[test]
+fn a_conflict_that_is_kept_beside_loses_nothing() {
+    let keep: fn(&Path, &Path) = |first, second| {
+        if !second.join("shared.conflict.md").exists() {
+            std::fs::copy(first.join("shared.md"), second.join("shared.conflict.md")).unwrap();
+            std::fs::copy(first.join("shared.md"), first.join("shared.conflict.md")).unwrap();
+            std::fs::copy(second.join("shared.md"), first.join("shared.md")).unwrap();
+        }
+    };
+    let expected = Settled {
+        lines: 4,
+        on_both: 4,
+        conflict_copies: 1,
+        agree: true,
+        ..Settled::default()
+    };
+    let found = split(keep, writers(), &[1; 4], 10_000);
+    assert_eq!(found.settled, Some(expected), "{:?}", found.verdict);
+}
+
+#[test]
+fn hosts_that_never_agree_are_waited_for_and_said_so() {
+    let found = split(|_, _| {}, writers(), &[1; 4], 60);
+    assert!(found.verdict.is_none(), "{:?}", found.verdict);
+    let expected = Settled {
+        lines: 4,
+        on_one: 4,
+        ..Settled::default()
+    };
+    assert_eq!(found.settled, Some(expected));
+}
+
+#[test]
+fn bytes_that_nobody_wrote_are_wrong_and_no_loss() {
+    let damage: fn(&Path, &Path) =
+        |first, _| std::fs::write(first.join("shared.md"), "a\n\0\0").unwrap();
+    let found = split(damage, writers(), &[1; 4], 60);
+    let (outcome, reason) = found.verdict.unwrap();
+    assert_eq!(outcome, Outcome::WrongData);
+    assert!(reason.contains("a line that nobody wrote"), "{reason}");
+    assert_eq!(found.settled, None);
+}
+
+#[test]
+fn everything_is_synced_file_by_file_where_there_is_no_bucket() {
+    let mut script = two_files();
+    let sync_all = |files: &[&str]| FileOp::SyncAll {
+        dir: WorkspacePath::root(),
+        files: files.iter().map(|file| path(file)).collect(),
+    };
+    script.call(CallKind::SyncNew, vec![sync_all(&["a", "b"])]);
+    let synced = measured(script, &[90], Duration::from_secs(10));
+    assert!(synced.verdict.is_none(), "{:?}", synced.verdict);
+    assert_eq!(synced.calls["sync-new"].total_ns, 90);
+}
