@@ -6,7 +6,7 @@ use ledger::{Account, CacheResidual, Step, Terms, cached_prompts, residual};
 use serde::Serialize;
 
 use crate::prices::{Cache, Model, Prices};
-use crate::run::{Basis, Outcome, Run, Sample, SessionContext};
+use rundir::{Basis, Outcome, Run, Sample, SessionContext};
 
 /// The models that a report shows dollars for; one of each provider in the price list.
 pub const MODELS: [&str; 3] = ["claude-opus-5-5", "gpt-6.1-sol", "gemini-3.1-pro-preview"];
@@ -304,15 +304,15 @@ fn reconciled(session: &SessionContext, prices: &Prices, day: &str) -> Option<Re
 fn delays(run: &Run, session: &SessionContext, price: &Model) -> Vec<Delay> {
     let own = run.samples.iter();
     let own = own
-        .filter(|sample| sample.workload == session.workload && sample.outcome != Outcome::Skipped);
-    let mut blocks: BTreeMap<(&str, &str), Vec<&Sample>> = BTreeMap::new();
+        .filter(|sample| sample.workload == session.workload && !sample.warm_up && sample.outcome != Outcome::Skipped);
+    let mut passes: BTreeMap<(&str, &str), Vec<&Sample>> = BTreeMap::new();
     for sample in own {
         let place = (sample.arm.as_str(), sample.state.as_str());
-        blocks.entry(place).or_default().push(sample);
+        passes.entry(place).or_default().push(sample);
     }
     let limit_ns = 2 * run.plan.settings.call_timeout_ms * 1_000_000;
-    let blocks = blocks.into_iter();
-    blocks
+    let passes = passes.into_iter();
+    passes
         .map(|((arm, state), samples)| delay(session, price, (arm, state), &samples, limit_ns))
         .collect()
 }

@@ -10,8 +10,6 @@ mod digest;
 pub mod faults;
 pub mod prices;
 pub mod render;
-pub mod run;
-pub mod stats;
 pub mod summary;
 #[cfg(test)]
 mod testing;

@@ -10,7 +10,7 @@ use ledger::{Conversation, Fixed, Part, PartKind, Reported, Step};
 
 use crate::context::{self, Contexts};
 use crate::prices::Prices;
-use crate::run::{
+use rundir::{
     Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, Cpu, DaemonCounters, Environment, Fault,
     Memory, ModelFactor, ModelFiles, ModelRead, MountedModel, OpcodeCount, Outcome, Plan,
     PlannedWorkload, Pressure, Probe, Run, SCHEMA_VERSION, Sample, SessionContext, Settings,

@@ -3,8 +3,7 @@
 use super::policy::{Count, Criterion, Place, Policy};
 use super::{Must, Row, Winner};
 use crate::render::time;
-use crate::run::{Outcome, Run, SAMPLES};
-use crate::stats;
+use rundir::{Outcome, Run, SAMPLES};
 use crate::summary::{Cell, Summary};
 
 /// A run and what follows from its samples.
@@ -42,15 +41,15 @@ impl Evidence<'_> {
     fn latency(&self, policy: &Policy, criterion: &Criterion, place: &Place, row: Row) -> Row {
         let baseline = self.cell(place, &policy.baseline);
         let candidate = self.cell(place, &policy.candidate);
-        let comparison = candidate.and_then(|cell| cell.against_baseline);
+        let comparison = candidate.and_then(|cell| cell.against_baseline.as_ref());
         let is_summarised = self.summary.baseline == policy.baseline;
         let winner = match comparison.filter(|_| is_summarised) {
             None => Winner::Open,
             Some(comparison) => match comparison.verdict {
                 stats::Verdict::Better => Winner::Candidate,
                 stats::Verdict::Worse => Winner::Baseline,
-                stats::Verdict::Inconclusive if comparison.equivalent => Winner::Tie,
-                stats::Verdict::Inconclusive => Winner::Open,
+                stats::Verdict::Same => Winner::Tie,
+                stats::Verdict::Undecided => Winner::Open,
             },
         };
         let (demand, must) = match criterion.must_be_below_ms {
@@ -71,7 +70,7 @@ impl Evidence<'_> {
                 let interval = cell
                     .interval
                     .map(|interval| format!(" [{}, {}]", time(interval.low), time(interval.high)));
-                let ratio = cell.against_baseline.map(|c| format!(", ×{:.2}", c.ratio));
+                let ratio = cell.against_baseline.as_ref().map(|c| format!(", ×{:.2}", c.ratio));
                 format!(
                     "{}{}{}",
                     time(cell.typical_ns),
@@ -198,14 +197,14 @@ impl Evidence<'_> {
             .iter()
             .find(|w| w.name == workload)?;
         let tokens = planned.result_tokens?;
-        let mut blocks = self
+        let mut passes = self
             .run
             .samples
             .iter()
             .filter(|sample| sample.arm == arm && sample.workload == workload)
             .peekable();
-        blocks.peek()?;
-        let all_verified = blocks.all(|sample| sample.outcome == Outcome::Ok);
+        passes.peek()?;
+        let all_verified = passes.all(|sample| sample.outcome == Outcome::Ok);
         all_verified.then(|| Counted {
             number: tokens,
             words: format!("{tokens} tokens of verified results"),
@@ -241,7 +240,7 @@ impl Evidence<'_> {
         })
     }
 
-    fn cron(&self, arm: &str, number: impl Fn(&crate::run::Fault) -> u64) -> Option<Counted> {
+    fn cron(&self, arm: &str, number: impl Fn(&rundir::Fault) -> u64) -> Option<Counted> {
         let faults: Vec<_> = self
             .run
             .faults
@@ -253,7 +252,7 @@ impl Evidence<'_> {
         if faults.is_empty() {
             return None;
         }
-        let sum = |value: &dyn Fn(&crate::run::Fault) -> u64| -> u64 {
+        let sum = |value: &dyn Fn(&rundir::Fault) -> u64| -> u64 {
             faults.iter().map(|fault| value(fault)).sum()
         };
         let lost = sum(&|fault| fault.lost);

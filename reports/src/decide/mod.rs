@@ -5,7 +5,7 @@ mod policy;
 
 use serde::Serialize;
 
-use crate::run::Run;
+use rundir::Run;
 use crate::summary::Summary;
 use evidence::Evidence;
 pub use policy::{Count, Criterion, Place, Policy, find, identity};
@@ -349,7 +349,7 @@ must_be_at_most = 0
     fn a_policy_the_run_was_not_made_for_is_told_apart() {
         let mut run = testing::run();
         assert!(!decided(POLICY, &run).planned);
-        run.plan.policy = Some(crate::run::PlannedPolicy {
+        run.plan.policy = Some(rundir::PlannedPolicy {
             name: "test".to_owned(),
             sha256: identity(POLICY),
         });

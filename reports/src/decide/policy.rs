@@ -8,7 +8,7 @@ use serde::Deserialize;
 use inputs::{InputError, parse_toml};
 
 use crate::digest::sha256;
-use crate::run::Plan;
+use rundir::Plan;
 use crate::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");

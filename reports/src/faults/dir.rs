@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{CrashPoints, FaultOutcome};
-use crate::run::dir::{append, read_json, read_lines, write_json};
-use crate::run::{ENVIRONMENT, Environment, RunError};
+use rundir::dir::{append, read_json, read_lines, write_json};
+use rundir::{ENVIRONMENT, Environment, RunError};
 
 /// The plan's file.
 pub const FAULT_PLAN: &str = "fault-plan.json";
@@ -21,7 +21,7 @@ pub const CRASH_POINTS: &str = "crash-points.jsonl";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultPlan {
-    /// [`crate::run::SCHEMA_VERSION`].
+    /// [`rundir::SCHEMA_VERSION`].
     pub schema: u32,
     /// When it was planned.
     pub created: String,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultOutcome {
-    /// [`crate::run::SCHEMA_VERSION`].
+    /// [`rundir::SCHEMA_VERSION`].
     pub v: u32,
     /// The scenario.
     pub scenario: String,
@@ -425,7 +425,7 @@ impl CellKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrashPoints {
-    /// [`crate::run::SCHEMA_VERSION`].
+    /// [`rundir::SCHEMA_VERSION`].
     pub v: u32,
     /// The backend.
     pub backend: String,
@@ -481,7 +481,7 @@ impl CrashPoints {
     /// A line that says that nothing was looked at, and why.
     pub fn not_run(backend: &str, loss: &str, status: Status, reason: impl ToString) -> Self {
         Self {
-            v: crate::run::SCHEMA_VERSION,
+            v: rundir::SCHEMA_VERSION,
             backend: backend.to_owned(),
             loss: loss.to_owned(),
             status,

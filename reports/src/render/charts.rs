@@ -72,7 +72,7 @@ pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart
         .arms
         .iter()
         .map(|arm| arm.name.as_str())
-        .filter(|arm| Some(*arm) != report.summary.twin.as_deref())
+        .filter(|arm| Some(*arm) != report.summary.same.as_deref())
         .collect();
     let cells = &report.summary.cells;
     let is_micro = |cell: &&Cell| cell.workload.starts_with("micro/");
@@ -155,7 +155,7 @@ pub(super) fn text_style(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// Rows of dots with intervals over a logarithmic time axis, one colour an arm.
+/// Rows of passes, intervals and their middles over a logarithmic time axis, one colour an arm.
 fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
     let mut rows: Vec<&str> = Vec::new();
     for dot in dots {
@@ -165,9 +165,14 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
     }
     let ends = dots.iter().flat_map(|dot| {
         let interval = dot.cell.interval;
+        let ranked = ranked(&dot.cell.values);
+        // One pass that something else slowed down must not make all others too narrow to read.
+        let last = ranked.len().saturating_sub(2);
         [
             interval.map_or(dot.cell.typical_ns, |interval| interval.low),
             interval.map_or(dot.cell.typical_ns, |interval| interval.high),
+            ranked.first().copied().unwrap_or(dot.cell.typical_ns),
+            ranked.get(last).copied().unwrap_or(dot.cell.typical_ns),
         ]
     });
     let (low, high) = ends.fold((f64::MAX, f64::MIN), |(low, high), end| {
@@ -226,6 +231,11 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
                     continue;
                 };
                 let y = top + (row_height * (2 * line as u32 + 1) / (2 * lines)) as i32;
+                for value in ranked(&dot.cell.values) {
+                    let at = x(value.clamp(low, high));
+                    let tick = vec![(at, y - 3), (at, y + 4)];
+                    plot.draw(&PathElement::new(tick, colour.mix(0.35)))?;
+                }
                 if let Some(interval) = dot.cell.interval {
                     let ends = vec![(x(interval.low), y), (x(interval.high), y)];
                     plot.draw(&PathElement::new(ends, colour.stroke_width(2)))?;
@@ -237,6 +247,20 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
         area.present()?;
     }
     Ok(Chart(svg))
+}
+
+/// At most forty of the values, evenly by rank.
+fn ranked(values: &[f64]) -> Vec<f64> {
+    const SHOWN: usize = 40;
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    if sorted.len() <= SHOWN {
+        return sorted;
+    }
+    let last = sorted.len() - 1;
+    (0..SHOWN)
+        .map(|rank| sorted[rank * last / (SHOWN - 1)])
+        .collect()
 }
 
 /// The ticks 1, 2, 5, 10, … of a logarithmic axis; only the powers of ten where there would be many.
@@ -298,7 +322,7 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
             of_workload().any(|c| c.state == **state && c.arm != "null" && c.requests > 0.01)
         });
         for cost in of_workload().filter(|c| Some(&c.state) == state) {
-            if Some(cost.arm.as_str()) == report.summary.twin.as_deref() {
+            if Some(cost.arm.as_str()) == report.summary.same.as_deref() {
                 continue;
             }
             let name = cost.workload.trim_start_matches("micro/");

@@ -4,7 +4,7 @@ use super::Report;
 use super::page::Part::{self, Folded, Heading, List, Table, Text};
 use super::text::count;
 use crate::context::{ContextCost, Delay, INLINE, MODELS, Reconciled, WINDOW, Waited};
-use crate::run::Basis;
+use rundir::Basis;
 
 pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
     let found = report.contexts;

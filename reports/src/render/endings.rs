@@ -1,9 +1,9 @@
-//! What a report says of tools, and of blocks and calls that did not end well.
+//! What a report says of tools, and of passes and calls that did not end well.
 
 use super::Report;
 use super::page::Part::{self, Folded, Heading, List, Table, Text};
 use super::text::{count, time};
-use crate::run::Outcome;
+use rundir::Outcome;
 
 pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
     let run = report.run;
@@ -69,7 +69,7 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     let rows = report.summary.endings.iter().map(|ending| {
         vec![
             ending.arm.clone(),
-            list(&ending.blocks),
+            list(&ending.passes),
             list(&ending.calls),
             match ending.failure_bound() {
                 Some(bound) => format!("≤ {:.4} %", bound * 100.0),
@@ -79,9 +79,9 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     });
     let head = [
         "arm",
-        "blocks",
+        "passes",
         "timed calls",
-        "failure rate (95 %: 3/n where none of n failed)",
+        "failing passes (95 %: 3/n where none of n failed)",
     ];
     parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
     parts.push(Text("Every read, listing and size was compared with the reference model, outside the timed section. Skipped is not passed.".to_owned()));
@@ -89,7 +89,10 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     let mut reasons = Vec::new();
     for ending in &report.summary.endings {
         for (reason, times) in &ending.reasons {
-            reasons.push(format!("{} ({times} blocks): {reason}", ending.arm));
+            reasons.push(format!("{} ({times} passes): {reason}", ending.arm));
+        }
+        for (cell, reason) in &ending.skipped {
+            reasons.push(format!("{} skipped in {cell}: {reason}", ending.arm));
         }
     }
     if !reasons.is_empty() {
@@ -107,7 +110,7 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Text(format!(
-        "A block in which a call ended otherwise than ok is in no latency, ratio or verdict above. What its caller waited all the same, for all calls of the block however they ended, beside the same calls on {}: medians of blocks, without intervals, and no makespan, because the work was not done.",
+        "A pass in which a call ended otherwise than ok is in no latency, ratio or verdict above. What its caller waited all the same, for all calls of the pass however they ended, beside the same calls on {}: medians of passes, without intervals, and no makespan, because the work was not done.",
         report.summary.baseline
     )));
     let rows = failing.iter().map(|found| {
@@ -119,7 +122,7 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
         vec![
             format!("{} {}", found.workload, found.state),
             found.arm.clone(),
-            format!("{} of {}", found.blocks, found.of_blocks),
+            format!("{} of {}", found.passes, found.of_passes),
             calls.join(", "),
             format!("{:.1} %", found.share() * 100.0),
             time(found.waited_ns),
@@ -132,7 +135,7 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
     let head = [
         "workload",
         "arm",
-        "blocks",
+        "passes",
         "their timed calls",
         "not ok",
         "waited",

@@ -3,7 +3,7 @@ use crate::faults::{
     Audit, CrashPoints, Culprit, Fact, FaultPlan, Hang, PlannedBackend, PlannedScenario, Recovery,
     Return, Seen, Status,
 };
-use crate::run::SCHEMA_VERSION;
+use rundir::SCHEMA_VERSION;
 
 fn outcome(scenario: &str, backend: &str) -> FaultOutcome {
     FaultOutcome {

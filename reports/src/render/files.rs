@@ -18,7 +18,7 @@ use super::page::page;
 use crate::claims::Judged;
 use crate::context::{Contexts, MODELS};
 use crate::decide::Decision;
-use crate::run::{Outcome, Run, Settled};
+use rundir::{Run, Settled};
 use crate::summary::Summary;
 
 /// Everything that a report is made from.
@@ -86,17 +86,17 @@ fn json(report: &Report<'_>) -> Result<String, WriteError> {
     #[derive(Serialize)]
     struct Json<'a> {
         schema: u32,
-        plan: &'a crate::run::Plan,
-        environment: &'a crate::run::Environment,
+        plan: &'a rundir::Plan,
+        environment: &'a rundir::Environment,
         summary: &'a Summary,
         contexts: &'a Contexts,
         claims: &'a [Judged],
         decision: Option<&'a Decision>,
-        probes: &'a [crate::run::Probe],
-        faults: &'a [crate::run::Fault],
+        probes: &'a [rundir::Probe],
+        faults: &'a [rundir::Fault],
     }
     let json = Json {
-        schema: crate::run::SCHEMA_VERSION,
+        schema: rundir::SCHEMA_VERSION,
         plan: &report.run.plan,
         environment: &report.run.environment,
         summary: report.summary,
@@ -120,11 +120,13 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
             cell.state.clone(),
             cell.metric.clone(),
             cell.arm.clone(),
-            cell.blocks.to_string(),
+            cell.epochs.to_string(),
+            cell.passes.to_string(),
             cell.calls.to_string(),
             cell.typical_ns.to_string(),
             number(cell.interval.map(|i| i.low)),
             number(cell.interval.map(|i| i.high)),
+            whole(cell.p50_ns),
             whole(cell.p90_ns),
             whole(cell.p99_ns),
             whole(cell.p999_ns),
@@ -133,11 +135,10 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
             number(comparison.map(|c| c.ratio)),
             number(interval.map(|i| i.low)),
             number(interval.map(|i| i.high)),
-            number(comparison.map(|c| c.floor)),
-            number(comparison.and_then(|c| c.detectable)),
-            comparison
-                .map(|c| format!("{:?}", c.verdict).to_lowercase())
-                .unwrap_or_default(),
+            number(comparison.map(|c| c.margin.ratio)),
+            number(cell.modes.map(|modes| modes.low)),
+            number(cell.modes.map(|modes| modes.high)),
+            comparison.map_or("", |c| c.verdict.name()).to_owned(),
         ]
     });
     let head = [
@@ -145,11 +146,13 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "state",
         "metric",
         "arm",
-        "blocks",
+        "epochs",
+        "passes",
         "calls",
         "typical_ns",
         "typical_low_ns",
         "typical_high_ns",
+        "p50_ns",
         "p90_ns",
         "p99_ns",
         "p999_ns",
@@ -158,17 +161,21 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "ratio",
         "ratio_low",
         "ratio_high",
-        "floor",
-        "detectable",
+        "margin",
+        "low_level_ns",
+        "high_level_ns",
         "verdict",
     ];
     csv(&dir.join("cells.csv"), &head, cells)?;
-    let blocks = report.run.samples.iter().flat_map(|sample| {
+    let passes = report.run.samples.iter().flat_map(|sample| {
         let settled = |count: fn(&Settled) -> u64| whole(sample.settled.as_ref().map(count));
         let own = |metric: &str, calls: u64, p50: String, mean: String| {
             vec![
                 sample.order.to_string(),
+                sample.epoch.to_string(),
                 sample.round.to_string(),
+                u64::from(sample.warm_up).to_string(),
+                sample.load.busy.clone().unwrap_or_default(),
                 sample.arm.clone(),
                 sample.workload.clone(),
                 sample.state.clone(),
@@ -206,7 +213,10 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     });
     let head = [
         "order",
+        "epoch",
         "round",
+        "warm_up",
+        "busy",
         "arm",
         "workload",
         "state",
@@ -224,7 +234,7 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "conflict_copies",
         "agree",
     ];
-    csv(&dir.join("blocks.csv"), &head, blocks)?;
+    csv(&dir.join("passes.csv"), &head, passes)?;
     let costs = report.summary.costs.iter().map(|cost| {
         vec![
             cost.workload.clone(),
@@ -235,6 +245,8 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
             cost.front_end_ns.to_string(),
             cost.store_ns.to_string(),
             cost.requests.to_string(),
+            cost.system_calls.to_string(),
+            cost.disk_written_bytes.to_string(),
             cost.client_cpu_ns.to_string(),
             cost.daemon_cpu_ns.to_string(),
             cost.daemon_peak_bytes.to_string(),
@@ -249,6 +261,8 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         "front_end_ns",
         "store_ns",
         "requests",
+        "system_calls",
+        "disk_written_bytes",
         "client_cpu_ns",
         "daemon_cpu_ns",
         "daemon_peak_bytes",
@@ -368,7 +382,7 @@ fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     }
     let rows = report.summary.shared_files.iter().map(|own| {
         let counts = [
-            own.blocks,
+            own.passes,
             own.agreed,
             own.lines,
             own.on_both,
@@ -412,7 +426,7 @@ pub(super) fn csv(
     put(file, &String::from_utf8_lossy(&bytes))
 }
 
-/// One HdrHistogram log a workload, state and arm, with a tagged line for each call kind of each block,
+/// One HdrHistogram log a workload, state and arm, with a tagged line for each call kind of each epoch,
 /// for other tools that read them. Times are nanoseconds.
 fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
     struct Line<'a> {
@@ -422,26 +436,25 @@ fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
         histogram: Histogram<u64>,
     }
     let mut logs: BTreeMap<String, Vec<Line>> = BTreeMap::new();
-    for sample in run
-        .samples
-        .iter()
-        .filter(|sample| sample.outcome == Outcome::Ok)
-    {
+    let mut start = Duration::ZERO;
+    for cell in &run.cells {
         let name = format!(
             "{}.{}.{}",
-            sample.workload.replace('/', "-"),
-            sample.state,
-            sample.arm
+            cell.workload.replace('/', "-"),
+            cell.state,
+            cell.arm
         );
-        for (kind, calls) in &sample.calls {
-            let histogram = calls.histogram().map_err(WriteError::Format)?;
+        let length = Duration::from_millis(cell.took_ms);
+        for (kind, latencies) in &cell.latencies {
+            let histogram = latencies.histogram().map_err(WriteError::Format)?;
             logs.entry(name.clone()).or_default().push(Line {
-                start: Duration::from_millis(sample.started_ms),
-                length: Duration::from_millis(sample.took_ms),
+                start,
+                length,
                 kind,
                 histogram,
             });
         }
+        start += length;
     }
     for (name, lines) in logs {
         let file = dir.join("hist").join(format!("{name}.hlog"));
@@ -449,7 +462,7 @@ fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
         let mut bytes = Vec::new();
         let mut serializer = V2DeflateSerializer::new();
         let mut writer = IntervalLogWriterBuilder::new()
-            .add_comment("service times in nanoseconds; one line a block and call kind")
+            .add_comment("service times in nanoseconds; one line an epoch and call kind")
             .begin_log_with(&mut bytes, &mut serializer)
             .map_err(|error| format(error.to_string()))?;
         for line in &lines {
@@ -547,7 +560,7 @@ mod tests {
     fn data_files_can_be_read_back() {
         let (dir, files) = written();
         let json: serde_json::Value = serde_json::from_str(&files["report.json"]).unwrap();
-        assert_eq!(json["schema"], crate::run::SCHEMA_VERSION);
+        assert_eq!(json["schema"], rundir::SCHEMA_VERSION);
         let cells = csv::Reader::from_reader(files["cells.csv"].as_bytes())
             .into_records()
             .count();

@@ -47,7 +47,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
                 count(own.only_in_versions),
                 count(own.lost),
                 count(own.conflict_copies),
-                format!("{} of {}", own.agreed, own.blocks),
+                format!("{} of {}", own.agreed, own.passes),
             ]
         });
         let head = [
@@ -92,7 +92,7 @@ mod tests {
     use crate::context::contexts;
     use crate::prices::Prices;
     use crate::render::markdown::markdown;
-    use crate::run::{Run, Settled};
+    use rundir::{Run, Settled};
     use crate::summary::summarise;
     use crate::testing;
     use std::collections::BTreeMap;

@@ -4,13 +4,16 @@ use super::Report;
 use super::charts;
 use super::page::Part::{self, Chart, Folded, Heading, List, Table, Text};
 use super::text::{count, percent, ratio, time};
-use crate::summary::{Cell, MAKESPAN};
+use crate::summary::{Cell, MAKESPAN, is_simulated};
+
+/// What the chart of operations shows.
+pub(super) const LATENCY_SHOWS: &str = "One operation by backend, caches hot: each tick is a pass (of many, forty by rank), the bar the 99 % interval over epochs, the dot its middle; logarithmic.";
 
 /// The arms to show as columns beside the baseline.
 pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
     let arms = report.run.plan.arms.iter().map(|arm| arm.name.as_str());
     arms.filter(|arm| {
-        *arm != report.summary.baseline && Some(*arm) != report.summary.twin.as_deref()
+        *arm != report.summary.baseline && Some(*arm) != report.summary.same.as_deref()
     })
     .collect()
 }
@@ -32,20 +35,24 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
         "metric".to_owned(),
     ];
     head.push(report.summary.baseline.clone());
-    head.push("noise floor".to_owned());
-    head.extend(arms.iter().map(|arm| (*arm).to_owned()));
+    head.push("A/A".to_owned());
+    head.extend(arms.iter().map(|arm| match is_simulated(arm) {
+        true => format!("{arm} (SIMULATED distance)"),
+        false => (*arm).to_owned(),
+    }));
     let mut rows = Vec::new();
     let baseline = report.summary.cells.iter();
     for cell in baseline.filter(|cell| cell.arm == report.summary.baseline && wanted(cell)) {
-        let floor = report.summary.noise.twins.iter().find(|twin| {
-            twin.workload == cell.workload && twin.state == cell.state && twin.metric == cell.metric
+        let aa = report.summary.health.aa.iter().find(|aa| {
+            aa.workload == cell.workload && aa.state == cell.state && aa.metric == cell.metric
         });
+        let spread = aa.and_then(|aa| aa.spread);
         let mut row = vec![
             cell.workload.clone(),
             cell.state.clone(),
             cell.metric.clone(),
-            time(cell.typical_ns),
-            floor.map_or("–".to_owned(), |twin| percent(twin.floor)),
+            typical(cell),
+            spread.map_or("–".to_owned(), percent),
         ];
         for arm in &arms {
             row.push(match find(report, cell, arm) {
@@ -69,10 +76,11 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
 pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
     parts.push(Text(format!(
-        "Each figure is a ratio to {} in the same round: the geometric mean over rounds of the blocks' medians, with its 99 % interval. \"better\" and \"worse\" clear the cell's noise floor; \"same\" is shown to lie within it, if it is at most 25 %; \"?\" is neither. \"kernel cache\": no call reached the daemon.",
-        report.summary.baseline
+        "Each figure is the ratio of the mean time of a call to that of {} in the same round (the mean of both identical arms): a Hodges–Lehmann estimate an epoch, their mean, and a 99 % interval over epochs. \"better\" and \"worse\": the whole interval is past the margin, and all epochs agree. \"same\": the whole interval is inside it. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": two levels, both shown. A/A: how far identical arms' interval reaches.",
+        report.summary.baseline,
+        margins(report)
     )));
-    parts.push(Chart(charts::LATENCY, "Typical latency of one operation by backend, caches hot, with 99 % intervals; logarithmic."));
+    parts.push(Chart(charts::LATENCY, LATENCY_SHOWS));
     parts.push(ratio_rows(report, |cell| {
         cell.workload.starts_with("micro/")
     }));
@@ -104,45 +112,67 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     ));
 }
 
+/// A cell's typical time, or both of its levels.
+fn typical(cell: &Cell) -> String {
+    match cell.modes {
+        Some(modes) => format!(
+            "⇅ {} or {} ({:.0} %)",
+            time(modes.low),
+            time(modes.high),
+            modes.high_share * 100.0
+        ),
+        None => time(cell.typical_ns),
+    }
+}
+
+/// The plan's margins in words.
+pub(super) fn margins(report: &Report<'_>) -> String {
+    let margins = &report.run.plan.margins;
+    format!(
+        "{:.0} %, {} a call, or {:.1} % of a recorded session, whichever is widest",
+        margins.relative * 100.0,
+        time(margins.absolute_ns),
+        margins.session_share * 100.0
+    )
+}
+
 fn latencies(report: &Report<'_>) -> Part {
     let head = [
         "workload",
         "state",
         "metric",
         "arm",
-        "blocks",
+        "epochs",
+        "passes",
         "calls",
-        "typical",
+        "mean",
         "99 % interval",
+        "p50",
         "p90",
         "p99",
         "p99.9",
         "max",
-        "detectable",
     ];
     let dash = |value: Option<u64>| value.map_or("—".to_owned(), |ns| time(ns as f64));
     let rows = report.summary.cells.iter().map(|cell| {
         let interval = cell
             .interval
             .map(|i| format!("[{}, {}]", time(i.low), time(i.high)));
-        let detectable = cell
-            .against_baseline
-            .and_then(|c| c.detectable)
-            .map(percent);
         vec![
             cell.workload.clone(),
             cell.state.clone(),
             cell.metric.clone(),
             cell.arm.clone(),
-            cell.blocks.to_string(),
+            cell.epochs.to_string(),
+            cell.passes.to_string(),
             count(cell.calls),
-            time(cell.typical_ns),
+            typical(cell),
             interval.unwrap_or("—".to_owned()),
+            dash(cell.p50_ns),
             dash(cell.p90_ns),
             dash(cell.p99_ns),
             dash(cell.p999_ns),
             time(cell.max_ns as f64),
-            detectable.unwrap_or("—".to_owned()),
         ]
     });
     Table(head.map(str::to_owned).to_vec(), rows.collect())
@@ -154,7 +184,7 @@ pub(super) fn states(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "Hot, lukewarm, cold".to_owned()));
-    parts.push(Text("Hot: everything has just been used. Lukewarm: the kernel's caches are empty, the daemon keeps its own. Cold: the daemon has just been started too. Each state is proved by what the daemon was asked, or by what came from disk.".to_owned()));
+    parts.push(Text("Hot: everything has just been used. Lukewarm: the kernel's caches are empty, the daemon keeps its own. Cold: the daemon has just been started too. Each state is proved by what the daemon was asked, or by what came from disk. All arms share each emptying of the caches.".to_owned()));
     parts.push(Chart(
         charts::STATES,
         "The same operation with caches hot, lukewarm and cold, by backend; logarithmic.",

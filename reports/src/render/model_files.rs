@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::page::Part::{self, Heading, List, Table, Text};
-use crate::run::{AskedStep, ModelFiles};
+use rundir::{AskedStep, ModelFiles};
 
 pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
     let Some(found) = &report.run.model_files else {

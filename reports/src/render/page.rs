@@ -3,13 +3,13 @@
 use super::contexts::contexts;
 use super::endings::{endings, tools};
 use super::hosts::{hosts, syncs};
-use super::latencies::{compared, ratio_rows, ratios, sessions, states};
+use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratios, sessions, states};
 use super::model_files::model_files;
-use super::text::{count, must, percent, time, winner};
+use super::text::{count, must, time, winner};
 use super::{Report, charts};
 use crate::claims::Standing;
-use crate::run::Outcome;
-use crate::summary::{Cost, MAKESPAN};
+use rundir::Outcome;
+use crate::summary::{Cost, MAKESPAN, is_simulated};
 
 /// A part of a page.
 pub(super) enum Part {
@@ -52,23 +52,23 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
 /// What a README shows: one chart, the sessions, the decision, and where the rest is.
 pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
     let plan = &report.run.plan;
-    let floor = report.summary.noise.median_floor.map(percent);
+    let health = &report.summary.health;
     let mut parts = vec![
         Text(format!(
-            "This is from [a real report]({place}/report.md): `ctxbench run`, suite {}, {}, {} rounds, {} blocks, on {} ({} processors), Linux {}; noise floor {}.",
+            "This is from [a real report]({place}/report.md): `ctxbench run`, suite {}, {}, {} epochs, {} passes in {:.0} s, on {} ({} processors), Linux {}; {}. {}.",
             plan.suite,
             plan.created.split('T').next().unwrap_or_default(),
-            plan.rounds,
-            report.run.samples.len(),
+            health.epochs,
+            count(report.run.samples.len() as u64),
+            health.took_ms as f64 / 1000.0,
             report.run.environment.cpu,
             report.run.environment.cpus,
             report.run.environment.kernel.split(' ').next().unwrap_or_default(),
-            floor.unwrap_or("unknown".to_owned()),
+            report.run.environment.scratch,
+            health.identical_arms()
         )),
-        Chart(
-            charts::LATENCY,
-            "Typical latency of one operation by backend, caches hot, with 99 % intervals; logarithmic.",
-        ),
+        List(health.notes.clone()),
+        Chart(charts::LATENCY, LATENCY_SHOWS),
         Text("How long recorded agent sessions waited for files, as a ratio to the plain directory (99 % interval):".to_owned()),
         ratio_rows(report, |cell| cell.metric == MAKESPAN),
     ];
@@ -106,23 +106,34 @@ pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
 fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
     let environment = &report.run.environment;
-    let noise = &report.summary.noise;
+    let health = &report.summary.health;
     parts.push(Heading(1, format!("ctxbench report: suite {}", plan.suite)));
     parts.push(Text(plan.essay.clone()));
-    let blocks = report.run.samples.len();
+    if !health.notes.is_empty() {
+        parts.push(List(health.notes.clone()));
+    }
+    let passes = report.run.samples.len();
     let ok = report
         .run
         .samples
         .iter()
         .filter(|s| s.outcome == Outcome::Ok)
         .count();
+    let share = |share: f64| format!("{:.1} %", share * 100.0);
     let mut facts = vec![
         format!(
-            "Measured {} by ctxbench {}, seed {}, {} rounds: {blocks} blocks, {ok} of them ended well.",
-            plan.created, plan.ctxbench, plan.seed, plan.rounds
+            "Measured {} by ctxbench {}, seed {}: {} epochs, {} passes in {:.0} s, {} of them ended well; {} of hot cells' wall-clock was timed work.",
+            plan.created,
+            plan.ctxbench,
+            plan.seed,
+            health.epochs,
+            count(passes as u64),
+            health.took_ms as f64 / 1000.0,
+            count(ok as u64),
+            health.hot_timed_share.map_or("an unknown share".to_owned(), share)
         ),
         format!(
-            "On {} ({} processors{}), Linux {}, scratch on {}.",
+            "On {} ({} processors{}), Linux {}.",
             environment.cpu,
             environment.cpus,
             match &environment.hypervisor {
@@ -131,30 +142,36 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
                 None => String::new(),
             },
             environment.kernel.split(' ').next().unwrap_or_default(),
-            environment.scratch
+        ),
+        format!(
+            "Scratch: {}; options {}; features {}.",
+            environment.scratch,
+            environment.scratch.mount_options,
+            match environment.scratch.features.is_empty() {
+                true => "not known".to_owned(),
+                false => environment.scratch.features.join(" "),
+            }
+        ),
+        format!(
+            "Pressure while it was measured: tasks waited for a processor {}, for the disk {}, for memory {} of the time, the run's own among them; {} of processor time was stolen; {} of {} timed passes were outside the plan's limits{}.",
+            share(health.stalled[0]),
+            share(health.stalled[1]),
+            share(health.stalled[2]),
+            share(health.steal),
+            count(health.busy_passes as u64),
+            count(health.passes as u64),
+            busy(&health.busy)
+        ),
+        format!("{}.", health.identical_arms()),
+        format!(
+            "{} of {} comparisons are undecided. Margins, fixed before the run: {}.",
+            health.undecided,
+            health.compared,
+            margins(report)
         ),
     ];
-    match (noise.median_floor, &noise.worst) {
-        (Some(median), Some(worst)) => facts.push(format!(
-            "Noise floor: two identical arms of {} differ by up to {} in the median cell, {} in the noisiest ({} {} {}). Nothing below a cell's own floor gets a verdict.",
-            report.summary.baseline,
-            percent(median),
-            percent(worst.floor),
-            worst.metric,
-            worst.workload,
-            worst.state
-        )),
-        _ => facts.push("Noise floor: unknown, too few rounds of the twin arms.".to_owned()),
-    }
-    facts.push(format!(
-        "A/A check: judged by the floor of the other cells, the twins are called different in {} of {} cells; their own 99 % interval leaves out 1 in {}. In the median cell, twins that differ by {} would be told apart four times out of five.",
-        noise.called_different,
-        noise.twins.len(),
-        noise.excluding_one,
-        noise.median_detectable.map_or("an unknown ratio".to_owned(), percent)
-    ));
     if plan.settings.placement == "shared-cpu" {
-        facts.push("Client and daemon share one processor: in a closed loop only one of them runs at a time, and no figure depends on where the scheduler wakes the other. With --placement free, figures on many machines are higher.".to_owned());
+        facts.push("Client and daemon share one processor, another one each epoch: in a closed loop only one of them runs at a time, and no figure depends on where the scheduler wakes the other. With --placement free, figures on many machines are higher.".to_owned());
     }
     if environment.build.starts_with("debug") {
         facts.push("This was a DEBUG build: figures mean nothing.".to_owned());
@@ -163,13 +180,31 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(List(facts));
 }
 
+/// What busy passes were outside of.
+fn busy(reasons: &std::collections::BTreeMap<String, usize>) -> String {
+    let reasons = reasons.iter().map(|(what, passes)| format!("{what}: {passes}"));
+    let reasons: Vec<String> = reasons.collect();
+    match reasons.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", reasons.join("; ")),
+    }
+}
+
 /// Whether anything on the page did not come from what it names.
 fn origins(report: &Report<'_>) -> String {
-    let of_arm = |arm: &crate::run::Arm| {
+    let of_arm = |arm: &rundir::Arm| {
         let answers = arm.backend.receipt.get("answers")?;
         (answers != "live").then(|| format!("the answers of {} are {answers}", arm.name))
     };
-    let mut other: Vec<String> = report.run.plan.arms.iter().filter_map(of_arm).collect();
+    let arms = report.run.plan.arms.iter();
+    let mut other: Vec<String> = arms.clone().filter_map(of_arm).collect();
+    let far = arms.filter(|arm| is_simulated(&arm.name));
+    other.extend(far.map(|arm| {
+        format!(
+            "the distance of {} from its server is SIMULATED by our own proxy",
+            arm.name
+        )
+    }));
     if let Some(found) = &report.run.model_files
         && !matches!(found.origin.as_str(), "" | "live")
     {
@@ -237,13 +272,12 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         .summary
         .costs
         .iter()
-        .filter(|cost| cost.requests > 0.0)
         .collect();
     if with_daemon.is_empty() {
         return;
     }
     parts.push(Heading(2, "Where the time goes".to_owned()));
-    parts.push(Text("The cost by amputation, a call: what the caller waited, split into the store, our front end around it, and all the rest (the caller's own system calls, the kernel, the queue, waking up, reading and writing /dev/fuse). Counts are exact. Processor times are of the whole block, the harness's own checking and untimed operations included, divided by its timed calls: they can be larger than the service time.".to_owned()));
+    parts.push(Text("The cost by amputation, a call: what the caller waited, split into the store, our front end around it, and all the rest (the caller's own system calls, the kernel, the queue, waking up, reading and writing /dev/fuse). Counts are exact: they come from passes of their own, one an epoch, that are in no latency (lukewarm and cold: from every pass). Processor times are around the timed calls; checking is outside.".to_owned()));
     parts.push(Chart(charts::COSTS, "Time of one call: kernel and queue, front end, store; caches hot where anything reached the daemon, else lukewarm."));
     let rows = with_daemon.iter().map(|cost| {
         let counts = cost.store_counts.iter().filter(|(_, n)| **n >= 0.005);
@@ -259,6 +293,8 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             format!("{:.2}", cost.requests),
             opcodes(cost),
             counts.join(", "),
+            format!("{:.2}", cost.system_calls),
+            format!("{:.0}", cost.disk_written_bytes),
             time(cost.client_cpu_ns),
             time(cost.daemon_cpu_ns),
         ]
@@ -274,8 +310,10 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         "FUSE requests",
         "requests of a kind a call × (front end + store) of each",
         "store's counts",
-        "client CPU, whole block",
-        "daemon CPU, whole block",
+        "system calls",
+        "bytes dirtied for the disk",
+        "client CPU",
+        "daemon CPU",
     ];
     parts.push(Folded(
         "All cells".to_owned(),
@@ -289,7 +327,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             .map(|cost| cost.daemon_peak_bytes)
             .max()
             .unwrap_or(0);
-        let ready = |cold: bool| {
+        let ready_of = |cold: bool| {
             let costs = costs.clone().filter(|cost| (cost.state == "cold") == cold);
             let mut ready: Vec<u64> = costs.flat_map(|cost| cost.ready_ns.clone()).collect();
             ready.sort_unstable();
@@ -300,8 +338,8 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             memory.push(vec![
                 arm.to_owned(),
                 format!("{:.1} MiB", peak as f64 / f64::from(1 << 20)),
-                ready(false),
-                ready(true),
+                ready_of(false),
+                ready_of(true),
             ]);
         }
     }
@@ -413,8 +451,8 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
     parts.push(Heading(2, "How it was measured".to_owned()));
     parts.push(List(vec![
-        "A block is one measured pass through a cell (backend × workload × cache state) in a fresh workspace; the block is the sample. Blocks of all backends alternate in a random order that the seed fixes; ratios are paired within a round.".to_owned(),
-        "Intervals are bootstrap percentile intervals over blocks, expanded for small samples (Hesterberg 2015), 99 %. A verdict also has to clear 2 % and the cell's noise floor. Fewer than eight rounds carry neither interval nor verdict.".to_owned(),
+        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes; ratios are paired within a round. A pass that changes files has a fresh subtree. In hot cells a daemon is stopped while it is not its turn, so that what it does in the background is charged to nobody else.".to_owned(),
+        "An epoch has a scratch, daemons, an order and a processor of its own. An epoch gives one Hodges–Lehmann estimate a cell; the interval is Student's t over epochs, so that it contains what varies between them. Verdicts are looked at after half, three quarters and all of the epochs, which share an error rate of 1 % by Bonferroni's inequality; cells that are decided stop.".to_owned(),
         "p99 is printed from 299 calls on, p99.9 from 2,995; percentiles come from merged histograms, never from averages.".to_owned(),
         "One client in a closed loop: service times, no queueing of its own, so nothing for coordinated omission to hide.".to_owned(),
         format!("Calls over {} s count as timeouts, and are cut off after twice that.", plan.settings.call_timeout_ms as f64 / 1000.0),

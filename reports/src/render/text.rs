@@ -1,7 +1,7 @@
 //! How numbers and plain tables are written, everywhere.
 
 use crate::decide::{Decision, Must, Winner};
-use crate::stats::{Comparison, Verdict};
+use stats::{Comparison, MarginKind, Verdict};
 
 /// A time with a unit that suits it: `5.3 µs`.
 pub fn time(ns: f64) -> String {
@@ -47,13 +47,17 @@ pub fn ratio(comparison: &Comparison) -> String {
         Some(interval) => format!(" [{:.2}, {:.2}]", interval.low, interval.high),
         None => String::new(),
     };
-    let verdict = match comparison.verdict {
-        Verdict::Better => " better",
-        Verdict::Worse => " worse",
-        Verdict::Inconclusive if comparison.equivalent => " same",
-        Verdict::Inconclusive => " ?",
+    let verdict = match (comparison.verdict, comparison.margin.kind) {
+        (Verdict::Same, MarginKind::Absolute) => "same (under the margin a call)".to_owned(),
+        (Verdict::Same, MarginKind::Session) => "same (under the margin of a session)".to_owned(),
+        (Verdict::Undecided, _) => match (&comparison.withheld, comparison.epochs_needed) {
+            (Some(why), _) => format!("no verdict: {why}"),
+            (None, Some(epochs)) => format!("undecided (about {epochs} epochs would do)"),
+            (None, None) => "undecided".to_owned(),
+        },
+        (verdict, _) => verdict.name().to_owned(),
     };
-    format!("×{:.2}{interval}{verdict}", comparison.ratio)
+    format!("×{:.2}{interval} {verdict}", comparison.ratio)
 }
 
 /// A table for a terminal: columns as wide as they need to be, up to 60 characters, then wrapped.

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::run::{DaemonCounters, Outcome, Plan, Sample};
-use crate::stats::{Interval, interval_of_mean};
+use stats::{Interval, LEVEL, pool};
+use rundir::{CellEpoch, Counted, DaemonCounters, Run, Sample};
+
+use super::void;
 
 /// Where the time of the timed calls went, in nanoseconds a call.
 #[derive(Clone, Debug, Serialize)]
@@ -26,14 +28,20 @@ pub struct Cost {
     pub kernel_and_queue_ns: f64,
     /// Requests that reached the daemon, for each call.
     pub requests: f64,
-    /// Processor time of the caller, kernel included.
+    /// System calls of the caller, for each call.
+    pub system_calls: f64,
+    /// Bytes dirtied for the disk by caller and daemon, for each call.
+    pub disk_written_bytes: f64,
+    /// Passes in which all of these were counted.
+    pub counted_passes: u64,
+    /// Processor time of the caller around a call, kernel included: the mean over timed passes.
     pub client_cpu_ns: f64,
-    /// Processor time of the daemon.
+    /// Processor time of the daemon, the same.
     pub daemon_cpu_ns: f64,
     /// The most memory that the daemon had resident, in bytes.
     pub daemon_peak_bytes: u64,
-    /// From the start of the daemon to a usable mount, in nanoseconds, block by block. Where caches are
-    /// cold it is started on the files that are there, else on nothing.
+    /// From each start of the daemon to a usable mount, in nanoseconds. Where caches are cold it is started on the files
+    /// that are there, else on nothing.
     pub ready_ns: Vec<u64>,
     /// The store's own counts, for each call.
     pub store_counts: BTreeMap<String, f64>,
@@ -54,12 +62,8 @@ pub struct OpcodeCost {
     pub store_ns: f64,
 }
 
-fn opcodes(blocks: &[&Sample], calls: u64) -> Vec<OpcodeCost> {
-    let mut all = DaemonCounters::default();
-    for counters in blocks.iter().filter_map(|block| block.daemon.as_ref()) {
-        all.add(counters);
-    }
-    let mut waited: Vec<_> = all.waited().collect();
+fn opcodes(daemon: &DaemonCounters, calls: u64) -> Vec<OpcodeCost> {
+    let mut waited: Vec<_> = daemon.waited().collect();
     waited.sort_by_key(|(_, count)| std::cmp::Reverse(count.handling_ns));
     let each = |ns: u64, count: u64| ns as f64 / count as f64;
     let costs = waited
@@ -77,69 +81,100 @@ fn opcodes(blocks: &[&Sample], calls: u64) -> Vec<OpcodeCost> {
     costs.collect()
 }
 
-impl Cost {
-    /// The geometric mean of [`Cost::ready_ns`], and its interval where there are blocks enough; `None` where nothing has
-    /// to start.
-    pub fn ready(&self) -> Option<(f64, Option<Interval>)> {
-        let starts = self.ready_ns.iter().filter(|ns| **ns > 0);
-        let logs: Vec<f64> = starts.map(|ns| (*ns as f64).ln()).collect();
-        if logs.is_empty() {
-            return None;
-        }
-        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-        // Any seed does: the same blocks have the same interval.
-        let interval = interval_of_mean(&logs, 0);
-        Some((mean.exp(), interval.map(|logs| logs.map(f64::exp))))
-    }
+/// From a daemon's start to a usable mount, in one cell of one arm.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ready {
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// The arm.
+    pub arm: String,
+    /// The geometric mean over epochs, in nanoseconds.
+    pub typical_ns: f64,
+    /// Its 99 % interval over epochs.
+    pub interval: Option<Interval>,
 }
 
-pub(super) fn costs(plan: &Plan, samples: &[Sample]) -> Vec<Cost> {
+pub(super) fn ready(run: &Run) -> Vec<Ready> {
+    let void = void(run);
+    let mut starts: BTreeMap<(&str, &str, &str), BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
+    for cell in run.cells.iter().filter(|cell| !void.contains(&cell.epoch)) {
+        // The first start of a cold cell is on nothing.
+        let skip = usize::from(cell.state == "cold");
+        let logs = cell.ready_ns.iter().skip(skip).map(|ns| (*ns as f64).ln());
+        let key = (
+            cell.workload.as_str(),
+            cell.state.as_str(),
+            cell.arm.as_str(),
+        );
+        let epochs = starts.entry(key).or_default();
+        epochs.entry(cell.epoch).or_default().extend(logs);
+    }
+    let found = starts.into_iter().filter_map(|((workload, state, arm), epochs)| {
+        let pooled = pool(&epochs.into_values().collect::<Vec<_>>())?;
+        Some(Ready {
+            workload: workload.to_owned(),
+            state: state.to_owned(),
+            arm: arm.to_owned(),
+            typical_ns: pooled.mean.exp(),
+            interval: pooled.interval(1.0 - LEVEL).map(|logs| logs.map(f64::exp)),
+        })
+    });
+    found.collect()
+}
+
+pub(super) fn costs(run: &Run) -> Vec<Cost> {
+    let void = void(run);
     let mut costs = Vec::new();
-    for workload in &plan.workloads {
+    for workload in &run.plan.workloads {
         for state in &workload.states {
-            for arm in &plan.arms {
-                let blocks: Vec<&Sample> = samples
-                    .iter()
-                    .filter(|sample| {
-                        sample.workload == workload.name
-                            && sample.state == *state
-                            && sample.arm == arm.name
-                            && sample.outcome == Outcome::Ok
+            for arm in &run.plan.arms {
+                let cells = run.cells.iter();
+                let cells: Vec<&CellEpoch> = cells
+                    .filter(|own| {
+                        own.workload == workload.name
+                            && own.state == *state
+                            && own.arm == arm.name
+                            && !void.contains(&own.epoch)
                     })
                     .collect();
-                if let Some(cost) = cost(&blocks) {
-                    costs.push(cost);
-                }
+                let passes = run.samples.iter();
+                let passes: Vec<&Sample> = passes
+                    .filter(|own| {
+                        own.workload == workload.name
+                            && own.state == *state
+                            && own.arm == arm.name
+                            && own.is_measured(true)
+                            && !void.contains(&own.epoch)
+                    })
+                    .collect();
+                costs.extend(cost(&cells, &passes));
             }
         }
     }
     costs
 }
 
-fn cost(blocks: &[&Sample]) -> Option<Cost> {
-    let first = blocks.first()?;
-    let calls: u64 = blocks
-        .iter()
-        .flat_map(|block| block.outcomes.values())
-        .sum();
-    if calls == 0 {
+fn cost(cells: &[&CellEpoch], passes: &[&Sample]) -> Option<Cost> {
+    let first = cells.first()?;
+    let mut counted = Counted::default();
+    for cell in cells {
+        counted.add(&cell.counted);
+    }
+    let timed: u64 = passes.iter().flat_map(|own| own.outcomes.values()).sum();
+    if counted.calls == 0 || timed == 0 {
         return None;
     }
-    let sum = |value: &dyn Fn(&Sample) -> u64| {
-        blocks.iter().map(|block| value(block)).sum::<u64>() as f64 / calls as f64
+    let calls = counted.calls as f64;
+    let daemon = counted.daemon.clone().unwrap_or_default();
+    let service_ns = counted.waited_ns as f64 / calls;
+    let handling_ns = daemon.handling_ns() as f64 / calls;
+    let store_ns = daemon.store_ns() as f64 / calls;
+    let mean = |of: fn(&Sample) -> u64| {
+        passes.iter().map(|own| of(own)).sum::<u64>() as f64 / timed as f64
     };
-    let daemon = |value: &dyn Fn(&DaemonCounters) -> u64| {
-        sum(&|block| block.daemon.as_ref().map_or(0, value))
-    };
-    let service_ns = sum(&|block| block.makespan_ns);
-    let handling_ns = daemon(&|counters| counters.handling_ns());
-    let store_ns = daemon(&|counters| counters.store_ns());
-    let mut store_counts: BTreeMap<String, f64> = BTreeMap::new();
-    for counters in blocks.iter().filter_map(|block| block.daemon.as_ref()) {
-        for (name, count) in &counters.store {
-            *store_counts.entry(name.clone()).or_default() += *count as f64 / calls as f64;
-        }
-    }
+    let counts = daemon.store.iter();
     Some(Cost {
         workload: first.workload.clone(),
         state: first.state.clone(),
@@ -148,16 +183,17 @@ fn cost(blocks: &[&Sample]) -> Option<Cost> {
         store_ns,
         front_end_ns: handling_ns - store_ns,
         kernel_and_queue_ns: service_ns - handling_ns,
-        requests: daemon(&|counters| counters.requests()),
-        client_cpu_ns: sum(&|block| block.cpu.client_ns),
-        daemon_cpu_ns: sum(&|block| block.cpu.daemon_ns),
-        daemon_peak_bytes: blocks
-            .iter()
-            .map(|block| block.memory.peak)
-            .max()
-            .unwrap_or(0),
-        ready_ns: blocks.iter().map(|block| block.ready_ns).collect(),
-        store_counts,
-        opcodes: opcodes(blocks, calls),
+        requests: daemon.requests() as f64 / calls,
+        system_calls: counted.system_calls as f64 / calls,
+        disk_written_bytes: counted.disk_written_bytes as f64 / calls,
+        counted_passes: counted.passes,
+        client_cpu_ns: mean(|own| own.cpu.client_ns),
+        daemon_cpu_ns: mean(|own| own.cpu.daemon_ns),
+        daemon_peak_bytes: cells.iter().map(|own| own.memory.peak).max().unwrap_or(0),
+        ready_ns: cells.iter().flat_map(|own| own.ready_ns.clone()).collect(),
+        store_counts: counts
+            .map(|(name, count)| (name.clone(), *count as f64 / calls))
+            .collect(),
+        opcodes: opcodes(&daemon, counted.calls),
     })
 }

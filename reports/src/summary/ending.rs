@@ -1,26 +1,29 @@
-//! How blocks and calls ended, and what a caller waited for calls that did not end well.
+//! How passes and calls ended, and what a caller waited for calls that did not end well.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::median;
-use crate::run::{Arm, Outcome, Plan, Sample};
+use rundir::{Arm, Outcome, Plan, Run, Sample};
 
-/// How an arm's blocks and calls ended.
+use super::median;
+
+/// How an arm's passes and calls ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ending {
     /// The arm.
     pub arm: String,
-    /// Blocks by how they ended.
-    pub blocks: BTreeMap<Outcome, u64>,
+    /// Passes by how they ended, warm-up passes among them.
+    pub passes: BTreeMap<Outcome, u64>,
+    /// Cells that were left out, with the reason.
+    pub skipped: BTreeMap<String, String>,
     /// Timed calls by how they ended.
     pub calls: BTreeMap<Outcome, u64>,
     /// What went wrong, each reason once, with how often.
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// Blocks of one arm in one workload in which a timed call did not end well. They are in no cell: a wrong answer has
+/// Passes of one arm in one workload in which a timed call did not end well. They are in no cell: a wrong answer has
 /// no latency. What the caller waited for it is told apart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failing {
@@ -30,15 +33,15 @@ pub struct Failing {
     pub state: String,
     /// The arm.
     pub arm: String,
-    /// Such blocks.
-    pub blocks: u64,
-    /// All blocks of the arm here.
-    pub of_blocks: u64,
-    /// Timed calls of such blocks, by how they ended.
+    /// Such passes.
+    pub passes: u64,
+    /// All passes of the arm here.
+    pub of_passes: u64,
+    /// Timed calls of such passes, by how they ended.
     pub calls: BTreeMap<Outcome, u64>,
-    /// What the caller waited for all calls of a block, however they ended: the median, in nanoseconds.
+    /// What the caller waited for all calls of a pass, however they ended: the median, in nanoseconds.
     pub waited_ns: f64,
-    /// The same for the baseline, of its blocks that ended well.
+    /// The same for the baseline, of its passes that ended well.
     pub baseline_ns: Option<f64>,
 }
 
@@ -52,11 +55,11 @@ impl Failing {
 }
 
 impl Ending {
-    /// The most that the rate of failing calls can be, given that none of n failed: 3/n, the "rule of
-    /// three" for 95 %. `None` if calls did fail, or there were none.
+    /// The most that the rate of failing passes can be, given that none of n failed: 3/n, the "rule of three" for 95 %.
+    /// The pass is the unit: calls of one pass fail together. `None` if passes did fail, or there were none.
     pub fn failure_bound(&self) -> Option<f64> {
-        let all: u64 = self.calls.values().sum();
-        let ok = self.calls.get(&Outcome::Ok).copied().unwrap_or(0);
+        let all: u64 = self.passes.values().sum();
+        let ok = self.passes.get(&Outcome::Ok).copied().unwrap_or(0);
         (all > 0 && all == ok).then(|| 3.0 / all as f64)
     }
 }
@@ -65,12 +68,13 @@ pub(super) fn endings(plan: &Plan, samples: &[Sample]) -> Vec<Ending> {
     let ending = |arm: &Arm| {
         let mut ending = Ending {
             arm: arm.name.clone(),
-            blocks: BTreeMap::new(),
+            passes: BTreeMap::new(),
+            skipped: BTreeMap::new(),
             calls: BTreeMap::new(),
             reasons: BTreeMap::new(),
         };
         for sample in samples.iter().filter(|sample| sample.arm == arm.name) {
-            *ending.blocks.entry(sample.outcome).or_default() += 1;
+            *ending.passes.entry(sample.outcome).or_default() += 1;
             for (outcome, count) in &sample.outcomes {
                 *ending.calls.entry(*outcome).or_default() += count;
             }
@@ -84,16 +88,16 @@ pub(super) fn endings(plan: &Plan, samples: &[Sample]) -> Vec<Ending> {
             .iter()
             .filter(|skipped| skipped.arm == arm.name)
         {
-            *ending.blocks.entry(Outcome::Skipped).or_default() += u64::from(plan.rounds);
-            let place = format!("{} {}: {}", skipped.workload, skipped.state, skipped.reason);
-            ending.reasons.insert(place, u64::from(plan.rounds));
+            let cell = format!("{} {}", skipped.workload, skipped.state);
+            ending.skipped.insert(cell, skipped.reason.clone());
         }
         ending
     };
     plan.arms.iter().map(ending).collect()
 }
 
-pub(super) fn failing(plan: &Plan, samples: &[Sample], baseline: &str) -> Vec<Failing> {
+pub(super) fn failing(run: &Run, baseline: &str) -> Vec<Failing> {
+    let (plan, samples) = (&run.plan, &run.samples);
     let mut found = Vec::new();
     for workload in &plan.workloads {
         for state in &workload.states {
@@ -104,30 +108,30 @@ pub(super) fn failing(plan: &Plan, samples: &[Sample], baseline: &str) -> Vec<Fa
                 })
                 .collect::<Vec<_>>()
             };
-            let waited = |blocks: &[&Sample]| {
-                median(blocks.iter().map(|block| block.waited_ns as f64).collect())
+            let waited = |passes: &[&Sample]| {
+                median(passes.iter().map(|pass| pass.waited_ns as f64).collect())
             };
             let mut sound = of_arm(baseline);
-            sound.retain(|block| block.outcome == Outcome::Ok && block.waited_ns > 0);
+            sound.retain(|pass| pass.outcome == Outcome::Ok && pass.waited_ns > 0);
             for arm in &plan.arms {
                 let all = of_arm(&arm.name);
                 let mut wrong = all.clone();
-                wrong.retain(|block| {
-                    block.waited_ns > 0 && block.outcomes.keys().any(|how| *how != Outcome::Ok)
+                wrong.retain(|pass| {
+                    pass.waited_ns > 0 && pass.outcomes.keys().any(|how| *how != Outcome::Ok)
                 });
                 let Some(waited_ns) = waited(&wrong) else {
                     continue;
                 };
                 let mut calls = BTreeMap::new();
-                for (outcome, count) in wrong.iter().flat_map(|block| &block.outcomes) {
+                for (outcome, count) in wrong.iter().flat_map(|pass| &pass.outcomes) {
                     *calls.entry(*outcome).or_default() += count;
                 }
                 found.push(Failing {
                     workload: workload.name.clone(),
                     state: state.clone(),
                     arm: arm.name.clone(),
-                    blocks: wrong.len() as u64,
-                    of_blocks: all.len() as u64,
+                    passes: wrong.len() as u64,
+                    of_passes: all.len() as u64,
                     calls,
                     waited_ns,
                     baseline_ns: waited(&sound),

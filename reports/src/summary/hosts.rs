@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::run::{Outcome, Plan, Sample, histogram};
+use rundir::{Outcome, Plan, Run, Sample, histogram};
 
 /// The kind of call in which a note is handed over.
 const HANDOFF: &str = "handoff";
@@ -14,7 +14,7 @@ pub struct Handoffs {
     pub workload: String,
     /// The arm.
     pub arm: String,
-    /// What was handed over, in all blocks.
+    /// What was handed over, in all passes.
     pub written: u64,
     /// Of that, what was seen within the limit for a call.
     pub seen: u64,
@@ -24,15 +24,15 @@ pub struct Handoffs {
     pub max_ns: Option<u64>,
 }
 
-/// What became of lines that two hosts added to one file, in one workload and of one arm: sums of blocks.
+/// What became of lines that two hosts added to one file, in one workload and of one arm: sums of passes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SharedFiles {
     /// The workload.
     pub workload: String,
     /// The arm.
     pub arm: String,
-    /// Blocks in which both hosts were waited for.
-    pub blocks: u64,
+    /// Passes in which both hosts were waited for.
+    pub passes: u64,
     /// Of those, in which both showed the same in the end.
     pub agreed: u64,
     /// Lines whose adding had succeeded.
@@ -63,7 +63,8 @@ fn by_arm<'a>(
     })
 }
 
-pub(super) fn handoffs(plan: &Plan, samples: &[Sample]) -> Result<Vec<Handoffs>, String> {
+pub(super) fn handoffs(run: &Run) -> Result<Vec<Handoffs>, String> {
+    let (plan, samples) = (&run.plan, &run.samples);
     let is_handed_over = |workload: &str| {
         let mut planned = plan.workloads.iter();
         planned.any(|planned| planned.name == workload && planned.calls.contains_key(HANDOFF))
@@ -73,15 +74,20 @@ pub(super) fn handoffs(plan: &Plan, samples: &[Sample]) -> Result<Vec<Handoffs>,
         if !is_handed_over(workload) || samples.is_empty() {
             continue;
         }
-        // Of a block in which one was not seen, the others count, too: late is a result here.
+        // Of a pass in which one was not seen, the others count, too: late is a result here.
         let mut times = histogram();
-        for calls in samples.iter().filter_map(|own| own.calls.get(HANDOFF)) {
-            let more = calls.histogram()?;
-            times
-                .add(&more)
-                .map_err(|error| format!("merging histograms: {error:?}"))?;
+        for cell in run.cells.iter() {
+            if cell.workload != workload || cell.arm != arm {
+                continue;
+            }
+            if let Some(latencies) = cell.latencies.get(HANDOFF) {
+                times
+                    .add(&latencies.histogram()?)
+                    .map_err(|error| format!("merging histograms: {error:?}"))?;
+            }
         }
-        let outcomes = samples.iter().flat_map(|own| &own.outcomes);
+        let timed = samples.iter().filter(|own| !own.warm_up);
+        let outcomes = timed.flat_map(|own| &own.outcomes);
         let seen = times.len();
         found.push(Handoffs {
             workload: workload.to_owned(),
@@ -108,7 +114,7 @@ pub(super) fn shared_files(plan: &Plan, samples: &[Sample]) -> Vec<SharedFiles> 
         let mut sum = SharedFiles {
             workload: workload.to_owned(),
             arm: arm.to_owned(),
-            blocks: settled.len() as u64,
+            passes: settled.len() as u64,
             agreed: 0,
             lines: 0,
             on_both: 0,
@@ -134,7 +140,7 @@ pub(super) fn shared_files(plan: &Plan, samples: &[Sample]) -> Vec<SharedFiles> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Calls, Settled};
+    use rundir::{Calls, Settled};
     use crate::summary::summarise;
     use crate::testing;
     use std::collections::BTreeMap;

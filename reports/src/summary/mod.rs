@@ -1,7 +1,8 @@
-//! From samples to cells: typical latencies, comparisons with the baseline, the noise floor.
+//! From passes to cells: typical latencies, comparisons with the baseline, the health of the run.
 
 mod cost;
 mod ending;
+mod health;
 mod hosts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,18 +10,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use cost::costs;
-pub use cost::{Cost, OpcodeCost};
+use cost::{costs, ready};
+pub use cost::{Cost, OpcodeCost, Ready};
 pub use ending::{Ending, Failing};
 use ending::{endings, failing};
+pub use health::{AaCell, Health};
+use health::{health, withhold};
 pub use hosts::{Handoffs, SharedFiles};
 use hosts::{handoffs, shared_files};
-
-use crate::run::{Arm, Outcome, Plan, Run, Sample};
-use crate::stats::{Comparison, Interval, compare, earned, interval_of_mean, log_ratios};
-
-/// The metric that sums all calls of a session.
-pub const MAKESPAN: &str = "makespan";
+use rundir::{Arm, Plan, Run};
+pub use stats::MAKESPAN;
+use stats::{
+    CellKey, Comparison, Interval, Modes, Series, Table, baselines, compare_arms,
+    compare_with_baseline, earned, modes, pool,
+};
 
 /// The arm that every other daemon is held against, too: the same front end over memory.
 pub const FLOOR: &str = "memory";
@@ -30,15 +33,17 @@ pub const FLOOR: &str = "memory";
 pub struct Summary {
     /// The arm that the others are compared with.
     pub baseline: String,
-    /// Its second, identical arm, where the run has one.
-    pub twin: Option<String>,
+    /// Its A/A arm, a second identical one, where the run has one.
+    pub same: Option<String>,
     /// By workload, state, metric and arm, in the plan's order.
     pub cells: Vec<Cell>,
-    /// What identical arms differ by.
-    pub noise: Noise,
+    /// Whether the run can be trusted.
+    pub health: Health,
     /// Where the time goes, by workload, state and arm.
     pub costs: Vec<Cost>,
-    /// How blocks and calls ended, by arm.
+    /// How long daemons took to be ready.
+    pub ready: Vec<Ready>,
+    /// How passes and calls ended, by arm.
     pub endings: Vec<Ending>,
     /// What callers waited where something ended wrong.
     pub failing: Vec<Failing>,
@@ -59,27 +64,38 @@ pub struct Cell {
     pub metric: String,
     /// The arm.
     pub arm: String,
-    /// Blocks that ended well.
-    pub blocks: usize,
+    /// Epochs in which it was measured.
+    pub epochs: usize,
+    /// Passes that were measured.
+    pub passes: usize,
     /// Calls in them.
     pub calls: u64,
-    /// The geometric mean of the blocks' medians (of the blocks' sums for [`MAKESPAN`]), in nanoseconds.
+    /// The mean of a call (the sum of a pass for [`MAKESPAN`]) in nanoseconds: a robust estimate an epoch, and their
+    /// geometric mean.
     pub typical_ns: f64,
-    /// Its interval.
+    /// Its 99 % interval over epochs.
     pub interval: Option<Interval>,
-    /// Percentiles of all calls together, in nanoseconds, where there are enough calls for them.
+    /// The median of all calls together, in nanoseconds; `None` for [`MAKESPAN`].
+    pub p50_ns: Option<u64>,
+    /// Other percentiles of all calls together, in nanoseconds, where there are enough calls for them.
     pub p90_ns: Option<u64>,
     /// As `p90_ns`.
     pub p99_ns: Option<u64>,
     /// As `p90_ns`.
     pub p999_ns: Option<u64>,
-    /// The longest call, in nanoseconds.
+    /// The longest call, in nanoseconds; of [`MAKESPAN`], the longest pass.
     pub max_ns: u64,
+    /// Two levels among the passes, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modes: Option<Modes>,
+    /// The passes' values in nanoseconds, in order: what a chart of their distribution shows.
+    #[serde(skip)]
+    pub values: Vec<f64>,
     /// Against the baseline; `None` for the baseline itself.
     pub against_baseline: Option<Comparison>,
-    /// Against the [`FLOOR`] arm, for other arms with a daemon; judged by the same noise floor.
+    /// Against the [`FLOOR`] arm, for other arms with a daemon.
     pub against_floor: Option<Comparison>,
-    /// Requests that reached the daemon for each call; `None` where nothing counts them, or where the
+    /// Requests that reached the daemon for each call, counted exactly; `None` where nothing counts them, or where the
     /// workload makes calls of several kinds and the counters cannot tell whose they were.
     pub requests_per_call: Option<f64>,
 }
@@ -90,39 +106,16 @@ impl Cell {
         self.requests_per_call
             .is_some_and(|requests| requests < 0.01)
     }
+
+    /// Whether it is its workload's main metric: only those get verdicts that count.
+    pub fn is_main(&self) -> bool {
+        self.metric == MAKESPAN || !self.workload.starts_with("agent/")
+    }
 }
 
-/// What identical arms differ by.
-#[derive(Clone, Debug, Serialize)]
-pub struct Noise {
-    /// The median, over all cells, of the ratio that the twins' interval reaches; 1.05 means 5 %.
-    pub median_floor: Option<f64>,
-    /// The same for the noisiest cell.
-    pub worst: Option<TwinCell>,
-    /// Every cell's twins.
-    pub twins: Vec<TwinCell>,
-    /// Cells whose twins are called different when judged by the floor of the others.
-    pub called_different: usize,
-    /// Cells whose twins' interval does not hold 1; one in a hundred is expected.
-    pub excluding_one: usize,
-    /// The median, over all cells, of the ratio above 1 that a twin would have to differ by to be
-    /// called different four times out of five.
-    pub median_detectable: Option<f64>,
-}
-
-/// The twins in one cell.
-#[derive(Clone, Debug, Serialize)]
-pub struct TwinCell {
-    /// The workload.
-    pub workload: String,
-    /// The cache state.
-    pub state: String,
-    /// The metric.
-    pub metric: String,
-    /// The ratio, at least 1, that the twins' interval reaches: the cell's noise floor.
-    pub floor: f64,
-    /// The twins compared, with the median floor of the other cells in the same state.
-    pub judged: Comparison,
+/// Whether an arm's distance from its server is injected by our own proxy: its figures are of no real network.
+pub fn is_simulated(arm: &str) -> bool {
+    arm.contains('@')
 }
 
 /// How many kinds of timed calls a workload makes.
@@ -134,16 +127,38 @@ fn kinds(plan: &Plan, workload: &str) -> usize {
     planned.map_or(0, |planned| planned.calls.len())
 }
 
-/// The key of a cell without its arm.
-type Place = (String, String, String);
+/// Epochs of which nothing counts.
+pub(crate) fn void(run: &Run) -> BTreeSet<u32> {
+    let void = run.epochs.iter().filter(|epoch| epoch.void.is_some());
+    void.map(|epoch| epoch.epoch).collect()
+}
 
-/// What is collected for one cell.
-#[derive(Default)]
-struct Collected {
-    by_round: BTreeMap<u32, f64>,
-    histogram: Option<Histogram<u64>>,
-    calls: u64,
-    max_ns: u64,
+/// All calls of one kind, by cell and arm.
+type Histograms = BTreeMap<(CellKey, String), Histogram<u64>>;
+
+fn histograms(run: &Run) -> Result<Histograms, String> {
+    let void = void(run);
+    let mut all: Histograms = BTreeMap::new();
+    for cell in run.cells.iter().filter(|cell| !void.contains(&cell.epoch)) {
+        for (kind, latencies) in &cell.latencies {
+            let key = CellKey {
+                workload: cell.workload.clone(),
+                state: cell.state.clone(),
+                metric: kind.clone(),
+            };
+            let more = latencies.histogram()?;
+            match all.entry((key, cell.arm.clone())) {
+                std::collections::btree_map::Entry::Vacant(empty) => {
+                    empty.insert(more);
+                }
+                std::collections::btree_map::Entry::Occupied(mut held) => held
+                    .get_mut()
+                    .add(&more)
+                    .map_err(|error| format!("merging histograms: {error:?}"))?,
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Summarises a run.
@@ -152,380 +167,116 @@ struct Collected {
 /// If a histogram is damaged.
 pub fn summarise(run: &Run) -> Result<Summary, String> {
     let plan = &run.plan;
-    let twin = plan.arms.iter().find(|arm| arm.twin_of.is_some());
-    let baseline = match twin {
-        Some(twin) => twin.twin_of.clone().unwrap_or_default(),
-        None => plan
-            .arms
-            .first()
-            .map(|arm| arm.name.clone())
-            .unwrap_or_default(),
-    };
-    let twin = twin.map(|arm| arm.name.clone());
-    let collected = collect(&run.samples)?;
-    let noise = noise(plan, &collected, &baseline, twin.as_deref());
-    let floors: BTreeMap<Place, f64> = noise
-        .twins
-        .iter()
-        .map(|twin| {
-            let place = (
-                twin.workload.clone(),
-                twin.state.clone(),
-                twin.metric.clone(),
-            );
-            (place, twin.floor)
-        })
-        .collect();
-    let costs = costs(plan, &run.samples);
+    let (baseline, same) = baselines(plan);
+    let mut health = health(run);
+    let table = Table::of(&run.samples, &void(run), health.is_busy);
+    let histograms = histograms(run)?;
+    let costs = costs(run);
     let mut cells = Vec::new();
-    for place in places(plan, &collected) {
-        let base = collected.get(&(place.clone(), baseline.clone()));
+    for key in keys(plan, &table) {
+        let arms = &table.0[&key];
         for arm in &plan.arms {
-            let Some(own) = collected.get(&(place.clone(), arm.name.clone())) else {
+            let Some(series) = arms.get(&arm.name) else {
                 continue;
             };
-            let against = base.filter(|_| arm.name != baseline).and_then(|base| {
-                let logs = log_ratios(&own.by_round, &base.by_round);
-                let floor = floors.get(&place).copied().unwrap_or(1.0);
-                compare(&logs, floor, seed(plan, &place, &arm.name))
-            });
+            let against_baseline = (arm.name != baseline)
+                .then(|| compare_with_baseline(plan, &table, &key, &arm.name))
+                .flatten();
+            let has_floor = arm.backend.counts_requests && arm.name != FLOOR;
+            let against_floor = has_floor
+                .then(|| compare_arms(plan, &table, &key, &arm.name, &[FLOOR]))
+                .flatten();
             let cost = costs.iter().find(|cost| {
-                cost.workload == place.0 && cost.state == place.1 && cost.arm == arm.name
+                cost.workload == key.workload && cost.state == key.state && cost.arm == arm.name
             });
-            let of_one_kind = place.2 == MAKESPAN || kinds(plan, &place.0) == 1;
+            let of_one_kind = key.metric == MAKESPAN || kinds(plan, &key.workload) == 1;
             let requests = cost.filter(|_| arm.backend.counts_requests && of_one_kind);
-            let floor_arm = collected.get(&(place.clone(), FLOOR.to_owned()));
-            let is_compared = arm.backend.counts_requests && arm.name != FLOOR;
-            let against_floor = floor_arm.filter(|_| is_compared).and_then(|floor_arm| {
-                let logs = log_ratios(&own.by_round, &floor_arm.by_round);
-                let floor = floors.get(&place).copied().unwrap_or(1.0);
-                compare(&logs, floor, seed(plan, &place, &arm.name))
-            });
-            cells.push(cell(
-                plan,
-                &place,
-                arm,
-                own,
-                (against, against_floor),
-                requests.map(|cost| cost.requests),
-            ));
+            let all = histograms.get(&(key.clone(), arm.name.clone()));
+            let mut cell = cell(&key, arm, series, all);
+            cell.against_baseline = against_baseline;
+            cell.against_floor = against_floor;
+            cell.requests_per_call = requests.map(|cost| cost.requests);
+            cells.push(cell);
         }
     }
-    let failing = failing(plan, &run.samples, &baseline);
+    withhold(run, &mut health, &baseline, &mut cells);
     Ok(Summary {
-        baseline,
-        twin,
-        cells,
-        noise,
-        costs,
-        failing,
-        handoffs: handoffs(plan, &run.samples)?,
+        ready: ready(run),
+        failing: failing(run, &baseline),
+        handoffs: handoffs(run)?,
         shared_files: shared_files(plan, &run.samples),
         endings: endings(plan, &run.samples),
+        baseline,
+        same,
+        cells,
+        health,
+        costs,
     })
 }
 
-fn collect(samples: &[Sample]) -> Result<BTreeMap<(Place, String), Collected>, String> {
-    let mut collected: BTreeMap<(Place, String), Collected> = BTreeMap::new();
-    // Calls that failed are in no histogram; a block in which one failed is left out as a whole,
-    // because what follows a failure is not what the others did.
-    for sample in samples
-        .iter()
-        .filter(|sample| sample.outcome == Outcome::Ok)
-    {
-        let key = |metric: &str| {
-            let place = (
-                sample.workload.clone(),
-                sample.state.clone(),
-                metric.to_owned(),
-            );
-            (place, sample.arm.clone())
-        };
-        for (kind, calls) in &sample.calls {
-            let own = collected.entry(key(kind)).or_default();
-            own.by_round.insert(sample.round, calls.p50_ns as f64);
-            let histogram = calls.histogram()?;
-            match &mut own.histogram {
-                Some(all) => all
-                    .add(&histogram)
-                    .map_err(|error| format!("merging histograms: {error:?}"))?,
-                None => own.histogram = Some(histogram),
-            }
-            own.calls += calls.count;
-            own.max_ns = own.max_ns.max(calls.max_ns);
-        }
-        if sample.workload.starts_with("agent/") {
-            let own = collected.entry(key(MAKESPAN)).or_default();
-            own.by_round.insert(sample.round, sample.makespan_ns as f64);
-            own.calls += sample.outcomes.values().sum::<u64>();
-            own.max_ns = own.max_ns.max(sample.makespan_ns);
-        }
-    }
-    Ok(collected)
-}
-
-/// The places that have samples, in the plan's order; the makespan first.
-fn places(plan: &Plan, collected: &BTreeMap<(Place, String), Collected>) -> Vec<Place> {
-    let with_samples: BTreeSet<&Place> = collected.keys().map(|(place, _)| place).collect();
-    let mut places = Vec::new();
+/// The cells that have values, in the plan's order; the makespan first.
+fn keys(plan: &Plan, table: &Table) -> Vec<CellKey> {
+    let mut keys = Vec::new();
     for workload in &plan.workloads {
         for state in &workload.states {
             let metrics =
                 std::iter::once(MAKESPAN).chain(workload.calls.keys().map(String::as_str));
             for metric in metrics {
-                let place = (workload.name.clone(), state.clone(), metric.to_owned());
-                if with_samples.contains(&place) {
-                    places.push(place);
+                let key = CellKey {
+                    workload: workload.name.clone(),
+                    state: state.clone(),
+                    metric: metric.to_owned(),
+                };
+                if table.0.contains_key(&key) {
+                    keys.push(key);
                 }
             }
         }
     }
-    places
+    keys
 }
 
-fn cell(
-    plan: &Plan,
-    place: &Place,
-    arm: &Arm,
-    own: &Collected,
-    (against_baseline, against_floor): (Option<Comparison>, Option<Comparison>),
-    requests_per_call: Option<f64>,
-) -> Cell {
-    let logs: Vec<f64> = own
-        .by_round
-        .values()
-        .map(|value| value.max(1.0).ln())
-        .collect();
-    let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
+fn cell(key: &CellKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>>) -> Cell {
+    let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for ((epoch, _), value) in series {
+        epochs.entry(*epoch).or_default().push(value.max(1.0).ln());
+    }
+    let epochs: Vec<Vec<f64>> = epochs.into_values().collect();
+    let pooled = pool(&epochs);
+    let values: Vec<f64> = series.values().copied().collect();
     let percentile = |q: f64| {
-        let histogram = own.histogram.as_ref().filter(|all| earned(q, all.len()))?;
-        Some(histogram.value_at_quantile(q))
+        let all = all.filter(|all| earned(q, all.len()))?;
+        Some(all.value_at_quantile(q))
     };
+    let longest = values.iter().copied().fold(0.0, f64::max) as u64;
     Cell {
-        workload: place.0.clone(),
-        state: place.1.clone(),
-        metric: place.2.clone(),
+        workload: key.workload.clone(),
+        state: key.state.clone(),
+        metric: key.metric.clone(),
         arm: arm.name.clone(),
-        blocks: own.by_round.len(),
-        calls: own.calls,
-        typical_ns: mean.exp(),
-        interval: interval_of_mean(&logs, seed(plan, place, &arm.name))
+        epochs: epochs.len(),
+        passes: values.len(),
+        calls: all.map_or(0, Histogram::len),
+        typical_ns: pooled.as_ref().map_or(0.0, |pooled| pooled.mean.exp()),
+        interval: pooled
+            .and_then(|pooled| pooled.interval(1.0 - stats::LEVEL))
             .map(|logs| logs.map(f64::exp)),
+        p50_ns: percentile(0.5),
         p90_ns: percentile(0.9),
         p99_ns: percentile(0.99),
         p999_ns: percentile(0.999),
-        max_ns: own.max_ns,
-        against_baseline,
-        against_floor,
-        requests_per_call,
-    }
-}
-
-fn noise(
-    plan: &Plan,
-    collected: &BTreeMap<(Place, String), Collected>,
-    baseline: &str,
-    twin: Option<&str>,
-) -> Noise {
-    let mut found: Vec<(Place, Vec<f64>, f64)> = Vec::new();
-    if let Some(twin) = twin {
-        for place in places(plan, collected) {
-            let arm = |name: &str| collected.get(&(place.clone(), name.to_owned()));
-            let (Some(first), Some(second)) = (arm(baseline), arm(twin)) else {
-                continue;
-            };
-            let logs = log_ratios(&second.by_round, &first.by_round);
-            let interval = interval_of_mean(&logs, seed(plan, &place, twin));
-            if let Some(interval) = interval {
-                let reach = interval.low.abs().max(interval.high.abs());
-                found.push((place, logs, reach.exp()));
-            }
-        }
-    }
-    let mut twins = Vec::new();
-    for (at, (place, logs, floor)) in found.iter().enumerate() {
-        // By its own floor a cell's twins can never differ; by that of the others, they can.
-        let others: Vec<f64> = found
-            .iter()
-            .enumerate()
-            .filter(|(other, (their, _, _))| *other != at && their.1 == place.1)
-            .map(|(_, (_, _, floor))| *floor)
-            .collect();
-        let others = median(others).unwrap_or(1.0);
-        let twin = twin.unwrap_or_default();
-        if let Some(judged) = compare(logs, others, seed(plan, place, twin)) {
-            twins.push(TwinCell {
-                workload: place.0.clone(),
-                state: place.1.clone(),
-                metric: place.2.clone(),
-                floor: *floor,
-                judged,
-            });
-        }
-    }
-    let worst = twins.iter().max_by(|a, b| a.floor.total_cmp(&b.floor));
-    Noise {
-        median_floor: median(twins.iter().map(|twin| twin.floor).collect()),
-        worst: worst.cloned(),
-        excluding_one: twins
-            .iter()
-            .filter_map(|twin| twin.judged.interval)
-            .filter(|interval| interval.low > 1.0 || interval.high < 1.0)
-            .count(),
-        median_detectable: median(twins.iter().filter_map(|t| t.judged.detectable).collect()),
-        called_different: twins
-            .iter()
-            .filter(|twin| twin.judged.verdict != crate::stats::Verdict::Inconclusive)
-            .count(),
-        twins,
+        max_ns: all.map_or(longest, Histogram::max),
+        modes: modes(&values),
+        values,
+        against_baseline: None,
+        against_floor: None,
+        requests_per_call: None,
     }
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
-/// A seed of its own for every cell, so that the page does not depend on what else is on it.
-fn seed(plan: &Plan, place: &Place, arm: &str) -> u64 {
-    let parts = [&place.0, &place.1, &place.2, arm];
-    let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([0]));
-    bytes.fold(plan.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    stats::median(&mut values)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stats::Verdict;
-    use crate::testing;
-
-    #[test]
-    fn identical_arms_are_never_called_different_in_20_seeded_runs() {
-        for seed in 0..20 {
-            let summary = summarise(&testing::seeded(seed)).unwrap();
-            assert_eq!(summary.noise.called_different, 0, "seed {seed}");
-            assert!(summary.noise.median_floor.unwrap() < 1.3, "seed {seed}");
-        }
-    }
-
-    #[test]
-    fn arms_that_do_differ_are_called_so_in_every_one_of_them() {
-        for seed in 0..20 {
-            let summary = summarise(&testing::seeded(seed)).unwrap();
-            let cells = summary.cells.iter().filter(|cell| cell.arm == "sqlite");
-            for cell in cells {
-                let comparison = cell.against_baseline.unwrap();
-                assert_eq!(comparison.verdict, Verdict::Worse, "seed {seed}, {cell:?}");
-                let interval = comparison.interval.unwrap();
-                assert!(interval.low < 2.2 && 1.8 < interval.high, "{comparison:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn twins_that_are_not_identical_are_found_out() {
-        let mut run = testing::run();
-        // Only one of the cells: the others' floor has to judge it.
-        for sample in &mut run.samples {
-            if sample.workload == "agent/session" {
-                continue;
-            }
-            sample.workload = "micro/read".to_owned();
-        }
-        let mut slow = run.clone();
-        testing::scale(&mut slow, "direct-twin", 1.6);
-        for (own, slow) in run.samples.iter_mut().zip(slow.samples) {
-            if own.workload == "micro/read" {
-                *own = slow;
-            }
-        }
-        let summary = summarise(&run).unwrap();
-        assert_eq!(summary.noise.called_different, 1);
-        let worst = summary.noise.worst.unwrap();
-        assert_eq!(
-            (worst.workload.as_str(), worst.judged.verdict),
-            ("micro/read", Verdict::Worse)
-        );
-    }
-
-    #[test]
-    fn a_block_in_which_a_call_failed_is_in_no_latency() {
-        let mut run = testing::run();
-        for sample in run.samples.iter_mut().filter(|s| s.round > 0) {
-            sample.outcome = Outcome::WrongData;
-            sample.reason = Some("byte 0 is wrong".to_owned());
-        }
-        let summary = summarise(&run).unwrap();
-        assert!(summary.cells.iter().all(|cell| cell.blocks == 1));
-        let ending = &summary.endings[0];
-        assert_eq!(ending.blocks[&Outcome::WrongData], 18);
-        assert_eq!(ending.reasons.values().sum::<u64>(), 18);
-    }
-
-    #[test]
-    fn an_arm_that_is_always_wrong_has_no_latency_but_what_was_waited_for_it() {
-        let mut run = testing::run();
-        for sample in run.samples.iter_mut() {
-            if sample.arm == "sqlite" && sample.workload == "agent/session" {
-                sample.outcome = Outcome::WrongData;
-                let all: u64 = sample.outcomes.values().sum();
-                sample.outcomes = BTreeMap::from([(Outcome::WrongData, 5), (Outcome::Ok, all - 5)]);
-                sample.waited_ns = 1_000_000_000;
-            }
-        }
-        let summary = summarise(&run).unwrap();
-        let mut cells = summary.cells.iter();
-        assert!(!cells.any(|cell| cell.arm == "sqlite" && cell.workload == "agent/session"));
-        assert!(summary.cells.iter().any(|cell| cell.arm == "sqlite"));
-        let [failing] = &summary.failing[..] else {
-            panic!("{:?}", summary.failing);
-        };
-        assert_eq!((failing.blocks, failing.of_blocks), (10, 10));
-        assert_eq!(failing.calls[&Outcome::WrongData], 50);
-        assert!(failing.share() > 0.0 && failing.share() < 1.0);
-        assert!((failing.waited_ns - 1e9).abs() < 1.0);
-        assert!(failing.baseline_ns.unwrap() < 1e9);
-        assert!(testing::summary().failing.is_empty());
-    }
-
-    #[test]
-    fn no_failure_of_n_is_a_bound_and_not_a_zero() {
-        let summary = testing::summary();
-        let ending = &summary.endings[0];
-        assert_eq!(ending.calls[&Outcome::Ok], 2000);
-        assert_eq!(ending.failure_bound(), Some(3.0 / 2000.0));
-    }
-
-    #[test]
-    fn percentiles_are_earned_by_all_calls_together() {
-        let summary = testing::summary();
-        let read = summary
-            .cells
-            .iter()
-            .find(|cell| cell.metric == "read")
-            .unwrap();
-        assert_eq!(read.calls, 1000);
-        assert!(read.p99_ns.is_some() && read.p999_ns.is_none());
-    }
-
-    #[test]
-    fn the_parts_of_a_cost_add_up() {
-        let summary = testing::summary();
-        let cost = summary
-            .costs
-            .iter()
-            .find(|cost| cost.arm == "sqlite")
-            .unwrap();
-        let sum = cost.store_ns + cost.front_end_ns + cost.kernel_and_queue_ns;
-        assert!((sum / cost.service_ns - 1.0).abs() < 1e-9);
-        assert!((cost.store_ns / cost.service_ns - 0.2).abs() < 0.01);
-        assert_eq!(cost.requests, 2.0);
-    }
-}
+mod tests;

@@ -1,11 +1,11 @@
-//! What came of one block, one probe, one fault.
+//! What came of one pass, one cell of an epoch, one epoch, one probe, one fault.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Calls;
+use super::{Calls, Latencies};
 
 /// How a call or a block ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,28 +54,31 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A line of `samples.jsonl`: one block.
+/// A line of `samples.jsonl`: one pass of one arm through a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
-    /// The round, from 0; blocks of one round are paired.
+    /// The epoch, from 0.
+    pub epoch: u32,
+    /// The round within the cell's epoch, from 0; passes of one round are paired.
     pub round: u32,
-    /// Its place in the order of all blocks, from 0.
-    pub order: u32,
+    /// Its place in the order of all passes, from 0.
+    pub order: u64,
     /// The arm.
     pub arm: String,
-    /// The backend.
-    pub backend: String,
     /// The workload.
     pub workload: String,
     /// The cache state.
     pub state: String,
+    /// It only brings caches up and is counted: it is in no latency.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub warm_up: bool,
     /// How it ended: the worst of its calls, or why there were none.
     pub outcome: Outcome,
     /// The first thing that went wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Timed calls by how they ended.
     pub outcomes: BTreeMap<Outcome, u64>,
@@ -84,32 +87,142 @@ pub struct Sample {
     /// Service times of all calls that ended well, summed: what the agent waited for files, in nanoseconds.
     pub makespan_ns: u64,
     /// What the caller waited for all timed calls, wrong answers and failures among them, in nanoseconds: no
-    /// latency, but what a session took that was answered wrongly. 0 in runs of before 2026-11-22.
-    #[serde(default)]
+    /// latency, but what a session took that was answered wrongly.
     pub waited_ns: u64,
     /// Bytes that reads and searches returned.
     pub bytes_read: u64,
-    /// Bytes the calling thread fetched from disk while it was timed.
-    pub disk_read_bytes: u64,
-    /// From the daemon's start to a usable mount, in nanoseconds; 0 without a daemon.
-    pub ready_ns: u64,
-    /// What reached the daemon during the timed calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub daemon: Option<DaemonCounters>,
-    /// Processor time from the first timed call to the last, with everything between them: checking
-    /// results, reading counters, operations that are not timed.
+    /// Processor time around the timed calls.
     pub cpu: Cpu,
-    /// The daemon's memory at the end of the timed calls.
-    pub memory: Memory,
-    /// How long something waited for a resource during the block, machine-wide.
-    pub pressure: Pressure,
+    /// How busy the machine was.
+    pub load: Load,
     /// What became of the lines that two hosts added to one file; only where they did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
-    /// From the start of the run to the start of the block, in milliseconds.
+    /// From the start of the run to the start of the pass, in milliseconds.
     pub started_ms: u64,
-    /// How long the block took with everything around it, in milliseconds.
+    /// How long it took with everything around it, in microseconds.
+    pub took_us: u64,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl Sample {
+    /// Whether it is in the latencies of its cell: timed, ended well, on a quiet machine unless `also_busy`.
+    pub fn is_measured(&self, also_busy: bool) -> bool {
+        !self.warm_up && self.outcome == Outcome::Ok && (also_busy || self.load.busy.is_none())
+    }
+}
+
+/// How busy the machine was beside the pass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Which limit of the plan it was outside of, with the figure; `None` on a quiet machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<String>,
+    /// Share of the pass in which a task waited for a processor (PSI), machine-wide, the pass's own among them.
+    pub cpu: f32,
+    /// Share of the pass in which a task waited for input or output (PSI).
+    pub io: f32,
+    /// Share of the pass in which a task waited for memory (PSI).
+    pub memory: f32,
+}
+
+/// A line of `cells.jsonl`: one arm in one cell of one epoch, all its passes together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellEpoch {
+    /// [`super::SCHEMA_VERSION`].
+    pub v: u32,
+    /// The epoch, from 0.
+    pub epoch: u32,
+    /// The arm.
+    pub arm: String,
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// All measured service times, by call kind.
+    pub latencies: BTreeMap<String, Latencies>,
+    /// What was counted exactly, in the passes that are counted: the warm-up pass of a hot cell, else every pass.
+    pub counted: Counted,
+    /// The daemon's memory at the end.
+    pub memory: Memory,
+    /// From each start of the daemon to a usable mount, in nanoseconds; empty without a daemon.
+    pub ready_ns: Vec<u64>,
+    /// What the cell took with everything around it, in milliseconds.
     pub took_ms: u64,
+    /// Of that, the arm's measured service times, in microseconds.
+    pub timed_us: u64,
+}
+
+/// What the counted passes of an arm in a cell did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counted {
+    /// Passes.
+    pub passes: u64,
+    /// Timed calls in them.
+    pub calls: u64,
+    /// What the caller waited for these calls, in nanoseconds.
+    pub waited_ns: u64,
+    /// System calls that the timed calls made.
+    pub system_calls: u64,
+    /// Bytes that the timed calls had written to disk, by the client and the daemon, so far as they were written by the
+    /// end of the pass.
+    pub disk_written_bytes: u64,
+    /// Bytes that the caller fetched from disk.
+    pub disk_read_bytes: u64,
+    /// What reached the daemon; `None` where nothing counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon: Option<DaemonCounters>,
+}
+
+impl Counted {
+    /// Adds another pass.
+    pub fn add(&mut self, other: &Self) {
+        self.passes += other.passes;
+        self.calls += other.calls;
+        self.waited_ns += other.waited_ns;
+        self.system_calls += other.system_calls;
+        self.disk_written_bytes += other.disk_written_bytes;
+        self.disk_read_bytes += other.disk_read_bytes;
+        match (&mut self.daemon, &other.daemon) {
+            (Some(own), Some(more)) => own.add(more),
+            (own @ None, Some(more)) => *own = Some(more.clone()),
+            (_, None) => {}
+        }
+    }
+}
+
+/// A line of `epochs.jsonl`, written at the epoch's end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Epoch {
+    /// [`super::SCHEMA_VERSION`].
+    pub v: u32,
+    /// The epoch, from 0.
+    pub epoch: u32,
+    /// The processor that client and daemons shared, if they did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u32>,
+    /// Why nothing of it counts: the clock jumped, the machine slept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub void: Option<String>,
+    /// Cells in it.
+    pub cells: u32,
+    /// What it took, in milliseconds.
+    pub took_ms: u64,
+    /// Wall-clock of its hot cells, from the first mount to the last unmount, in milliseconds.
+    pub hot_ms: u64,
+    /// Of that, timed work, in milliseconds.
+    pub hot_timed_ms: u64,
+    /// Share of the processors' time that the hypervisor gave to other machines.
+    pub steal: f64,
+    /// Share of the epoch in which a task waited for a processor, for input or output, for memory (PSI).
+    pub stalled: [f64; 3],
 }
 
 /// What became of the lines that two hosts added to the same files, once nothing changed any more.
@@ -227,7 +340,7 @@ impl OpcodeCount {
     }
 }
 
-/// Processor time in nanoseconds.
+/// Processor time in nanoseconds, around the timed calls: preparing and checking are outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
@@ -245,18 +358,6 @@ pub struct Memory {
     pub resident: u64,
     /// The most that was resident.
     pub peak: u64,
-}
-
-/// Time that at least one task of the machine stalled, in microseconds; `None` where the kernel does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pressure {
-    /// For a processor.
-    pub cpu_us: Option<u64>,
-    /// For input or output.
-    pub io_us: Option<u64>,
-    /// For memory.
-    pub memory_us: Option<u64>,
 }
 
 /// A line of `probes.jsonl`: something that works or does not.

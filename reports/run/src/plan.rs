@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Looks, ScratchReceipt};
+
 /// `plan.toml`: written before the first block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,10 +22,14 @@ pub struct Plan {
     pub ctxbench: String,
     /// The command line that plans the same run.
     pub command: String,
-    /// Decides the order of blocks and the order of calls; nothing else is random.
+    /// Decides the order of cells and arms and the order of calls; nothing else is random.
     pub seed: u64,
-    /// How often each cell is measured.
-    pub rounds: u32,
+    /// How long it measures, in how many epochs and rounds.
+    pub schedule: Schedule,
+    /// The differences below which nobody cares.
+    pub margins: Margins,
+    /// What counts as a busy machine.
+    pub limits: Limits,
     /// Whether probes run after the blocks.
     pub probes: bool,
     /// Whether files that a language model makes up are measured after that, in short.
@@ -42,13 +48,89 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
 }
 
+/// How long a run measures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// What measuring may take, in milliseconds; the first three epochs and two rounds of each cell are made all the same.
+    pub budget_ms: u64,
+    /// The most epochs. A cell is in every epoch until it is decided at a look.
+    pub epochs: u32,
+    /// The most rounds of a cell in an epoch.
+    pub rounds: u32,
+    /// When verdicts are looked at.
+    pub looks: Looks,
+}
+
+/// The differences below which nobody cares. In a cell the widest of them holds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Margins {
+    /// As a share of the baseline: 0.05 is 5 %.
+    pub relative: f64,
+    /// For each call, in nanoseconds.
+    pub absolute_ns: f64,
+    /// Of a recorded session, as a share of its turns, summed: 0.001 is 0.1 %.
+    pub session_share: f64,
+}
+
+impl Default for Margins {
+    fn default() -> Self {
+        Self {
+            relative: 0.05,
+            absolute_ns: 1000.0,
+            session_share: 0.001,
+        }
+    }
+}
+
+/// What counts as a busy machine: a pass outside is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Processors' time that tasks used which are neither the harness nor its daemons and servers, as a multiple of one
+    /// processor, over a stretch of rounds.
+    pub foreign_cpu: f64,
+    /// Share of a pass in which a task waited for a processor, where the pass has no daemon and leaves the disk alone.
+    pub cpu: f64,
+    /// Share of a pass in which a task waited for input or output, where the pass leaves the disk alone.
+    pub io: f64,
+    /// Share of a pass in which a task waited for memory.
+    pub memory: f64,
+    /// Share of a stretch of rounds that the hypervisor gave to other machines.
+    pub steal: f64,
+    /// Tasks, beside the harness's own, that are still ready to run five milliseconds after they were first seen before a
+    /// round.
+    pub runnable: u32,
+    /// Rounds that may be repeated for it, as a share of those that are wanted.
+    pub repeats: f64,
+    /// Share of a run's passes outside from which it gets no verdicts.
+    pub busy_share: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            foreign_cpu: 0.25,
+            cpu: 0.10,
+            io: 0.10,
+            memory: 0.02,
+            steal: 0.05,
+            runnable: 1,
+            repeats: 0.5,
+            busy_share: 0.1,
+        }
+    }
+}
+
 /// How calls are measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// A call that takes longer counts as a timeout, and later as a hang; milliseconds.
     pub call_timeout_ms: u64,
-    /// Where the client and the daemon run: `shared-cpu`, both on one, or `free`, where the scheduler puts them.
+    /// Where the client and the daemon run: `shared-cpu`, both on one, another one each epoch, or `free`, where the
+    /// scheduler puts them.
     pub placement: String,
 }
 
@@ -68,9 +150,12 @@ pub struct PlannedPolicy {
 pub struct Arm {
     /// Its name in samples.
     pub name: String,
-    /// Set on the second of two identical arms: the name of the first.
+    /// Set on the A/A arm, the second of two identical ones: the name of the first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub twin_of: Option<String>,
+    pub same_as: Option<String>,
+    /// Set on an arm that is slower on purpose: by how many percent every call of it is lengthened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowed_percent: Option<u32>,
     /// Why it cannot be measured here, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
@@ -127,7 +212,7 @@ pub struct PlannedWorkload {
     pub sha256: String,
     /// The cache states it is measured in.
     pub states: Vec<String>,
-    /// Timed calls in a block, by kind.
+    /// Timed calls in a hot pass, by kind.
     pub calls: BTreeMap<String, u64>,
     /// Recorded calls that no file operation stands for, by what they do.
     pub not_replayed: BTreeMap<String, u64>,
@@ -176,8 +261,8 @@ pub struct Environment {
     pub clock: String,
     /// The hypervisor, if the machine says that it runs on one.
     pub hypervisor: Option<String>,
-    /// The scratch directory's file system: type, device and mount options.
-    pub scratch: String,
+    /// Where the workspaces were.
+    pub scratch: ScratchReceipt,
     /// The user: `root` or `non-root`.
     pub user: String,
     /// How this binary was built.

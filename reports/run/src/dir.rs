@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Environment, Fault, ModelFiles, Plan, Probe, SCHEMA_VERSION, Sample, SessionContext};
+use super::{
+    CellEpoch, Environment, Epoch, Fault, ModelFiles, Plan, Probe, SCHEMA_VERSION, Sample,
+    SessionContext,
+};
 
 /// The plan's file.
 pub const PLAN: &str = "plan.toml";
@@ -17,8 +20,12 @@ pub const ENVIRONMENT: &str = "env.json";
 pub const POLICY: &str = "policy.toml";
 /// One line a session and context policy.
 pub const CONTEXTS: &str = "contexts.jsonl";
-/// One line a block.
+/// One line a pass.
 pub const SAMPLES: &str = "samples.jsonl";
+/// One line an arm, cell and epoch.
+pub const CELLS: &str = "cells.jsonl";
+/// One line an epoch.
+pub const EPOCHS: &str = "epochs.jsonl";
 /// One line a probe.
 pub const PROBES: &str = "probes.jsonl";
 /// One line a fault.
@@ -75,8 +82,12 @@ pub struct Run {
     pub policy: Option<String>,
     /// What its sessions put into a context.
     pub contexts: Vec<SessionContext>,
-    /// What was measured.
+    /// What was measured, pass by pass.
     pub samples: Vec<Sample>,
+    /// What was measured and counted of each arm, cell and epoch.
+    pub cells: Vec<CellEpoch>,
+    /// The epochs that came to their end.
+    pub epochs: Vec<Epoch>,
     /// What was probed.
     pub probes: Vec<Probe>,
     /// What was broken.
@@ -106,6 +117,8 @@ impl Run {
             policy,
             contexts: read_lines(&dir.join(CONTEXTS))?,
             samples: read_lines(&dir.join(SAMPLES))?,
+            cells: read_lines(&dir.join(CELLS))?,
+            epochs: read_lines(&dir.join(EPOCHS))?,
             probes: read_lines(&dir.join(PROBES))?,
             faults: read_lines(&dir.join(FAULTS))?,
             model_files: read_model_files(dir)?,
@@ -136,7 +149,10 @@ fn read_plan(dir: &Path) -> Result<Plan, RunError> {
 }
 
 /// Reads a JSON document with a field `schema`.
-pub(crate) fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
+///
+/// # Errors
+/// See [`RunError`].
+pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
     let text = read_text(file)?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|error| broken(file, None, &error))?;
@@ -146,7 +162,10 @@ pub(crate) fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError>
 }
 
 /// Writes a JSON document that is not there yet.
-pub(crate) fn write_json(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
+///
+/// # Errors
+/// See [`RunError`].
+pub fn write_json(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     let text = serde_json::to_string_pretty(item).map_err(|error| broken(file, None, &error))?;
     write_new(file, &text)
 }
@@ -167,7 +186,10 @@ fn read_text(file: &Path) -> Result<String, RunError> {
 }
 
 /// Reads JSON lines; a last one without its end is ignored.
-pub(crate) fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
+///
+/// # Errors
+/// See [`RunError`].
+pub fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         // A run that was interrupted early has not come to all of them.
@@ -248,7 +270,7 @@ impl Writer {
     /// If `dir` cannot be read and written.
     pub fn resume(dir: &Path) -> Result<(Self, Run), RunError> {
         let run = Run::read(dir)?;
-        for name in [SAMPLES, PROBES, FAULTS] {
+        for name in [SAMPLES, CELLS, EPOCHS, PROBES, FAULTS] {
             let file = dir.join(name);
             cut_off_half_line(&file).map_err(|error| io_error(&file, error))?;
         }
@@ -264,6 +286,22 @@ impl Writer {
     /// If it cannot be written; what was written before stays readable.
     pub fn sample(&self, sample: &Sample) -> Result<(), RunError> {
         append(&self.dir.join(SAMPLES), sample)
+    }
+
+    /// Appends what came of an arm in a cell of an epoch; errors as [`Writer::sample`].
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn cell(&self, cell: &CellEpoch) -> Result<(), RunError> {
+        append(&self.dir.join(CELLS), cell)
+    }
+
+    /// Appends an epoch; errors as [`Writer::sample`].
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn epoch(&self, epoch: &Epoch) -> Result<(), RunError> {
+        append(&self.dir.join(EPOCHS), epoch)
     }
 
     /// Appends a probe; errors as [`Writer::sample`].
@@ -284,7 +322,10 @@ impl Writer {
 }
 
 /// Appends a JSON line.
-pub(crate) fn append(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
+///
+/// # Errors
+/// See [`RunError`].
+pub fn append(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     let mut line = serde_json::to_vec(item).map_err(|error| broken(file, None, &error))?;
     line.push(b'\n');
     let open = OpenOptions::new().create(true).append(true).open(file);

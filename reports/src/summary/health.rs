@@ -1,0 +1,240 @@
+//! Whether a run can be trusted: its epochs, how busy the machine was, whether identical arms come out alike, and what
+//! therefore gets no verdict.
+
+use std::collections::BTreeMap;
+
+use rundir::{Journal, Run};
+use serde::Serialize;
+use stats::{Comparison, Verdict};
+
+use super::{Cell, median};
+use crate::render::percent;
+
+/// Kinds of calls whose time on a file system without a journal depends on what was deleted before.
+const NEED_A_JOURNAL: [&str; 6] = ["create", "delete", "fsync", "sync", "sync-new", "sync-overwritten"];
+
+/// How a run went.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Health {
+    /// Epochs that count.
+    pub epochs: usize,
+    /// Epochs that do not, with the reason.
+    pub void: BTreeMap<u32, String>,
+    /// Passes that were timed.
+    pub passes: usize,
+    /// Of those, on a machine outside the plan's limits.
+    pub busy_passes: usize,
+    /// What the busy passes were outside of, and how often.
+    pub busy: BTreeMap<String, usize>,
+    /// More passes than the plan allows were outside: there are figures, and no verdicts.
+    pub is_busy: bool,
+    /// Share of time in which a task waited for a processor, for input or output, for memory: means over epochs.
+    pub stalled: [f64; 3],
+    /// Share of processor time that the hypervisor gave to other machines: the mean over epochs.
+    pub steal: f64,
+    /// Share of the wall-clock of hot cells that was timed work.
+    pub hot_timed_share: Option<f64>,
+    /// Wall-clock of all epochs in milliseconds.
+    pub took_ms: u64,
+    /// Every cell's identical arms.
+    pub aa: Vec<AaCell>,
+    /// Cells whose identical arms are called different.
+    pub aa_called_different: usize,
+    /// Cells whose identical arms' interval leaves out 1; one in a hundred is expected.
+    pub aa_excluding_one: usize,
+    /// Of candidates' cells that could be decided: how many were not.
+    pub undecided: usize,
+    /// Candidates' cells.
+    pub compared: usize,
+    /// What a reader must know before any figure.
+    pub notes: Vec<String>,
+}
+
+/// The identical arms in one cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct AaCell {
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// The metric.
+    pub metric: String,
+    /// The ratio, at least 1, that their interval reaches.
+    pub spread: Option<f64>,
+    /// The two compared.
+    pub comparison: Comparison,
+}
+
+impl Health {
+    /// The median spread of the identical arms in cells that `wanted` picks; 1.01 means 1 %.
+    pub fn aa_spread(&self, wanted: impl Fn(&AaCell) -> bool) -> Option<f64> {
+        let cells = self.aa.iter().filter(|cell| wanted(cell));
+        median(cells.filter_map(|cell| cell.spread).collect())
+    }
+
+    /// The A/A check in a sentence.
+    pub fn identical_arms(&self) -> String {
+        let spread = |wanted: fn(&AaCell) -> bool| {
+            self.aa_spread(wanted)
+                .map_or("unknown".to_owned(), percent)
+        };
+        format!(
+            "A/A check: identical arms differ by at most {} in the median hot micro cell and {} in the median hot session; {} of {} cells call them different, {} intervals exclude 1 ({:.1} expected)",
+            spread(|cell| cell.state == "hot" && cell.workload.starts_with("micro/")),
+            spread(|cell| cell.state == "hot" && cell.workload.starts_with("agent/")),
+            self.aa_called_different,
+            self.aa.len(),
+            self.aa_excluding_one,
+            self.aa.len() as f64 / 100.0
+        )
+    }
+}
+
+pub(super) fn health(run: &Run) -> Health {
+    let void: BTreeMap<u32, String> = run
+        .epochs
+        .iter()
+        .filter_map(|epoch| Some((epoch.epoch, epoch.void.clone()?)))
+        .collect();
+    let mut begun: Vec<u32> = run.samples.iter().map(|sample| sample.epoch).collect();
+    begun.sort_unstable();
+    begun.dedup();
+    let timed = run.samples.iter();
+    let timed: Vec<_> = timed
+        .filter(|sample| !sample.warm_up && !void.contains_key(&sample.epoch))
+        .collect();
+    let mut busy: BTreeMap<String, usize> = BTreeMap::new();
+    let outside = timed.iter().filter_map(|sample| sample.load.busy.as_ref());
+    let mut busy_passes = 0;
+    for reason in outside {
+        busy_passes += 1;
+        // The figures in the reason differ; what was busy does not.
+        let what = reason.split(" in ").next().unwrap_or(reason);
+        let what = what.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+        *busy.entry(what.to_owned()).or_default() += 1;
+    }
+    let is_busy = busy_passes as f64 > run.plan.limits.busy_share * timed.len() as f64;
+    let epochs = run.epochs.len().max(1) as f64;
+    let mean = |of: &dyn Fn(&rundir::Epoch) -> f64| run.epochs.iter().map(of).sum::<f64>() / epochs;
+    let hot_ms: u64 = run.epochs.iter().map(|epoch| epoch.hot_ms).sum();
+    let hot_timed_ms: u64 = run.epochs.iter().map(|epoch| epoch.hot_timed_ms).sum();
+    Health {
+        epochs: begun.len() - begun.iter().filter(|own| void.contains_key(own)).count(),
+        void,
+        passes: timed.len(),
+        busy_passes,
+        busy,
+        is_busy,
+        stalled: [0, 1, 2].map(|at| mean(&|epoch| epoch.stalled[at])),
+        steal: mean(&|epoch| epoch.steal),
+        hot_timed_share: (hot_ms > 0).then(|| hot_timed_ms as f64 / hot_ms as f64),
+        took_ms: run.epochs.iter().map(|epoch| epoch.took_ms).sum(),
+        ..Health::default()
+    }
+}
+
+/// Takes away the verdicts that the run cannot carry, fills in the A/A check, and says what a reader must know.
+pub(super) fn withhold(run: &Run, health: &mut Health, baseline: &str, cells: &mut [Cell]) {
+    let has_no_journal = run.environment.scratch.journal == Journal::None;
+    let mut levels: BTreeMap<(String, String, String, String), (f64, f64)> = BTreeMap::new();
+    for cell in cells.iter() {
+        let modes = cell.modes.map(|modes| (modes.low, modes.high));
+        let key = (
+            cell.workload.clone(),
+            cell.state.clone(),
+            cell.metric.clone(),
+            cell.arm.clone(),
+        );
+        levels.insert(key, modes.unwrap_or((cell.typical_ns, cell.typical_ns)));
+    }
+    let of = |cell: &Cell, arm: &str| {
+        let key = (
+            cell.workload.clone(),
+            cell.state.clone(),
+            cell.metric.clone(),
+            arm.to_owned(),
+        );
+        levels.get(&key).copied()
+    };
+    for cell in cells.iter_mut() {
+        let (own, base) = (of(cell, &cell.arm), of(cell, baseline));
+        let is_main = cell.is_main();
+        let needs_journal = NEED_A_JOURNAL.contains(&cell.metric.as_str());
+        let Some(comparison) = &mut cell.against_baseline else {
+            continue;
+        };
+        if health.is_busy {
+            comparison.withhold("this machine was busy");
+        } else if has_no_journal && needs_journal {
+            comparison.withhold("the scratch has no journal");
+        } else if let (Some(own), Some(base)) = (own, base)
+            && (own.0 < own.1 || base.0 < base.1)
+            && !holds_at_all_levels(comparison, own, base)
+        {
+            comparison.withhold("two levels: the verdict depends on which");
+        }
+        if run.plan.arms.iter().any(|arm| arm.name == cell.arm && arm.same_as.is_some()) {
+            if is_main {
+                let reach = comparison.interval;
+                health.aa.push(AaCell {
+                    workload: cell.workload.clone(),
+                    state: cell.state.clone(),
+                    metric: cell.metric.clone(),
+                    spread: reach.map(|reach| reach.high.max(1.0 / reach.low)),
+                    comparison: comparison.clone(),
+                });
+            }
+        } else if is_main {
+            health.compared += 1;
+            health.undecided += usize::from(comparison.verdict == Verdict::Undecided);
+        }
+    }
+    health.aa_called_different = health
+        .aa
+        .iter()
+        .filter(|cell| matches!(cell.comparison.verdict, Verdict::Better | Verdict::Worse))
+        .count();
+    let intervals = health.aa.iter().filter_map(|cell| cell.comparison.interval);
+    health.aa_excluding_one = intervals
+        .filter(|interval| interval.low > 1.0 || interval.high < 1.0)
+        .count();
+    let mut notes = Vec::new();
+    if health.is_busy {
+        notes.push(format!(
+            "This machine was busy: {} of {} passes were outside the plan's limits. There are figures, and no verdicts.",
+            health.busy_passes, health.passes
+        ));
+    }
+    if has_no_journal {
+        notes.push("The scratch has no journal: creating and deleting there depends on what was deleted before, and creating, deleting and syncing get no verdict.".to_owned());
+    }
+    if let Some(fallback) = &run.environment.scratch.fallback {
+        notes.push(format!("The scratch is a directory as it is: {fallback}"));
+    }
+    if health.epochs < stats::MIN_EPOCHS {
+        notes.push(format!(
+            "This is a partial run of {} epochs: without {} there are no intervals and no verdicts.",
+            health.epochs,
+            stats::MIN_EPOCHS
+        ));
+    }
+    if run.epochs.len() < health.epochs + health.void.len() {
+        notes.push("The run was interrupted in an epoch: its last cells are missing.".to_owned());
+    }
+    for (epoch, reason) in &health.void {
+        notes.push(format!("Nothing of epoch {epoch} counts: {reason}."));
+    }
+    health.notes = notes;
+}
+
+/// Whether a verdict holds whichever of two levels candidate and baseline are at.
+fn holds_at_all_levels(comparison: &Comparison, own: (f64, f64), base: (f64, f64)) -> bool {
+    match comparison.verdict {
+        Verdict::Worse => own.0 / base.1 > comparison.margin.ratio,
+        Verdict::Better => own.1 / base.0 < 1.0 / comparison.margin.ratio,
+        Verdict::Same => {
+            own.1 / base.0 < comparison.margin.ratio && base.1 / own.0 < comparison.margin.ratio
+        }
+        Verdict::Undecided => true,
+    }
+}

@@ -1,0 +1,19 @@
+//! Statistics of a run. The pass is the sample, the epoch is the unit of replication.
+//!
+//! A cell gives one log ratio a round, one robust estimate an epoch, and one interval over epochs.
+//! Nothing here writes pages, mounts anything or draws random numbers.
+
+mod compare;
+mod comparisons;
+mod epochs;
+mod modes;
+mod percentile_support;
+
+pub use compare::{Comparison, Margin, MarginKind, Verdict, compare};
+pub use comparisons::{
+    CellKey, MAKESPAN, Series, Table, baselines, compare_arms, compare_with_baseline, margin,
+    undecided,
+};
+pub use epochs::{Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool};
+pub use modes::{Modes, modes};
+pub use percentile_support::{calls_needed, earned};
