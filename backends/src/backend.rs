@@ -290,17 +290,29 @@ pub trait Workspace: Send {
     /// If the file system or the store reports one.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Empties the kernel's caches, machine-wide; a daemon keeps its own.
+    /// Empties caches of its own outside the kernel and the daemon, where it has any: some of others' file systems do.
     ///
     /// # Errors
-    /// If this user may not.
-    fn drop_caches(&mut self) -> io::Result<()>;
+    /// If it cannot.
+    fn drop_own_caches(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
-    /// Stops the daemon, empties the kernel's caches, and starts the daemon again.
+    /// Stops the daemon in order; files stay. Nothing where there is none.
     ///
     /// # Errors
-    /// As [`Workspace::drop_caches`] and [`Backend::open`].
-    fn restart(&mut self) -> io::Result<()>;
+    /// If it had to be stopped by force.
+    fn stop(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Starts the daemon again on the files that are there.
+    ///
+    /// # Errors
+    /// As [`Backend::open`].
+    fn start(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// What reached the daemon since it started; `None` where nothing counts.
     ///
@@ -446,8 +458,11 @@ pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
         })
 }
 
-/// Writes back what is dirty under `dir` and empties the kernel's caches of the whole machine.
-pub(crate) fn drop_machine_caches(dir: &Path) -> io::Result<()> {
+/// Writes back what is dirty on the file system of `dir` and empties the kernel's caches of the whole machine.
+///
+/// # Errors
+/// If this user may not: it takes root.
+pub fn drop_machine_caches(dir: &Path) -> io::Result<()> {
     // Dirty pages cannot be dropped.
     rustix::fs::syncfs(std::fs::File::open(dir)?)?;
     std::fs::write("/proc/sys/vm/drop_caches", b"3").map_err(|error| {
@@ -458,7 +473,7 @@ pub(crate) fn drop_machine_caches(dir: &Path) -> io::Result<()> {
     })
 }
 
-/// Whether [`Workspace::drop_caches`] can work for this user.
+/// Whether [`drop_machine_caches`] can work for this user.
 pub fn can_drop_caches() -> bool {
     let caches = std::fs::OpenOptions::new()
         .write(true)

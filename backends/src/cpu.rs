@@ -4,13 +4,13 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The last processor that the calling thread may use; the first often has the interrupts.
+/// The processors that the calling thread may use, the lowest first.
 ///
 /// # Errors
 /// If the kernel does not say.
-pub fn last() -> io::Result<Option<usize>> {
+pub fn allowed() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).rev().find(|cpu| allowed.is_set(*cpu)))
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
 /// Keeps the calling thread, and the threads and processes that it starts from now on, on one processor.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::{
     Backend, Capabilities, Description, Lifeline, Receipt, Site, Unavailable, Workspace,
-    drop_machine_caches, kernel,
+    kernel,
 };
 use crate::fuse::Counters;
 use crate::promise::{Acknowledgement, Promises};
@@ -93,14 +93,6 @@ impl Workspace for Directory {
 
     fn sync(&mut self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(std::fs::File::open(&self.root)?)?)
-    }
-
-    fn drop_caches(&mut self) -> io::Result<()> {
-        drop_machine_caches(&self.root)
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.drop_caches()
     }
 
     fn counters(&mut self) -> io::Result<Option<Counters>> {

@@ -232,15 +232,6 @@ impl Workspace for InState {
         Ok(())
     }
 
-    fn drop_caches(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.files = Files::restore(&self.files.snapshot())?;
-        Ok(())
-    }
-
     fn counters(&mut self) -> io::Result<Option<Counters>> {
         Ok(None)
     }

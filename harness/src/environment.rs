@@ -4,9 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use backends::fuse::connection::{fusectl, mount_of};
-use reports::run::{Environment, SCHEMA_VERSION};
+use backends::fuse::connection::fusectl;
+use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
 use sha2::{Digest, Sha256};
+
+use crate::scratch::{ScratchDisk, Want};
 
 /// Version and commit of this binary.
 pub fn ctxbench() -> String {
@@ -28,8 +30,8 @@ fn binary_sha256() -> io::Result<String> {
 /// Looks at the machine.
 ///
 /// # Errors
-/// If the mount table cannot be read or `scratch` is not there.
-pub fn environment(scratch: &Path) -> io::Result<Environment> {
+/// If this binary cannot be read.
+pub fn environment(scratch: &ScratchReceipt) -> io::Result<Environment> {
     let kernel = rustix::system::uname();
     let cpuinfo = read("/proc/cpuinfo");
     let field = |text: &str, name: &str| {
@@ -42,7 +44,6 @@ pub fn environment(scratch: &Path) -> io::Result<Environment> {
     let has_hypervisor_flag =
         field(&cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor"));
     let product = read("/sys/class/dmi/id/product_name").trim().to_owned();
-    let mount = mount_of(scratch)?;
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     Ok(Environment {
         schema: SCHEMA_VERSION,
@@ -64,10 +65,7 @@ pub fn environment(scratch: &Path) -> io::Result<Environment> {
                 product
             }
         }),
-        scratch: match mount {
-            Some(mount) => format!("{} on {} ({})", mount.kind, mount.source, mount.options),
-            None => "unknown".to_owned(),
-        },
+        scratch: scratch.clone(),
         user: if rustix::process::geteuid().is_root() {
             "root".to_owned()
         } else {
@@ -93,6 +91,15 @@ pub fn environment(scratch: &Path) -> io::Result<Environment> {
     })
 }
 
+/// Looks at the machine, and at a directory as the scratch.
+///
+/// # Errors
+/// As [`environment`], and if the directory is not there.
+pub fn environment_in(dir: &Path) -> anyhow::Result<Environment> {
+    let disk = ScratchDisk::choose(Want::Directory(dir), 0)?;
+    Ok(environment(disk.receipt())?)
+}
+
 /// What about this environment makes figures less worth, with advice.
 pub fn warnings(environment: &Environment) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -102,14 +109,17 @@ pub fn warnings(environment: &Environment) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if environment.scratch.starts_with("tmpfs") || environment.scratch.starts_with("ramfs") {
-        warnings.push("the scratch directory is in memory: fsync and cold figures mean nothing (give --scratch a directory on a disk)".to_owned());
+    if matches!(environment.scratch.file_system.as_str(), "tmpfs" | "ramfs") {
+        warnings.push("the scratch directory is in memory: fsync and cold figures mean nothing (give --scratch-dir a directory on a disk)".to_owned());
     }
     if environment
         .cpu_pressure_avg10
         .is_some_and(|share| share > 20.0)
     {
-        warnings.push("something else is using this machine's processors: expect a high noise floor (stop it, or raise --rounds)".to_owned());
+        warnings.push("something else is using this machine's processors: passes beside it are repeated, and a run with many of them gets no verdicts (stop it)".to_owned());
+    }
+    if let Some(fallback) = &environment.scratch.fallback {
+        warnings.push(format!("the scratch is a directory as it is: {fallback}"));
     }
     if environment.user == "non-root" {
         warnings.push(

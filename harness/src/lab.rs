@@ -1,29 +1,58 @@
-//! Where blocks are measured: on this machine, or in a test's script.
+//! Where cells are measured: on this machine, or in a test's script.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use backends::backend::Site;
-use reports::run::{Plan, SCHEMA_VERSION, Sample};
+use anyhow::Context;
+use rundir::{Epoch, Outcome, Plan, SCHEMA_VERSION, Sample};
+use rustix::time::{ClockId, clock_gettime};
 use workloads::definition::Workload;
 
-use crate::block::{Measured, Task};
+use crate::cell::{CellArm, CellTask, Line};
 use crate::clock::Monotonic;
 use crate::interrupt::Interrupt;
-use crate::plan::{Block, LiveArm};
+use crate::plan::LiveArm;
+use crate::quiet::{Gauge, Ticks};
+use crate::schedule::{PlannedCell, orders};
+use crate::scratch::{EpochScratch, ScratchDisk};
 use crate::supervise::{Lost, supervise};
 
-/// How long a daemon may take to start or stop.
-const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
-
-/// The placement in which client and daemon share a processor, as plans call it.
+/// The placement in which client and daemons share a processor, as plans call it.
 pub const SHARED_CPU: &str = "shared-cpu";
 
-/// Measures blocks.
+/// How far clocks may run apart in an epoch: more is a machine that slept, or a clock that was set.
+const CLOCKS_APART: Duration = Duration::from_secs(1);
+
+/// What came of a cell.
+#[derive(Debug, Default)]
+pub struct CellResult {
+    /// Lines for the run directory, in order.
+    pub lines: Vec<Line>,
+    /// What it took, mounts and all.
+    pub took: Duration,
+}
+
+/// Measures cells.
 pub trait Lab {
-    /// Measures a block; `None` if it was interrupted, so that there is nothing whole to record.
-    fn measure(&mut self, plan: &Plan, block: &Block) -> Option<Sample>;
+    /// Begins an epoch, with a scratch of its own; answers the processor that client and daemons share in it, if they do.
+    ///
+    /// # Errors
+    /// If there is no scratch.
+    fn begin_epoch(&mut self, plan: &Plan, epoch: u32) -> anyhow::Result<Option<u32>>;
+
+    /// Measures a cell; no round begins once it has taken `slice`. `None` if it was interrupted.
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        epoch: u32,
+        cell: &PlannedCell,
+        slice: Duration,
+    ) -> Option<CellResult>;
+
+    /// Ends the epoch, and fills in what is known of it as a whole.
+    fn end_epoch(&mut self, epoch: &mut Epoch);
 }
 
 /// This machine.
@@ -32,106 +61,253 @@ pub struct Machine {
     pub arms: Vec<LiveArm>,
     /// The workloads, in the plan's order.
     pub workloads: Vec<Arc<Workload>>,
-    /// Where workspaces live.
-    pub scratch: PathBuf,
+    /// What workspaces live on.
+    pub scratch: ScratchDisk,
     /// The ctxbench binary.
     pub program: PathBuf,
     /// Ends the run.
     pub interrupt: Interrupt,
-    /// The processor that client and daemon share, if they do.
-    pub cpu: Option<usize>,
+    /// The processors that client and daemons may share, one an epoch by turns.
+    pub cpus: Vec<usize>,
     /// When the run started.
     pub started: Instant,
+    /// The epoch under way.
+    pub epoch: Option<UnderWay>,
 }
 
-impl Lab for Machine {
-    fn measure(&mut self, plan: &Plan, block: &Block) -> Option<Sample> {
-        use reports::run::Outcome;
-        let began = Instant::now();
-        let arm = &self.arms[block.arm];
-        let workload = &self.workloads[block.workload];
-        let state_name = &plan.workloads[block.workload].states[block.state];
-        let state = workload
-            .states
-            .iter()
-            .find(|state| state.name() == state_name)?;
-        let dir = self.scratch.join(format!("b{}", block.order));
-        let measured = match std::fs::create_dir(&dir) {
-            Err(error) => {
-                let reason = format!("creating {}: {error}", dir.display());
-                Ok(failed(Outcome::Infra, reason))
-            }
-            Ok(()) => {
-                let task = Task {
-                    backend: Arc::clone(&arm.backend),
-                    workload: Arc::clone(workload),
-                    state: *state,
-                    site: Site {
-                        dir: dir.clone(),
-                        program: self.program.clone(),
-                        patience: DAEMON_PATIENCE,
-                        cpu: (plan.settings.placement == SHARED_CPU)
-                            .then_some(self.cpu)
-                            .flatten(),
-                        allow_other: false,
-                    },
-                    call_timeout: Duration::from_millis(plan.settings.call_timeout_ms),
-                    interrupt: self.interrupt.clone(),
-                };
-                supervise(&self.interrupt, move |pulse| {
-                    task.run(pulse, &Monotonic::start())
-                })
-            }
+/// An epoch under way on this machine.
+pub struct UnderWay {
+    scratch: EpochScratch,
+    cells: u32,
+    began: Clocks,
+    gauge: Gauge,
+    ticks: Ticks,
+    stalled_us: [u64; 3],
+}
+
+/// Three clocks that tell what happened to a machine: one that stands still while it sleeps, one that does not, and one
+/// that can be set.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    monotonic: Duration,
+    boot: Duration,
+    wall: Duration,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        let read = |clock| {
+            let time = clock_gettime(clock);
+            Duration::new(
+                u64::try_from(time.tv_sec).unwrap_or(0),
+                u32::try_from(time.tv_nsec).unwrap_or(0),
+            )
         };
-        let measured = match measured {
-            Ok(measured) => measured,
-            Err(Lost::Stuck) => failed(
-                Outcome::Hang,
-                "the call did not come back although its connection was cut; its thread is left behind",
-            ),
-            Err(Lost::Panicked) => failed(Outcome::Infra, "the replay panicked; see the log"),
-        };
-        if let Err(error) = std::fs::remove_dir_all(&dir) {
-            tracing::warn!("removing {}: {error}", dir.display());
+        Self {
+            monotonic: read(ClockId::Monotonic),
+            boot: read(ClockId::Boottime),
+            wall: read(ClockId::Realtime),
         }
-        if measured.interrupted || self.interrupt.is_set() {
+    }
+
+    /// Why what was timed between the two readings cannot be trusted.
+    fn trouble_since(&self, before: &Self) -> Option<String> {
+        let ran = self.monotonic.saturating_sub(before.monotonic);
+        let slept = self.boot.saturating_sub(before.boot).saturating_sub(ran);
+        if slept > CLOCKS_APART {
+            return Some(format!("the machine slept for {:.0} s", slept.as_secs_f64()));
+        }
+        let wall = self.wall.as_secs_f64() - before.wall.as_secs_f64() - ran.as_secs_f64();
+        (wall.abs() > CLOCKS_APART.as_secs_f64())
+            .then(|| format!("the clock jumped by {wall:.1} s"))
+    }
+}
+
+impl Machine {
+    /// The processor of an epoch.
+    fn cpu(&self, plan: &Plan, epoch: u32) -> Option<usize> {
+        if plan.settings.placement != SHARED_CPU || self.cpus.is_empty() {
             return None;
         }
-        let (outcome, reason) = match measured.verdict {
-            Some((outcome, reason)) => (outcome, Some(reason)),
-            None => (Outcome::Ok, None),
-        };
-        Some(Sample {
-            v: SCHEMA_VERSION,
-            round: block.round,
-            order: block.order,
-            arm: arm.name.clone(),
-            backend: arm.backend.describe().name,
-            workload: workload.name.clone(),
-            state: state_name.clone(),
-            outcome,
-            reason,
-            outcomes: measured.outcomes,
-            calls: measured.calls,
-            makespan_ns: measured.makespan_ns,
-            waited_ns: measured.waited_ns,
-            bytes_read: measured.bytes_read,
-            disk_read_bytes: measured.disk_read_bytes,
-            ready_ns: measured.ready.as_nanos() as u64,
-            daemon: measured.daemon,
-            cpu: measured.cpu,
-            memory: measured.memory,
-            pressure: measured.pressure,
-            settled: measured.settled,
-            started_ms: began.duration_since(self.started).as_millis() as u64,
-            took_ms: began.elapsed().as_millis() as u64,
+        let turn = epoch as usize % self.cpus.len();
+        // The last one first: the first often has the interrupts.
+        self.cpus.iter().rev().nth(turn).copied()
+    }
+
+    fn task(
+        &self,
+        plan: &Plan,
+        epoch: u32,
+        cell: &PlannedCell,
+        slice: Duration,
+        dir: PathBuf,
+    ) -> Option<CellTask> {
+        let workload = &self.workloads[cell.workload];
+        let name = &plan.workloads[cell.workload].states[cell.state];
+        let state = workload.states.iter().find(|state| state.name() == name)?;
+        let arms = cell.arms.iter().map(|at| CellArm {
+            name: plan.arms[*at].name.clone(),
+            backend: Arc::clone(&self.arms[*at].backend),
+            slowed_percent: plan.arms[*at].slowed_percent.unwrap_or(0),
+        });
+        Some(CellTask {
+            epoch,
+            workload: Arc::clone(workload),
+            state: *state,
+            arms: arms.collect(),
+            orders: orders(plan, epoch, cell, plan.schedule.rounds.saturating_add(1)),
+            dir,
+            program: self.program.clone(),
+            cpu: self.cpu(plan, epoch),
+            call_timeout: Duration::from_millis(plan.settings.call_timeout_ms),
+            slice,
+            limits: plan.limits,
+            interrupt: self.interrupt.clone(),
+            run_started: self.started,
         })
     }
 }
 
-fn failed(outcome: reports::run::Outcome, reason: impl ToString) -> Measured {
-    Measured {
-        verdict: Some((outcome, reason.to_string())),
-        ..Measured::default()
+impl Lab for Machine {
+    fn begin_epoch(&mut self, plan: &Plan, epoch: u32) -> anyhow::Result<Option<u32>> {
+        let gauge = Gauge::open(plan.limits);
+        self.epoch = Some(UnderWay {
+            scratch: self.scratch.epoch().context("making an epoch's scratch")?,
+            cells: 0,
+            began: Clocks::read(),
+            ticks: gauge.ticks(),
+            stalled_us: gauge.stalled_us(),
+            gauge,
+        });
+        Ok(self.cpu(plan, epoch).map(|cpu| cpu as u32))
+    }
+
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        epoch: u32,
+        cell: &PlannedCell,
+        slice: Duration,
+    ) -> Option<CellResult> {
+        let began = Instant::now();
+        let under_way = self.epoch.as_mut()?;
+        under_way.cells += 1;
+        let dir = under_way.scratch.path().join(format!("c{}", under_way.cells));
+        let task = self.task(plan, epoch, cell, slice, dir.clone())?;
+        let mut result = CellResult::default();
+        let (sender, lines) = channel();
+        let lost = match std::fs::create_dir(&dir) {
+            Err(error) => Some((
+                Outcome::Infra,
+                format!("creating {}: {error}", dir.display()),
+            )),
+            Ok(()) => {
+                let done = supervise(&self.interrupt, move |pulse| {
+                    task.run(pulse, &Monotonic::start(), &sender);
+                });
+                match done {
+                    Ok(()) => None,
+                    Err(Lost::Stuck) => Some((
+                        Outcome::Hang,
+                        "a call did not come back although its connection was cut; its thread is left behind, and the rest of this cell's epoch with it".to_owned(),
+                    )),
+                    Err(Lost::Panicked) => {
+                        Some((Outcome::Infra, "the replay panicked; see the log".to_owned()))
+                    }
+                }
+            }
+        };
+        result.lines.extend(lines.try_iter());
+        if self.interrupt.is_set() {
+            return None;
+        }
+        if let Some((outcome, reason)) = lost {
+            // Which arm it was is not known any more: it is every one's that has not come back.
+            for arm in &cell.arms {
+                let name = &plan.arms[*arm].name;
+                let ended = |line: &Line| matches!(line, Line::Cell(cell) if cell.arm == *name);
+                if !result.lines.iter().any(ended) {
+                    let sample = unfinished(plan, epoch, cell, name, outcome, &reason);
+                    result.lines.push(Line::Sample(Box::new(sample)));
+                }
+            }
+        }
+        if let Err(error) = std::fs::remove_dir_all(&dir) {
+            tracing::warn!("removing {}: {error}", dir.display());
+        }
+        result.took = began.elapsed();
+        Some(result)
+    }
+
+    fn end_epoch(&mut self, epoch: &mut Epoch) {
+        let Some(under_way) = self.epoch.take() else {
+            return;
+        };
+        let now = Clocks::read();
+        let took = now.monotonic.saturating_sub(under_way.began.monotonic);
+        let stalled = under_way.gauge.stalled_us();
+        let micros = took.as_micros().max(1) as f64;
+        epoch.void = now.trouble_since(&under_way.began);
+        epoch.took_ms = took.as_millis() as u64;
+        epoch.steal = under_way.gauge.ticks().stolen_since(&under_way.ticks);
+        epoch.stalled = [0, 1, 2]
+            .map(|at| stalled[at].saturating_sub(under_way.stalled_us[at]) as f64 / micros);
+        if let Err(error) = under_way.scratch.close() {
+            tracing::warn!("taking an epoch's scratch down: {error}");
+        }
+    }
+}
+
+/// A pass that did not come to its end.
+fn unfinished(
+    plan: &Plan,
+    epoch: u32,
+    cell: &PlannedCell,
+    arm: &str,
+    outcome: Outcome,
+    reason: &str,
+) -> Sample {
+    let workload = &plan.workloads[cell.workload];
+    Sample {
+        v: SCHEMA_VERSION,
+        epoch,
+        round: 0,
+        order: 0,
+        arm: arm.to_owned(),
+        workload: workload.name.clone(),
+        state: workload.states[cell.state].clone(),
+        warm_up: false,
+        outcome,
+        reason: Some(reason.to_owned()),
+        outcomes: Default::default(),
+        calls: Default::default(),
+        makespan_ns: 0,
+        waited_ns: 0,
+        bytes_read: 0,
+        cpu: Default::default(),
+        load: Default::default(),
+        settled: None,
+        started_ms: 0,
+        took_us: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_slept_or_a_clock_that_was_set_is_noticed() {
+        let clocks = |monotonic: u64, boot: u64, wall: u64| Clocks {
+            monotonic: Duration::from_secs(monotonic),
+            boot: Duration::from_secs(boot),
+            wall: Duration::from_secs(wall),
+        };
+        let before = clocks(100, 200, 5000);
+        assert_eq!(clocks(130, 230, 5030).trouble_since(&before), None);
+        let slept = clocks(130, 290, 5090).trouble_since(&before).unwrap();
+        assert!(slept.contains("slept for 60 s"), "{slept}");
+        let set = clocks(130, 230, 1030).trouble_since(&before).unwrap();
+        assert!(set.contains("jumped by -4000"), "{set}");
     }
 }

@@ -1,7 +1,7 @@
 //! `ctxbench`: decides, with evidence, how an LLM agent should hold its context as files.
 
 mod attribute;
-mod block;
+mod cell;
 mod clock;
 mod cmd;
 mod environment;
@@ -11,14 +11,17 @@ mod host;
 mod interrupt;
 mod lab;
 mod model_files;
+mod pass;
 mod plan;
 mod probe;
 mod progress;
 mod proof;
+mod quiet;
 mod recall;
 mod replay;
 mod reporting;
 mod run;
+mod schedule;
 mod scratch;
 mod session_contexts;
 mod sessions;

@@ -1,14 +1,12 @@
-//! What to measure, in what order: a pure function of the suite, the backends and a seed.
+//! What to measure, and what is left out: a pure function of the suite and the backends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use backends::backend::{Backend, Receipt, Unavailable};
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
-use reports::run::{
-    Arm, ArmBackend, Plan, PlannedPolicy, PlannedWorkload, SCHEMA_VERSION, Settings, Skipped,
+use rundir::{
+    Arm, ArmBackend, Limits, Margins, Plan, PlannedPolicy, PlannedWorkload, SCHEMA_VERSION,
+    Schedule, Settings, Skipped,
 };
 use workloads::definition::{CacheState, Workload};
 use workloads::script::Script;
@@ -19,8 +17,8 @@ use crate::replay::tools::unsupported;
 /// The backend that the others are compared with.
 pub const BASELINE: &str = "direct";
 
-/// The second arm of the baseline.
-pub const TWIN: &str = "direct-twin";
+/// The A/A arm: the baseline a second time.
+pub const SAME: &str = "direct-again";
 
 /// The most reads of a block for a backend that asks a model at each of them.
 const GUESSES_MAX: usize = 16;
@@ -32,6 +30,8 @@ pub struct LiveArm {
     pub name: String,
     /// Its backend.
     pub backend: Arc<dyn Backend>,
+    /// By how many percent its calls are lengthened on purpose.
+    pub slowed_percent: Option<u32>,
     /// Versions, or why it cannot be used.
     pub receipt: Result<Receipt, Unavailable>,
 }
@@ -50,6 +50,10 @@ pub struct Inputs<'a> {
     pub result_tokens: &'a BTreeMap<String, u64>,
     /// The seed of the order.
     pub seed: u64,
+    /// How long it measures.
+    pub schedule: Schedule,
+    /// The differences below which nobody cares.
+    pub margins: Margins,
     /// How calls are measured.
     pub settings: Settings,
     /// The policy.
@@ -75,7 +79,9 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         ctxbench: inputs.ctxbench.clone(),
         command: inputs.command.clone(),
         seed: inputs.seed,
-        rounds: inputs.suite.rounds,
+        schedule: inputs.schedule.clone(),
+        margins: inputs.margins,
+        limits: Limits::default(),
         probes: inputs.suite.probes,
         model_files: inputs.suite.model_files,
         settings: inputs.settings.clone(),
@@ -106,23 +112,25 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     plan
 }
 
-/// The arms for these backends: the baseline first, its twin second.
+/// The arms for these backends: the baseline first, the same again second.
 pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
     let mut arms = Vec::new();
     for backend in backends {
         let name = backend.describe().name;
         let receipt = backend.receipt();
-        let twin = (name == BASELINE).then(|| LiveArm {
-            name: TWIN.to_owned(),
+        let same = (name == BASELINE).then(|| LiveArm {
+            name: SAME.to_owned(),
             backend: Arc::clone(&backend),
+            slowed_percent: None,
             receipt: receipt.clone(),
         });
         arms.push(LiveArm {
             name,
             backend,
+            slowed_percent: None,
             receipt,
         });
-        arms.extend(twin);
+        arms.extend(same);
     }
     arms
 }
@@ -136,7 +144,8 @@ fn arm(live: &LiveArm) -> Arm {
     let needs = described.needs.iter();
     Arm {
         name: live.name.clone(),
-        twin_of: (live.name == TWIN).then(|| BASELINE.to_owned()),
+        same_as: (live.name == SAME).then(|| BASELINE.to_owned()),
+        slowed_percent: live.slowed_percent,
         unavailable,
         backend: ArmBackend {
             name: described.name.clone(),
@@ -263,71 +272,16 @@ fn skip_reason(
     None
 }
 
-/// A block of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// The round, from 0.
-    pub round: u32,
-    /// Its place in the order of all blocks, from 0.
-    pub order: u32,
-    /// The arm, by its place in the plan.
-    pub arm: usize,
-    /// The workload, by its place in the plan.
-    pub workload: usize,
-    /// The cache state, by its place in the workload's states.
-    pub state: usize,
-}
-
-/// All blocks of a plan in their order: each round goes through all workloads and states in a random
-/// order, and through the arms of each in another, so that the arms that are compared run within
-/// seconds of each other and none always goes first.
-pub fn blocks(plan: &Plan) -> Vec<Block> {
-    let mut rng = ChaCha8Rng::seed_from_u64(plan.seed);
-    let mut cells = Vec::new();
-    for (workload, planned) in plan.workloads.iter().enumerate() {
-        cells.extend((0..planned.states.len()).map(|state| (workload, state)));
-    }
-    let is_skipped = |arm: usize, workload: usize, state: usize| {
-        let planned = &plan.workloads[workload];
-        plan.skipped.iter().any(|skipped| {
-            skipped.arm == plan.arms[arm].name
-                && skipped.workload == planned.name
-                && skipped.state == planned.states[state]
-        })
-    };
-    let mut blocks = Vec::new();
-    for round in 0..plan.rounds {
-        cells.shuffle(&mut rng);
-        for &(workload, state) in &cells {
-            let mut arms: Vec<usize> = (0..plan.arms.len())
-                .filter(|arm| !is_skipped(*arm, workload, state))
-                .collect();
-            arms.shuffle(&mut rng);
-            for arm in arms {
-                blocks.push(Block {
-                    round,
-                    order: blocks.len() as u32,
-                    arm,
-                    workload,
-                    state,
-                });
-            }
-        }
-    }
-    blocks
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use backends::backend;
-    use std::collections::BTreeSet;
+    use rundir::Looks;
     use workloads::catalogue;
 
     fn planned(seed: u64, can_drop_caches: bool, fuse: bool) -> Plan {
         let text = r#"
 essay = "e"
-rounds = 3
 backends = ["direct", "null", "memory", "sqlite", "state"]
 [[workload]]
 name = "micro/read-1k"
@@ -364,6 +318,13 @@ states = ["hot"]
             workloads: &workloads,
             result_tokens: &BTreeMap::from([("agent/vsm-cycle".to_owned(), 7)]),
             seed,
+            schedule: Schedule {
+                budget_ms: 1000,
+                epochs: 3,
+                rounds: 4,
+                looks: Looks::within(3),
+            },
+            margins: Margins::default(),
             settings: Settings {
                 call_timeout_ms: 1000,
                 placement: "free".to_owned(),
@@ -377,48 +338,12 @@ states = ["hot"]
     }
 
     #[test]
-    fn every_cell_is_measured_once_a_round_and_the_arms_of_a_cell_stay_together() {
+    fn a_cell_holds_every_arm_that_can_take_part() {
         let plan = planned(1, true, true);
-        let blocks = blocks(&plan);
-        let mut seen = BTreeSet::new();
-        for block in &blocks {
-            assert!(seen.insert((block.round, block.workload, block.state, block.arm)));
-        }
-        // read-1k: hot 5 arms, lukewarm 5, cold 4 (memory forgets); vsm-cycle: 4 (null holds nothing).
-        assert_eq!(blocks.len(), 3 * (5 + 5 + 4 + 4));
-        let cells: Vec<_> = blocks
-            .iter()
-            .map(|b| (b.round, b.workload, b.state))
-            .collect();
-        let mut runs = cells.clone();
-        runs.dedup();
-        assert_eq!(
-            runs.len(),
-            3 * 4,
-            "arms that are compared run one after the other"
-        );
-        assert!(
-            blocks
-                .iter()
-                .enumerate()
-                .all(|(at, block)| block.order as usize == at)
-        );
-    }
-
-    #[test]
-    fn the_order_is_the_seeds_and_nothing_elses() {
-        assert_eq!(
-            blocks(&planned(5, true, true)),
-            blocks(&planned(5, true, true))
-        );
-        assert_ne!(
-            blocks(&planned(5, true, true)),
-            blocks(&planned(6, true, true))
-        );
-        // No arm always goes first.
-        let blocks = blocks(&planned(7, true, true));
-        let firsts: BTreeSet<usize> = blocks.chunks(5).map(|cell| cell[0].arm).collect();
-        assert!(firsts.len() > 1);
+        let cells = crate::schedule::all_cells(&plan);
+        let arms: Vec<usize> = cells.iter().map(|cell| cell.arms.len()).collect();
+        // read-1k: hot 5 arms, lukewarm 5, cold 4 (memory forgets); vsm-cycle: 4 and `state` (null holds nothing).
+        assert_eq!(arms, [5, 5, 4, 5]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! What the user sees of a run: which block, how many are left, how long it will take.
+//! What the user sees of a run: which epoch and cell, what is spent of the budget.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use reports::run::{Outcome, Plan, Sample};
+use rundir::{Outcome, Plan, Sample, Schedule};
 
-use crate::plan::Block;
 use crate::run::Watcher;
+use crate::schedule::PlannedCell;
 
 /// How often a line is printed where there is no terminal to redraw.
 const LINE_EVERY: Duration = Duration::from_secs(15);
@@ -15,35 +15,37 @@ const LINE_EVERY: Duration = Duration::from_secs(15);
 /// Shows progress on standard error.
 pub struct Progress {
     bar: ProgressBar,
-    blocks: usize,
     started: Instant,
     last_line: Instant,
     failures: usize,
+    /// The epoch under way, its cells, and how many of them have ended.
+    epoch: (u32, usize, usize),
+    budget: Duration,
 }
 
 impl Progress {
-    /// Progress over `blocks` blocks.
-    pub fn new(blocks: usize) -> Self {
+    /// Progress through a budget.
+    pub fn new(schedule: &Schedule) -> Self {
         let bar = if std::io::stderr().is_terminal() {
-            ProgressBar::new(blocks as u64)
+            ProgressBar::new(schedule.budget_ms / 1000)
         } else {
             ProgressBar::hidden()
         };
-        let template = "{bar:30} {pos}/{len}  {eta} left  {wide_msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} s  {wide_msg}") {
             bar.set_style(style);
         }
-        bar.enable_steady_tick(Duration::from_millis(500));
+        // No steady tick: a thread that redraws would run beside what is measured.
         Self {
             bar,
-            blocks,
             started: Instant::now(),
             last_line: Instant::now(),
             failures: 0,
+            epoch: (0, 0, 0),
+            budget: Duration::from_millis(schedule.budget_ms),
         }
     }
 
-    /// Blocks that did not end well.
+    /// Passes that did not end well.
     pub fn failures(&self) -> usize {
         self.failures
     }
@@ -55,16 +57,24 @@ impl Progress {
 }
 
 impl Watcher for Progress {
-    fn begins(&mut self, plan: &Plan, block: &Block) {
-        let workload = &plan.workloads[block.workload];
+    fn epoch(&mut self, _plan: &Plan, epoch: u32, cells: usize, _spent: Duration) {
+        self.epoch = (epoch + 1, cells, 0);
+    }
+
+    fn begins(&mut self, plan: &Plan, cell: &PlannedCell) {
+        let workload = &plan.workloads[cell.workload];
+        self.bar.set_position(self.started.elapsed().as_secs());
         self.bar.set_message(format!(
-            "{} {} {}",
-            workload.name, workload.states[block.state], plan.arms[block.arm].name
+            "epoch {}, cell {} of {}: {} {}",
+            self.epoch.0,
+            self.epoch.2 + 1,
+            self.epoch.1,
+            workload.name,
+            workload.states[cell.state]
         ));
     }
 
-    fn recorded(&mut self, sample: &Sample, left: usize) {
-        self.bar.inc(1);
+    fn recorded(&mut self, sample: &Sample) {
         if sample.outcome != Outcome::Ok {
             self.failures += 1;
             let reason = sample.reason.as_deref().unwrap_or_default();
@@ -78,11 +88,20 @@ impl Watcher for Progress {
                 self.bar.println(line);
             }
         }
+    }
+
+    fn ends(&mut self) {
+        self.epoch.2 += 1;
         if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
             self.last_line = Instant::now();
-            let done = self.blocks - left;
-            let rest = self.started.elapsed().as_secs_f64() / done as f64 * left as f64;
-            eprintln!("{done} of {} blocks, about {rest:.0} s left", self.blocks);
+            eprintln!(
+                "epoch {}, {} of {} cells; {:.0} of {:.0} s spent",
+                self.epoch.0,
+                self.epoch.2,
+                self.epoch.1,
+                self.started.elapsed().as_secs_f64(),
+                self.budget.as_secs_f64()
+            );
         }
     }
 }

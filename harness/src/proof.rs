@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reports::run::DaemonCounters;
+use rundir::DaemonCounters;
 use workloads::definition::CacheState;
 use workloads::path::WorkspacePath;
 use workloads::script::{Call, FileOp, Script};
@@ -206,7 +206,7 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reports::run::OpcodeCount;
+    use rundir::OpcodeCount;
 
     fn path(path: &str) -> WorkspacePath {
         WorkspacePath::new(path).unwrap()

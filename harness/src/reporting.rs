@@ -10,7 +10,7 @@ use reports::context::{Contexts, contexts};
 use reports::decide::{Decision, Policy, decide, find};
 use reports::prices::Prices;
 use reports::render::{Report, splice, write};
-use reports::run::{PLAN, POLICY, Run};
+use rundir::{PLAN, POLICY, Run};
 use reports::summary::{Summary, summarise};
 
 /// Which price list counts.

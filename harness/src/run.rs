@@ -1,213 +1,213 @@
-//! The run: block after block, each recorded as soon as it is there.
+//! The run: epoch after epoch, cell after cell, each recorded as soon as it is there, until the budget is used up or
+//! nothing is left to decide.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use reports::run::{Outcome, Plan, RunError, Sample, Writer};
+use rundir::{Epoch, Outcome, Plan, Run, RunError, SCHEMA_VERSION, Sample, Writer};
 use rustix::io::Errno;
+use stats::MIN_EPOCHS;
 
+use crate::cell::Line;
 use crate::interrupt::Interrupt;
-use crate::lab::Lab;
-use crate::plan::{Block, blocks};
+use crate::lab::{CellResult, Lab};
+use crate::schedule::{PlannedCell, all_cells, in_order, still_open};
 
 /// How a run ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// Every block of the plan is recorded.
+    /// All that the plan wants is recorded.
     Complete,
     /// The user ended it; it can be resumed.
     Interrupted,
     /// There is no room left for workspaces, with what failed.
     ScratchFull(String),
+    /// An epoch could not begin.
+    NoScratch(anyhow::Error),
     /// Results could not be written any more; those before are readable.
     CannotRecord(RunError),
 }
 
-/// What a run tells while it goes on.
-pub trait Watcher {
-    /// A block begins.
-    fn begins(&mut self, plan: &Plan, block: &Block);
-    /// A block has been recorded, `left` remain.
-    fn recorded(&mut self, sample: &Sample, left: usize);
+impl From<RunError> for Ended {
+    fn from(error: RunError) -> Self {
+        Ended::CannotRecord(error)
+    }
 }
 
-/// Measures all blocks of `plan` that are not among `done`.
-pub fn run(
-    plan: &Plan,
-    done: &[Sample],
-    lab: &mut dyn Lab,
-    writer: &Writer,
-    interrupt: &Interrupt,
-    watcher: &mut dyn Watcher,
-) -> Ended {
-    let done: BTreeSet<u32> = done.iter().map(|sample| sample.order).collect();
-    let mut todo: Vec<Block> = blocks(plan);
-    todo.retain(|block| !done.contains(&block.order));
-    let count = todo.len();
-    for (number, block) in todo.into_iter().enumerate() {
-        if interrupt.is_set() {
-            return Ended::Interrupted;
+/// What a run tells while it goes on.
+pub trait Watcher {
+    /// An epoch begins, with so many cells; of the budget so much is spent.
+    fn epoch(&mut self, plan: &Plan, epoch: u32, cells: usize, spent: Duration);
+    /// A cell begins.
+    fn begins(&mut self, plan: &Plan, cell: &PlannedCell);
+    /// A pass has been recorded.
+    fn recorded(&mut self, sample: &Sample);
+    /// A cell has ended.
+    fn ends(&mut self);
+}
+
+/// A run under way.
+pub struct Runner<'a> {
+    /// What is to be measured.
+    pub plan: &'a Plan,
+    /// Where it is recorded.
+    pub writer: &'a Writer,
+    /// Ends it.
+    pub interrupt: &'a Interrupt,
+    /// What an earlier part of the run has measured.
+    pub samples: Vec<Sample>,
+    /// The epochs that came to their end.
+    pub epochs: Vec<Epoch>,
+}
+
+impl<'a> Runner<'a> {
+    /// A run that begins, or goes on where `before` was interrupted.
+    pub fn new(
+        plan: &'a Plan,
+        writer: &'a Writer,
+        interrupt: &'a Interrupt,
+        before: Option<Run>,
+    ) -> Self {
+        let (samples, epochs) = before.map_or_else(Default::default, |run| (run.samples, run.epochs));
+        Self {
+            plan,
+            writer,
+            interrupt,
+            samples,
+            epochs,
         }
-        watcher.begins(plan, &block);
-        let Some(sample) = lab.measure(plan, &block) else {
-            return Ended::Interrupted;
-        };
-        if sample.outcome == Outcome::Setup
-            && let Some(reason) = &sample.reason
-            && reason.contains(&Errno::NOSPC.to_string())
-        {
-            // Every block after it would fail alike, and say nothing about a backend.
-            return Ended::ScratchFull(reason.clone());
-        }
-        if let Err(error) = writer.sample(&sample) {
-            return Ended::CannotRecord(error);
-        }
-        watcher.recorded(&sample, count - number - 1);
     }
-    Ended::Complete
+
+    fn void(&self) -> BTreeSet<u32> {
+        let void = self.epochs.iter().filter(|epoch| epoch.void.is_some());
+        void.map(|epoch| epoch.epoch).collect()
+    }
+
+    /// Measures until the budget is used up, the last epoch is made, or every cell is decided.
+    pub fn run(&mut self, lab: &mut dyn Lab, watcher: &mut dyn Watcher) -> Ended {
+        let schedule = &self.plan.schedule;
+        let budget = Duration::from_millis(schedule.budget_ms);
+        let took = self.epochs.iter().map(|epoch| epoch.took_ms).sum();
+        let mut spent = Duration::from_millis(took);
+        let mut cells = all_cells(self.plan);
+        let mut sound = self.epochs.iter().filter(|epoch| epoch.void.is_none()).count() as u32;
+        let begun = self.samples.iter().map(|sample| sample.epoch + 1).max();
+        let mut next = begun.unwrap_or(0).max(self.epochs.len() as u32);
+        // Epochs that are void are made anew, but not for ever.
+        let most = schedule.epochs + schedule.epochs.div_ceil(2);
+        loop {
+            if schedule.looks.is_due(sound as usize) && sound > 0 {
+                cells = still_open(self.plan, cells, &self.samples, &self.void());
+            }
+            if cells.is_empty() || sound >= schedule.epochs || next >= most {
+                return Ended::Complete;
+            }
+            let left = budget.saturating_sub(spent);
+            let least = self.least(cells.len());
+            if sound as usize >= MIN_EPOCHS && left < least {
+                return Ended::Complete;
+            }
+            let share = left / (schedule.epochs - sound).max(1);
+            watcher.epoch(self.plan, next, cells.len(), spent);
+            let epoch = match self.epoch(next, &cells, share, lab, watcher) {
+                Ok(epoch) => epoch,
+                Err(ended) => return ended,
+            };
+            spent += Duration::from_millis(epoch.took_ms);
+            sound += u32::from(epoch.void.is_none());
+            next += 1;
+            self.epochs.push(epoch);
+        }
+    }
+
+    /// About the least time that another epoch of so many cells takes: half of what the last one took for each.
+    fn least(&self, cells: usize) -> Duration {
+        let last = self.epochs.last().filter(|epoch| epoch.cells > 0);
+        last.map_or(Duration::ZERO, |epoch| {
+            Duration::from_millis(epoch.took_ms / 2 / u64::from(epoch.cells)) * cells as u32
+        })
+    }
+
+    fn epoch(
+        &mut self,
+        number: u32,
+        cells: &[PlannedCell],
+        share: Duration,
+        lab: &mut dyn Lab,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Epoch, Ended> {
+        let cpu = lab.begin_epoch(self.plan, number).map_err(Ended::NoScratch)?;
+        let mut epoch = Epoch {
+            v: SCHEMA_VERSION,
+            epoch: number,
+            cpu,
+            void: None,
+            cells: cells.len() as u32,
+            took_ms: 0,
+            hot_ms: 0,
+            hot_timed_ms: 0,
+            steal: 0.0,
+            stalled: [0.0; 3],
+        };
+        let mut used = Duration::ZERO;
+        let mut hot_timed_us = 0;
+        let ordered = in_order(self.plan, number, cells.to_vec());
+        for (at, cell) in ordered.iter().enumerate() {
+            if self.interrupt.is_set() {
+                return Err(Ended::Interrupted);
+            }
+            watcher.begins(self.plan, cell);
+            let slice = share.saturating_sub(used) / (ordered.len() - at) as u32;
+            let Some(result) = lab.measure(self.plan, number, cell, slice) else {
+                return Err(Ended::Interrupted);
+            };
+            used += result.took;
+            let state = &self.plan.workloads[cell.workload].states[cell.state];
+            if state == "hot" {
+                epoch.hot_ms += result.took.as_millis() as u64;
+                hot_timed_us += timed_us(&result);
+            }
+            self.record(result, watcher)?;
+            watcher.ends();
+        }
+        lab.end_epoch(&mut epoch);
+        epoch.hot_timed_ms = hot_timed_us / 1000;
+        self.writer.epoch(&epoch)?;
+        Ok(epoch)
+    }
+
+    fn record(&mut self, result: CellResult, watcher: &mut dyn Watcher) -> Result<(), Ended> {
+        for line in result.lines {
+            match line {
+                Line::Sample(mut sample) => {
+                    sample.order = self.samples.len() as u64;
+                    if sample.outcome == Outcome::Setup
+                        && let Some(reason) = &sample.reason
+                        && reason.contains(&Errno::NOSPC.to_string())
+                    {
+                        // Every cell after it would fail alike, and say nothing about a backend.
+                        return Err(Ended::ScratchFull(reason.clone()));
+                    }
+                    self.writer.sample(&sample)?;
+                    watcher.recorded(&sample);
+                    self.samples.push(*sample);
+                }
+                Line::Cell(cell) => self.writer.cell(&cell)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn timed_us(result: &CellResult) -> u64 {
+    let lines = result.lines.iter();
+    lines
+        .map(|line| match line {
+            Line::Cell(cell) => cell.timed_us,
+            Line::Sample(_) => 0,
+        })
+        .sum()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use reports::run::{Environment, Run, SCHEMA_VERSION};
-    use std::path::Path;
-
-    /// A lab that answers every block with a sample of its own, until it is told to stop.
-    struct Scripted {
-        measured: Vec<u32>,
-        until: usize,
-    }
-
-    impl Lab for Scripted {
-        fn measure(&mut self, plan: &Plan, block: &Block) -> Option<Sample> {
-            if self.measured.len() == self.until {
-                return None;
-            }
-            self.measured.push(block.order);
-            let workload = &plan.workloads[block.workload];
-            Some(Sample {
-                v: SCHEMA_VERSION,
-                round: block.round,
-                order: block.order,
-                arm: plan.arms[block.arm].name.clone(),
-                backend: plan.arms[block.arm].backend.name.clone(),
-                workload: workload.name.clone(),
-                state: workload.states[block.state].clone(),
-                outcome: Outcome::Ok,
-                reason: None,
-                outcomes: Default::default(),
-                calls: Default::default(),
-                makespan_ns: 1,
-                waited_ns: 1,
-                bytes_read: 0,
-                disk_read_bytes: 0,
-                ready_ns: 0,
-                daemon: None,
-                cpu: Default::default(),
-                memory: Default::default(),
-                pressure: Default::default(),
-                settled: None,
-                started_ms: 0,
-                took_ms: 0,
-            })
-        }
-    }
-
-    struct Silent;
-
-    impl Watcher for Silent {
-        fn begins(&mut self, _plan: &Plan, _block: &Block) {}
-        fn recorded(&mut self, _sample: &Sample, _left: usize) {}
-    }
-
-    fn plan() -> Plan {
-        toml::from_str(include_str!("testing/plan.toml")).unwrap()
-    }
-
-    fn environment() -> Environment {
-        serde_json::from_str(include_str!("testing/env.json")).unwrap()
-    }
-
-    fn go(dir: &Path, until: usize) -> (Ended, Vec<u32>) {
-        let (writer, done) = if dir.join("plan.toml").exists() {
-            let (writer, run) = Writer::resume(dir).unwrap();
-            (writer, run.samples)
-        } else {
-            let writer = Writer::create(dir, &plan(), &environment(), None, &[]).unwrap();
-            (writer, Vec::new())
-        };
-        let mut lab = Scripted {
-            measured: Vec::new(),
-            until,
-        };
-        let never = Interrupt::never();
-        let ended = run(&plan(), &done, &mut lab, &writer, &never, &mut Silent);
-        (ended, lab.measured)
-    }
-
-    #[test]
-    fn an_interrupted_run_is_a_smaller_run_and_goes_on_where_it_stopped() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path().join("run");
-        let (ended, first) = go(&dir, 5);
-        assert!(matches!(ended, Ended::Interrupted));
-        assert_eq!(Run::read(&dir).unwrap().samples.len(), 5);
-
-        // A kill in the middle of a line leaves half of it.
-        let samples = dir.join("samples.jsonl");
-        let mut text = std::fs::read_to_string(&samples).unwrap();
-        text.push_str("{\"v\":1,\"round\":0,\"ord");
-        std::fs::write(&samples, text).unwrap();
-        assert_eq!(Run::read(&dir).unwrap().samples.len(), 5);
-
-        let (ended, rest) = go(&dir, usize::MAX);
-        assert!(matches!(ended, Ended::Complete));
-        let mut all = first;
-        all.extend(rest);
-        assert_eq!(all, (0..blocks(&plan()).len() as u32).collect::<Vec<_>>());
-        assert_eq!(Run::read(&dir).unwrap().samples.len(), all.len());
-
-        let (ended, none) = go(&dir, usize::MAX);
-        assert!(matches!(ended, Ended::Complete) && none.is_empty());
-    }
-
-    #[test]
-    fn a_directory_that_holds_a_run_is_not_overwritten() {
-        let dir = tempfile::tempdir().unwrap();
-        let create = || Writer::create(dir.path(), &plan(), &environment(), Some("text"), &[]);
-        create().unwrap();
-        let before = std::fs::read(dir.path().join("plan.toml")).unwrap();
-        assert!(create().is_err());
-        assert_eq!(std::fs::read(dir.path().join("plan.toml")).unwrap(), before);
-    }
-
-    #[test]
-    fn results_that_cannot_be_written_end_the_run() {
-        let dir = tempfile::tempdir().unwrap();
-        let writer = Writer::create(dir.path(), &plan(), &environment(), None, &[]).unwrap();
-        // A directory where the samples should be: no sample can be appended.
-        std::fs::create_dir(dir.path().join("samples.jsonl")).unwrap();
-        let mut lab = Scripted {
-            measured: Vec::new(),
-            until: usize::MAX,
-        };
-        let never = Interrupt::never();
-        let ended = run(&plan(), &[], &mut lab, &writer, &never, &mut Silent);
-        assert!(matches!(ended, Ended::CannotRecord(_)));
-        assert_eq!(lab.measured.len(), 1);
-    }
-
-    #[test]
-    fn another_schema_version_is_refused_with_both() {
-        let dir = tempfile::tempdir().unwrap();
-        Writer::create(dir.path(), &plan(), &environment(), None, &[]).unwrap();
-        let file = dir.path().join("plan.toml");
-        let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, text.replacen("schema = 1", "schema = 7", 1)).unwrap();
-        let error = Run::read(dir.path()).unwrap_err().to_string();
-        assert!(
-            error.contains("schema version 7; this ctxbench reads version 1"),
-            "{error}"
-        );
-    }
-}
+mod tests;

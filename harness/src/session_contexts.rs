@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ledger::Conversation;
 use reports::context::MODELS;
-use reports::run::{Basis, ModelFactor, SCHEMA_VERSION, SessionContext};
+use rundir::{Basis, ModelFactor, SCHEMA_VERSION, SessionContext};
 use workloads::context::{INLINE, context};
 use workloads::definition::{SessionSource, Workload};
 

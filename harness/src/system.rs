@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use reports::run::{Memory, Pressure};
+use rundir::Memory;
 
 /// Processor time of the calling thread.
 pub fn thread_cpu() -> Duration {
@@ -40,48 +40,36 @@ pub fn process_memory(pid: u32) -> Memory {
     }
 }
 
-/// Bytes that the calling thread has had fetched from disk so far; 0 where the kernel does not say.
-pub fn thread_disk_read() -> u64 {
-    io_count("/proc/thread-self/io", "read_bytes: ")
+/// What the kernel charges a thread or a process for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Io {
+    /// Bytes fetched from disk.
+    pub read_bytes: u64,
+    /// Bytes of pages dirtied for the disk.
+    pub write_bytes: u64,
+    /// Bytes written to files, devices and pipes.
+    pub written: u64,
 }
 
-/// Bytes that a process has had fetched from disk so far, by all its threads; 0 where the kernel does
-/// not say.
-pub fn process_disk_read(pid: u32) -> u64 {
-    io_count(&format!("/proc/{pid}/io"), "read_bytes: ")
+/// What the calling thread has had read and written so far; zeros where the kernel does not say.
+pub fn thread_io() -> Io {
+    io("/proc/thread-self/io")
 }
 
-/// Bytes that a process has written so far to files, devices and pipes; 0 where the kernel does not say.
-pub fn process_written(pid: u32) -> u64 {
-    io_count(&format!("/proc/{pid}/io"), "wchar: ")
+/// What all threads of a process have had read and written so far; zeros where the kernel does not say.
+pub fn process_io(pid: u32) -> Io {
+    io(&format!("/proc/{pid}/io"))
 }
 
-fn io_count(file: &str, field: &str) -> u64 {
-    let io = fs::read_to_string(file).unwrap_or_default();
-    let line = io.lines().find_map(|line| line.strip_prefix(field));
-    line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
-}
-
-/// Total stall times so far.
-pub fn pressure() -> Pressure {
-    let total = |resource: &str| {
-        let text = fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?;
-        let some = text.lines().find(|line| line.starts_with("some"))?;
-        some.split("total=").nth(1)?.trim().parse().ok()
+fn io(file: &str) -> Io {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let count = |field: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(field));
+        line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
     };
-    Pressure {
-        cpu_us: total("cpu"),
-        io_us: total("io"),
-        memory_us: total("memory"),
-    }
-}
-
-/// How much pressure there was between two readings.
-pub fn pressure_since(before: &Pressure, after: &Pressure) -> Pressure {
-    let since = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
-    Pressure {
-        cpu_us: since(before.cpu_us, after.cpu_us),
-        io_us: since(before.io_us, after.io_us),
-        memory_us: since(before.memory_us, after.memory_us),
+    Io {
+        read_bytes: count("read_bytes: "),
+        write_bytes: count("write_bytes: "),
+        written: count("wchar: "),
     }
 }

@@ -14,8 +14,12 @@ use inputs::{InputError, parse_toml};
 pub struct Suite {
     /// What it is for.
     pub essay: String,
-    /// How often each cell is measured; every round holds one block of each.
-    pub rounds: u32,
+    /// Seconds that measuring may take, unless the command line says; `None` for the usual four minutes.
+    pub budget: Option<f64>,
+    /// The most epochs; `None` for the usual eight.
+    pub epochs: Option<u32>,
+    /// The most rounds of a cell in an epoch; `None` for as many as the budget allows.
+    pub rounds: Option<u32>,
     /// The backends, by name; `direct` is always there, twice.
     pub backends: Vec<String>,
     /// What is replayed.
@@ -26,7 +30,7 @@ pub struct Suite {
     /// Whether the decision's probes (tools, cron, what is visible) run too.
     #[serde(default)]
     pub probes: bool,
-    /// Whether files that a language model makes up are measured after the blocks, in short.
+    /// Whether files that a language model makes up are measured after the passes, in short.
     #[serde(default)]
     pub model_files: bool,
 }
@@ -48,11 +52,19 @@ impl Suite {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let suite: Self = parse_toml(file, text)?;
-        if suite.rounds == 0 {
-            return Err(InputError::whole(
-                file,
-                "field `rounds`: must be at least 1",
-            ));
+        if suite.rounds == Some(0) {
+            let message = "field `rounds`: must be at least 1";
+            return Err(InputError::whole(file, message));
+        }
+        if suite.epochs.is_some_and(|epochs| epochs < 3) {
+            let message = "field `epochs`: must be at least 3: fewer carry no interval";
+            return Err(InputError::whole(file, message));
+        }
+        if let Some(seconds) = suite.budget
+            && !(seconds > 0.0 && seconds <= 86_400.0)
+        {
+            let message = format!("field `budget`: {seconds} s is not above 0 and at most a day");
+            return Err(InputError::whole(file, message));
         }
         if let Some(seconds) = suite.call_timeout
             && !(seconds > 0.0 && seconds <= 3600.0)
@@ -76,7 +88,7 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Whether everything is named once: two blocks of one cell in a round could not be told apart.
+    /// Whether everything is named once: two passes of one cell in a round could not be told apart.
     ///
     /// # Errors
     /// What is named twice.
@@ -110,7 +122,7 @@ mod tests {
     fn a_suite_may_set_how_long_a_call_may_take() {
         let parse = |line: &str| {
             let text = format!(
-                "essay = 'e'\nrounds = 1\nbackends = []\n{line}\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
+                "essay = 'e'\nbackends = []\n{line}\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
             );
             Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
         };

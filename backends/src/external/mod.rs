@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::backend::{
     Backend, Capabilities, Description, Lifeline, Need, Receipt, Site, Unavailable, Workspace,
-    drop_machine_caches, kernel,
+    kernel,
 };
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach, mount_at};
@@ -437,18 +437,20 @@ impl Workspace for ExternalWorkspace {
         Ok(rustix::fs::syncfs(File::open(&self.mount_point)?)?)
     }
 
-    fn drop_caches(&mut self) -> io::Result<()> {
-        self.sync()?;
-        if !self.definition.drop_caches.is_empty() {
-            self.run(&self.definition.drop_caches)
-                .map_err(|error| self.failure(&format!("could not drop its caches: {error}")))?;
+    fn drop_own_caches(&mut self) -> io::Result<()> {
+        if self.definition.drop_caches.is_empty() {
+            return Ok(());
         }
-        drop_machine_caches(&self.site.dir)
+        self.run(&self.definition.drop_caches)
+            .map_err(|error| self.failure(&format!("could not drop its caches: {error}")))?;
+        Ok(())
     }
 
-    fn restart(&mut self) -> io::Result<()> {
-        self.unmount()?;
-        drop_machine_caches(&self.site.dir)?;
+    fn stop(&mut self) -> io::Result<()> {
+        self.unmount()
+    }
+
+    fn start(&mut self) -> io::Result<()> {
         self.mount()
     }
 

@@ -8,9 +8,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::{Launch, Mounted, READY, S3Mount};
-use crate::backend::{Backend, Lifeline, Site, Workspace, drop_machine_caches};
+use crate::backend::{Backend, Lifeline, Site, Workspace};
 use crate::fuse::connection::{Connection, mount_at};
-use crate::fuse::{self, Counters, Opcode};
+use crate::fuse::{self, Counters};
 
 /// How long notes may take to be embedded before they are asked about.
 const EMBEDDING_MAX: Duration = Duration::from_secs(100);
@@ -56,7 +56,7 @@ impl MountedWorkspace {
             connection: None,
             time_to_ready: Duration::ZERO,
         };
-        workspace.start()?;
+        workspace.start_daemon()?;
         if workspace.root != workspace.mount {
             std::fs::create_dir_all(&workspace.root)?;
         }
@@ -80,7 +80,7 @@ impl MountedWorkspace {
         io::Error::other(format!("the {name} daemon {what}: {last}"))
     }
 
-    fn start(&mut self) -> io::Result<()> {
+    fn start_daemon(&mut self) -> io::Result<()> {
         // A socket that an earlier daemon left behind would keep the new one from listening.
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
@@ -127,7 +127,7 @@ impl MountedWorkspace {
         Ok(())
     }
 
-    fn stop(&mut self) -> io::Result<()> {
+    fn stop_daemon(&mut self) -> io::Result<()> {
         let Some(daemon) = &mut self.daemon else {
             return Ok(());
         };
@@ -178,22 +178,6 @@ impl MountedWorkspace {
             }
         }
     }
-
-    /// Waits until the kernel has told the daemon which inodes it let go: until then those messages
-    /// compete with what is to be measured.
-    fn settle(&mut self) -> io::Result<()> {
-        let mut last = u64::MAX;
-        for _ in 0..100 {
-            let forgets =
-                fuse::ask(&self.control(), fuse::Command::Counters)?.count(Opcode::Forget);
-            if forgets == last {
-                break;
-            }
-            last = forgets;
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
 }
 
 impl Workspace for MountedWorkspace {
@@ -236,24 +220,18 @@ impl Workspace for MountedWorkspace {
         self.embed_all()
     }
 
-    fn drop_caches(&mut self) -> io::Result<()> {
+    fn stop(&mut self) -> io::Result<()> {
+        if !self.backend.starts_empty() {
+            return self.stop_daemon();
+        }
+        // What is in the cache alone would be gone with it.
         self.sync()?;
-        drop_machine_caches(&self.site.dir)?;
-        self.settle()
+        self.stop_daemon()?;
+        S3Mount::remove_cache(&self.site)
     }
 
-    fn restart(&mut self) -> io::Result<()> {
-        let starts_empty = self.backend.starts_empty();
-        if starts_empty {
-            // What is in the cache alone would be gone with it.
-            self.sync()?;
-        }
-        self.stop()?;
-        if starts_empty {
-            S3Mount::remove_cache(&self.site)?;
-        }
-        drop_machine_caches(&self.site.dir)?;
-        self.start()
+    fn start(&mut self) -> io::Result<()> {
+        self.start_daemon()
     }
 
     fn counters(&mut self) -> io::Result<Option<Counters>> {
@@ -281,7 +259,7 @@ impl Workspace for MountedWorkspace {
     }
 
     fn close(mut self: Box<Self>) -> io::Result<()> {
-        self.stop()
+        self.stop_daemon()
     }
 }
 

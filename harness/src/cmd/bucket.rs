@@ -14,7 +14,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use reports::render;
-use reports::stats::interval_of_mean;
+use stats::mean_with_interval;
 
 use crate::attribute;
 use crate::host::{self, Host, Memory};
@@ -171,7 +171,6 @@ impl Bucket {
                     what,
                     &times[&candidate],
                     &times[&baseline],
-                    self.seed,
                 ));
             }
             println!(
@@ -193,7 +192,7 @@ impl Bucket {
     }
 }
 
-fn row(rtt: u32, what: &str, candidate: &[f64], baseline: &[f64], seed: u64) -> Vec<String> {
+fn row(rtt: u32, what: &str, candidate: &[f64], baseline: &[f64]) -> Vec<String> {
     let ratios: Vec<f64> = candidate
         .iter()
         .zip(baseline)
@@ -204,7 +203,7 @@ fn row(rtt: u32, what: &str, candidate: &[f64], baseline: &[f64], seed: u64) -> 
         let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
         render::time(mean(&logs).exp() * 1e9)
     };
-    let interval = match interval_of_mean(&ratios, seed) {
+    let interval = match mean_with_interval(&ratios).and_then(|(_, interval)| interval) {
         Some(interval) => {
             let interval = interval.map(f64::exp);
             format!(" [{:.3}, {:.3}]", interval.low, interval.high)

@@ -13,13 +13,14 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use reports::render::{table, time};
-use reports::stats::interval_of_mean;
+use stats::mean_with_interval;
 use workloads::catalogue;
 use workloads::definition::{CacheState, Workload};
 
-use crate::block::Task;
 use crate::clock::Monotonic;
 use crate::interrupt::Interrupt;
+use crate::pass::{Expectations, Hosts, Pass, Passed, fill, start_model, warm_up};
+use crate::replay::Scratch;
 use crate::scratch::ScratchDir;
 use crate::supervise::supervise;
 
@@ -91,8 +92,8 @@ impl Calibrate {
             "{}",
             table(&["round", "ctxbench", "fio psync", "ratio"], &rows)
         );
-        let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
-        let interval = interval_of_mean(&logs, self.seed).map(|logs| logs.map(f64::exp));
+        let (mean, interval) = mean_with_interval(&logs).context("no round was made")?;
+        let (mean, interval) = (mean.exp(), interval.map(|logs| logs.map(f64::exp)));
         let is_within = interval.is_some_and(|interval| interval.high <= ALLOWED);
         if let Some(interval) = interval {
             println!(
@@ -111,37 +112,65 @@ impl Calibrate {
     }
 }
 
-/// The median in nanoseconds, through the same code that measures every block.
+/// The median in nanoseconds, through the same code that measures every pass.
 fn by_harness(
     direct: &Arc<dyn Backend>,
     workload: &Arc<Workload>,
     dir: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<f64> {
-    let task = Task {
-        backend: Arc::clone(direct),
-        workload: Arc::clone(workload),
-        state: CacheState::Hot,
-        site: Site {
-            dir: dir.to_owned(),
-            program: std::env::current_exe()?,
-            patience: Duration::from_secs(20),
-            cpu: cpu::last()?,
-            allow_other: false,
-        },
-        call_timeout: Duration::from_secs(10),
-        interrupt: interrupt.clone(),
+    let site = Site {
+        dir: dir.to_owned(),
+        program: std::env::current_exe()?,
+        patience: Duration::from_secs(20),
+        cpu: processor()?,
+        allow_other: false,
     };
-    let measured = supervise(interrupt, move |pulse| task.run(pulse, &Monotonic::start()));
-    let Ok(measured) = measured else {
-        bail!("the harness's own replay did not come back");
+    let mut hosts = Hosts::one(direct.open(&site)?);
+    let (direct, workload, interrupted) =
+        (direct.describe(), Arc::clone(workload), interrupt.clone());
+    let passed = supervise(interrupt, move |pulse| {
+        if let Some(cpu) = site.cpu {
+            cpu::stay_on(cpu)?;
+        }
+        let limit = Duration::from_secs(10);
+        let script = &workload.script;
+        let mut scratch = Scratch::new();
+        let root = hosts.first.root().to_owned();
+        fill(script, &root, pulse, limit, &mut scratch)?;
+        let mut model = start_model(script, &direct);
+        warm_up(script, &mut model, &root, pulse, limit, &mut scratch, |_| false)?;
+        let expectations = Expectations::new(script, CacheState::Hot, &direct, false);
+        let pass = Pass {
+            expectations: &expectations,
+            backend: &direct,
+            has_bucket: false,
+            state: CacheState::Hot,
+            slowed_percent: 0,
+            is_counted: false,
+            reads_back: false,
+            call_timeout: limit,
+            interrupt: &interrupted,
+        };
+        let clock = Monotonic::start();
+        Ok(pass.run(&mut hosts, pulse, &clock, &mut scratch, &mut || {}))
+    });
+    let passed: std::io::Result<Passed> = match passed {
+        Ok(passed) => passed,
+        Err(_) => bail!("the harness's own replay did not come back"),
     };
-    if let Some((outcome, reason)) = measured.verdict {
+    let passed = passed.context("preparing the harness's own replay")?;
+    if let Some((outcome, reason)) = passed.verdict {
         bail!("the harness's own replay ended {outcome}: {reason}");
     }
-    let calls = measured.calls.get("pread").context("no pread was timed")?;
+    let calls = passed.calls.get("pread").context("no pread was timed")?;
     std::fs::remove_dir_all(dir)?;
     Ok(calls.p50_ns as f64)
+}
+
+/// The processor that both sides run on: the last one, as the first often has the interrupts.
+fn processor() -> std::io::Result<Option<usize>> {
+    Ok(cpu::allowed()?.last().copied())
 }
 
 fn by_fio(file: &Path, calls: usize) -> anyhow::Result<f64> {
@@ -156,7 +185,7 @@ fn by_fio(file: &Path, calls: usize) -> anyhow::Result<f64> {
         .args(["--invalidate=0", "--norandommap", "--output-format=json"])
         .arg(format!("--filename={}", file.display()))
         .arg(format!("--number_ios={calls}"));
-    if let Some(cpu) = cpu::last()? {
+    if let Some(cpu) = processor()? {
         command.arg(format!("--cpus_allowed={cpu}"));
     }
     let output = match command.output() {

@@ -14,10 +14,10 @@ use reports::faults::{
     POWER_LOSS, PlannedBackend, PlannedScenario,
 };
 use reports::render::{splice_faults, table, write_faults};
-use reports::run::SCHEMA_VERSION;
+use rundir::SCHEMA_VERSION;
 use workloads::fault::{Group, Scenario, scenario, scenarios};
 
-use crate::environment::{self, environment};
+use crate::environment::{self, environment_in};
 use crate::fault::{
     Ended, Estimate, Live, Turn, Watcher, misfit, of_points, play_all, roughly, turns,
 };
@@ -124,7 +124,7 @@ impl Fault {
         }
         let plan = plan(&scenarios, &backends, self.crash_points);
         let dir = self.results.join(format!("{}-fault", stamp(&plan.created)));
-        let environment = environment(scratch.path()).context("looking at the machine")?;
+        let environment = environment_in(scratch.path()).context("looking at the machine")?;
         let writer = FaultWriter::create(&dir, &plan, &environment)?;
         let turns = turns(&scenarios, backends.len(), self.seed);
         let estimate = Estimate::of(&turns, &scenarios, &backends, self.long);

@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use reports::render::{count, table};
-use reports::stats::interval_of_mean;
+use stats::mean_with_interval;
 
 use super::load_worker::FILES;
 use crate::interrupt::Interrupt;
@@ -234,7 +234,8 @@ impl Load {
                 let logs = arm.rates.iter().zip(&direct.rates);
                 let logs: Vec<f64> = logs.map(|(rate, base)| (rate / base).ln()).collect();
                 let ratio = mean(&logs).exp();
-                let interval = interval_of_mean(&logs, self.seed).map(|logs| logs.map(f64::exp));
+                let interval = mean_with_interval(&logs).and_then(|(_, interval)| interval);
+                let interval = interval.map(|logs| logs.map(f64::exp));
                 let ratio = match interval {
                     _ if std::ptr::eq(arm, direct) => "1".to_owned(),
                     Some(interval) => {

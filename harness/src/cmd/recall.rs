@@ -160,13 +160,13 @@ impl Speed {
         let scratch = ScratchDir::make(self.common.scratch.as_deref())?;
         let seed = self.common.seed;
         let samples = speed::measure(&self.notes, self.rounds, seed, scratch.path(), &interrupt)?;
-        let (head, cells) = times(&samples, &self.notes, seed);
+        let (head, cells) = times(&samples, &self.notes);
         let title = format!(
             "Milliseconds a call, mean of {} blocks' medians [99 % interval], seed {seed}; generated notes, caches hot",
             self.rounds
         );
-        let (ratio_head, ratios) = ratios(&samples, &self.notes, seed);
-        let claimed = claims(&samples, seed);
+        let (ratio_head, ratios) = ratios(&samples, &self.notes);
+        let claimed = claims(&samples);
         let claims_head = [
             "the seed says",
             "in process",
@@ -202,7 +202,7 @@ impl Common {
         };
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         let versions = backend::find("agent-memory")?.receipt().unwrap_or_default();
-        let environment = environment::environment(dir)?;
+        let environment = environment::environment_in(dir)?;
         let mut report = json!({
             "schema": 1,
             "ctxbench": environment::ctxbench(),
@@ -233,7 +233,7 @@ const PLACES: [(Place, &str); 3] = [
 ];
 
 /// Times by size.
-fn times(samples: &Samples, sizes: &[usize], seed: u64) -> (Vec<&'static str>, Vec<Vec<String>>) {
+fn times(samples: &Samples, sizes: &[usize]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let mut rows = Vec::new();
     for size in sizes {
         for (place, name) in PLACES {
@@ -242,7 +242,7 @@ fn times(samples: &Samples, sizes: &[usize], seed: u64) -> (Vec<&'static str>, V
                 samples
                     .get(&(place, *size, item))
                     .map_or("–".to_owned(), |medians| {
-                        Figure::of(medians, seed).show(3)
+                        Figure::of(medians).show(3)
                     })
             }));
             rows.push(row);
@@ -254,13 +254,13 @@ fn times(samples: &Samples, sizes: &[usize], seed: u64) -> (Vec<&'static str>, V
 }
 
 /// How times grow, against 1,000 notes.
-fn ratios(samples: &Samples, sizes: &[usize], seed: u64) -> (Vec<&'static str>, Vec<Vec<String>>) {
+fn ratios(samples: &Samples, sizes: &[usize]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let mut rows = Vec::new();
     for size in sizes.iter().filter(|size| **size != 1000) {
         for (place, name) in PLACES {
             let mut row = vec![size.to_string(), name.to_owned()];
             row.extend(ITEMS.map(|item| {
-                speed::ratio(samples, place, item, (*size, 1000), seed)
+                speed::ratio(samples, place, item, (*size, 1000))
                     .map_or("–".to_owned(), |ratio| format!("×{}", ratio.show(2)))
             }));
             rows.push(row);
@@ -298,14 +298,14 @@ const CLAIMS: [(&str, f64, f64, usize, Item); 4] = [
 ];
 
 /// The seed's figures beside ours: as for claims in a run, "about" is within a factor of two.
-fn claims(samples: &Samples, seed: u64) -> Vec<Vec<String>> {
+fn claims(samples: &Samples) -> Vec<Vec<String>> {
     CLAIMS
         .into_iter()
         .map(|(quote, from, to, notes, item)| {
             let at = |place| {
                 samples
                     .get(&(place, notes, item))
-                    .map(|medians| Figure::of(medians, seed))
+                    .map(|medians| Figure::of(medians))
             };
             let show =
                 |figure: Option<Figure>| figure.map_or("not measured".to_owned(), |f| f.show(3));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use backends::backend::{Backend, Site};
 use reports::faults::{CrashPoints, FaultOutcome, FaultWriter, KILLED_DAEMON, POWER_LOSS, Status};
-use reports::run::RunError;
+use rundir::RunError;
 use workloads::fault::{Group, Need, Scenario};
 
 use super::crash_run;

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use reports::faults::{FaultPlan, FaultRun};
-use reports::run::SCHEMA_VERSION;
+use rundir::SCHEMA_VERSION;
 
 use super::*;
 
@@ -77,7 +77,7 @@ fn writer(dir: &Path) -> FaultWriter {
         backends: Vec::new(),
         crash_points: 0,
     };
-    let environment = crate::environment::environment(dir).unwrap();
+    let environment = crate::environment::environment_in(dir).unwrap();
     FaultWriter::create(&dir.join("run"), &plan, &environment).unwrap()
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use backends::backend::{Backend, Site, Workspace};
 use reports::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
-use reports::run::SCHEMA_VERSION;
+use rundir::SCHEMA_VERSION;
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::fault::Scenario;
 

@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use backends::fuse::Counters;
 use backends::llm::Asker;
 use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, Totals};
-use reports::run::MODEL_FILES;
+use rundir::MODEL_FILES;
 use serde::{Deserialize, Serialize};
 
 use crate::cmd::llm::ModelArgs;
@@ -227,7 +227,7 @@ pub fn measure(
     let memory_ratio = if plan.is_brief {
         None
     } else {
-        mounts::rereads(&mut purse, &scratch.join("reread"), plan.seed, interrupt)?
+        mounts::rereads(&mut purse, &scratch.join("reread"), interrupt)?
     };
     let origins = noting
         .origins

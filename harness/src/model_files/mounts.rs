@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use backends::fuse::{Counters, ask};
-use reports::stats::interval_of_mean;
+use stats::mean_with_interval;
 use serde::{Deserialize, Serialize};
 
 use super::Purse;
@@ -415,7 +415,6 @@ fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> Vec<(String, String)
 pub(super) fn rereads(
     purse: &mut Purse<'_>,
     at: &Path,
-    seed: u64,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Option<(f64, f64, f64)>> {
     eprintln!("a generated file read again, against memory:");
@@ -459,7 +458,9 @@ pub(super) fn rereads(
     }
     generate.end(purse)?;
     memory.end(purse)?;
-    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-    let interval = interval_of_mean(&ratios, seed).map(|interval| interval.map(f64::exp));
-    Ok(interval.map(|interval| (mean.exp(), interval.low, interval.high)))
+    let found = mean_with_interval(&ratios);
+    Ok(found.and_then(|(mean, interval)| {
+        let interval = interval?.map(f64::exp);
+        Some((mean.exp(), interval.low, interval.high))
+    }))
 }

@@ -1,17 +1,16 @@
-//! The hosts of a block: one, or two that have the same files at the same time, and what became of what both wrote.
+//! The hosts of a workspace: one, or two that have the same files at the same time, and what became of what both wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backends::backend::{Site, Workspace};
-use reports::run::{Outcome, Settled};
+use rundir::{Outcome, Settled};
 use rustix::io::Errno;
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp, Host};
 
-use super::SETUP_LIMIT;
 use crate::attribute;
 use crate::interrupt::Interrupt;
 use crate::replay::{OpenFiles, Scratch, only_lines, perform, prepare};
@@ -20,11 +19,13 @@ use crate::supervise::Pulse;
 /// How often it is looked whether two hosts have come to rest.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// One host, or two.
-pub(super) struct Hosts {
+/// One host, or two, and the subtree in which a pass works.
+pub struct Hosts {
     /// Before the first: what it uses of that one goes last.
     second: Option<Box<dyn Workspace>>,
-    pub(super) first: Box<dyn Workspace>,
+    pub(crate) first: Box<dyn Workspace>,
+    /// Below the root of each; empty for the root itself.
+    pub(crate) subtree: PathBuf,
 }
 
 /// Why it is not known what became of the lines.
@@ -45,38 +46,50 @@ impl From<io::Error> for Trouble {
 
 impl Hosts {
     /// One host.
-    pub(super) fn one(first: Box<dyn Workspace>) -> Self {
+    pub fn one(first: Box<dyn Workspace>) -> Self {
         Self {
             second: None,
             first,
+            subtree: PathBuf::new(),
         }
     }
 
     /// A second host beside the first.
-    pub(super) fn add_second(&mut self, site: &Site, pulse: &Pulse) -> io::Result<()> {
+    pub fn add_second(&mut self, site: &Site) -> io::Result<()> {
         let beside = site.dir.join("second");
         std::fs::create_dir(&beside)?;
-        pulse.enter(SETUP_LIMIT);
         let second = self.first.second_host(&beside);
         let second = second.map_err(|error| {
             io::Error::new(error.kind(), format!("mounting a second time: {error}"))
         })?;
         let second = second.ok_or_else(|| io::Error::other("no second host can have it"))?;
-        pulse.depend_on_too(second.lifeline());
         self.second = Some(second);
         Ok(())
     }
 
-    /// Where the files are on a host.
-    pub(super) fn root(&self, host: Host) -> &Path {
-        match (host, &self.second) {
+    /// Makes the daemons of this workspace those that are killed if a call hangs.
+    pub fn answer_for(&self, pulse: &Pulse) {
+        pulse.depend_on(self.first.lifeline());
+        if let Some(second) = &self.second {
+            pulse.depend_on_too(second.lifeline());
+        }
+    }
+
+    /// The directory on which an operation works.
+    pub fn root(&self, op: &FileOp) -> PathBuf {
+        let root = match (op.host(), &self.second) {
             (Host::Second, Some(second)) => second.root(),
             _ => self.first.root(),
+        };
+        // `join` with nothing would add a slash.
+        match self.subtree.as_os_str().is_empty() {
+            true => root.to_owned(),
+            false => root.join(&self.subtree),
         }
     }
 
     /// How a daemon ended, if one has although nobody told it to.
-    pub(super) fn obituary(&mut self) -> Option<String> {
+    pub fn obituary(&mut self) -> Option<String> {
         let of_second = |second: &mut Box<dyn Workspace>| {
             let obituary = second.obituary()?;
             Some(format!("on the second host, {obituary}"))
@@ -86,7 +99,7 @@ impl Hosts {
     }
 
     /// Takes both down, the second one first: it may use what the first one has brought up.
-    pub(super) fn close(self) -> io::Result<()> {
+    pub fn close(self) -> io::Result<()> {
         let second = self.second.map_or(Ok(()), |second| second.close());
         self.first.close().and(second)
     }
@@ -100,6 +113,7 @@ impl Hosts {
     pub(super) fn rest(
         &mut self,
         patience: Duration,
+        limit: Duration,
         pulse: &Pulse,
         interrupt: &Interrupt,
     ) -> Result<Rested, Trouble> {
@@ -107,14 +121,15 @@ impl Hosts {
         let mut before: Option<Tree> = None;
         loop {
             let mut shown = Vec::new();
+            let subtree = self.subtree.clone();
             for host in self.each() {
-                pulse.enter(SETUP_LIMIT);
+                pulse.enter(limit);
                 host.sync()?;
                 pull(host.root())?;
             }
             for host in self.each() {
-                pulse.enter(SETUP_LIMIT);
-                shown.push(tree(host.root()));
+                pulse.enter(limit);
+                shown.push(tree(&host.root().join(&subtree)));
             }
             let is_over =
                 began.elapsed() > patience || pulse.severed().is_some() || interrupt.is_set();
@@ -183,9 +198,10 @@ impl Rested {
             .collect();
         let mut kept = BTreeSet::new();
         if !missing.is_empty() {
+            let subtree = hosts.subtree.clone();
             for host in hosts.each() {
                 for file in shared {
-                    kept.extend(lines_of_versions(&file.below(host.root()))?);
+                    kept.extend(lines_of_versions(&file.below(&host.root().join(&subtree)))?);
                 }
             }
         }

@@ -1,93 +1,157 @@
-//! One block: a workspace is opened, filled, brought into its cache state, measured and closed.
+//! One pass: the calls of a script in one workspace, timed, then checked.
+//!
+//! Preparing a workspace and choosing what runs when is the cell's ([`crate::cell`]).
 
-mod ending;
 mod hosts;
+mod read_back;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backends::backend::{Backend, Site, Tools, Workspace};
-use backends::cpu;
+use backends::backend::{Description, Workspace};
 use backends::fuse::Counters;
 use backends::null::FILE_BYTES;
 use hdrhistogram::Histogram;
-use reports::run::{
-    Calls, Cpu, DaemonCounters, Memory, OpcodeCount, Outcome, Pressure, Settled, histogram,
-};
+use rundir::{Calls, Counted, Cpu, DaemonCounters, OpcodeCount, Outcome, Settled, histogram};
 use rustix::io::Errno;
-use workloads::definition::{CacheState, Workload};
+use workloads::definition::CacheState;
 use workloads::model::{Expected, Model};
 use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::proof;
+use crate::proof::{self, Touched};
 use crate::replay::tools::{ask, narrowed, observe};
 use crate::replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
 use crate::supervise::Pulse;
 use crate::system;
-use hosts::Hosts;
-
-/// What bringing a workspace up, syncing it, or taking it down may take.
-const SETUP_LIMIT: Duration = Duration::from_secs(120);
+pub use hosts::Hosts;
 
 /// How often another host is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What a block is to do.
-pub struct Task {
+/// Bytes of results that wait to be checked: past it, the calls made so far are checked before the next is timed.
+const UNCHECKED_MAX: usize = 512 * 1024;
+
+/// How often the deadline of calls that follow each other is renewed.
+const CALLS_A_DEADLINE: usize = 16;
+
+/// What a script must do on a backend, worked out once for all passes.
+pub struct Expectations<'a> {
+    script: &'a Script,
+    calls: &'a [Call],
+    expected: Vec<Vec<Expected>>,
+    /// What the workspace must hold in the end.
+    end: Model,
+    touched: Touched,
+}
+
+impl<'a> Expectations<'a> {
+    /// What `script` must do with caches in `state` on a backend.
+    pub fn new(
+        script: &'a Script,
+        state: CacheState,
+        backend: &Description,
+        by_tools: bool,
+    ) -> Self {
+        let calls = script.calls_when(state == CacheState::Hot);
+        let mut end = start_model(script, backend);
+        let expected = calls.iter().map(|call| {
+            let ops = call.ops.iter().map(|op| end.apply(op));
+            match by_tools {
+                true => ops.map(|one| narrowed(one, call.lines)).collect(),
+                false => ops.collect(),
+            }
+        });
+        let expected = expected.collect();
+        Self {
+            script,
+            calls,
+            expected,
+            touched: proof::touched(script, calls),
+            end,
+        }
+    }
+
+    /// Whether the calls change anything: then each pass needs a fresh subtree.
+    pub fn changes(&self) -> bool {
+        self.touched.changes
+    }
+
+    /// Whether the calls wait for the disk by themselves.
+    pub fn syncs(&self) -> bool {
+        let mut ops = self.calls.iter().flat_map(|call| &call.ops);
+        ops.any(|op| {
+            matches!(op, FileOp::Sync(_) | FileOp::SyncAll { .. })
+                || matches!(op, FileOp::Write { sync, .. } | FileOp::WriteAt { sync, .. } if *sync)
+        })
+    }
+}
+
+/// The reference model at the start of the calls.
+pub fn start_model(script: &Script, backend: &Description) -> Model {
+    if backend.capabilities.holds_data {
+        Model::of(script)
+    } else {
+        let zeros = vec![0; FILE_BYTES as usize];
+        Model::fixed(script, &Bytes::from(zeros))
+    }
+}
+
+/// What a pass is to do.
+pub struct Pass<'a> {
+    /// What is called, and what must come of it.
+    pub expectations: &'a Expectations<'a>,
     /// The backend.
-    pub backend: Arc<dyn Backend>,
-    /// The workload.
-    pub workload: Arc<Workload>,
+    pub backend: &'a Description,
+    /// A sync asked of the mount waits for a bucket.
+    pub has_bucket: bool,
     /// The cache state.
     pub state: CacheState,
-    /// Where the workspace may live.
-    pub site: Site,
+    /// By how many percent every call is lengthened on purpose.
+    pub slowed_percent: u32,
+    /// The daemon is asked for its counters before and after.
+    pub is_counted: bool,
+    /// Everything is read back afterwards.
+    pub reads_back: bool,
     /// A call that takes longer is a timeout; one that takes twice as long is cut off.
     pub call_timeout: Duration,
-    /// Ends the block between calls.
-    pub interrupt: Interrupt,
+    /// Ends the pass between calls.
+    pub interrupt: &'a Interrupt,
 }
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Measured {
+pub struct Passed {
     /// The worst that happened, and the first reason for it.
     pub verdict: Option<(Outcome, String)>,
     /// Timed calls by how they ended.
     pub outcomes: BTreeMap<Outcome, u64>,
     /// Service times by kind.
     pub calls: BTreeMap<String, Calls>,
-    /// Service times summed, in nanoseconds.
+    /// All service times by kind, to be merged.
+    pub times: BTreeMap<CallKind, Histogram<u64>>,
+    /// Service times of calls that ended well, summed, in nanoseconds.
     pub makespan_ns: u64,
     /// What the caller waited for all timed calls, wrong answers and failures among them, in nanoseconds.
     pub waited_ns: u64,
     /// Bytes that reads returned.
     pub bytes_read: u64,
-    /// Bytes the calling thread fetched from disk.
-    pub disk_read_bytes: u64,
-    /// From the daemon's start to a usable mount.
-    pub ready: Duration,
-    /// What reached the daemon.
-    pub daemon: Option<DaemonCounters>,
-    /// Processor time.
+    /// Processor time around the timed calls.
     pub cpu: Cpu,
-    /// The daemon's memory.
-    pub memory: Memory,
-    /// Pressure while it was measured.
-    pub pressure: Pressure,
+    /// What was counted, if it was.
+    pub counted: Option<Counted>,
     /// What became of the lines that two hosts added to one file.
     pub settled: Option<Settled>,
     /// The run was interrupted: what was measured is not whole.
     pub interrupted: bool,
 }
 
-impl Measured {
-    fn ended(outcome: Outcome, reason: impl ToString) -> Self {
+impl Passed {
+    /// A pass that did not come to its calls.
+    pub fn ended(outcome: Outcome, reason: impl ToString) -> Self {
         Self {
             verdict: Some((outcome, reason.to_string())),
             ..Self::default()
@@ -95,366 +159,357 @@ impl Measured {
     }
 
     /// Notes how something ended; the worst stays, and of equals the first.
-    fn note(&mut self, outcome: Outcome, reason: String) {
-        if self
-            .verdict
-            .as_ref()
-            .is_none_or(|(worst, _)| outcome > *worst)
-        {
+    pub fn note(&mut self, outcome: Outcome, reason: String) {
+        let worst = self.verdict.as_ref();
+        if worst.is_none_or(|(worst, _)| outcome > *worst) {
             self.verdict = Some((outcome, reason));
         }
     }
 }
 
-impl Task {
-    /// Does it.
-    pub fn run(&self, pulse: &Pulse, clock: &impl Clock) -> Measured {
-        if let Some(cpu) = self.site.cpu
-            && let Err(error) = cpu::stay_on(cpu)
-        {
-            return Measured::ended(Outcome::Infra, format!("staying on one processor: {error}"));
-        }
-        pulse.enter(SETUP_LIMIT);
-        let mut hosts = match self.backend.open(&self.site) {
-            Ok(workspace) => Hosts::one(workspace),
-            Err(error) => return Measured::ended(Outcome::Setup, error),
-        };
-        pulse.depend_on(hosts.first.lifeline());
-        let prepared = self.bring_into_state(&mut *hosts.first, pulse);
-        let prepared = prepared.and_then(|()| match self.script().needs_second_host() {
-            true => hosts.add_second(&self.site, pulse),
-            false => Ok(()),
-        });
-        let mut measured = match prepared {
-            Ok(()) => {
-                pulse.leave();
-                self.measure(&mut hosts, pulse, clock)
-            }
-            Err(error) => {
-                let (outcome, why) = match (pulse.severed(), hosts.obituary()) {
-                    (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
-                    (None, Some(obituary)) => (Outcome::Crash, format!("; {obituary}")),
-                    (None, None) => (Outcome::Setup, String::new()),
-                };
-                Measured::ended(outcome, format!("preparing the workspace: {error}{why}"))
-            }
-        };
-        pulse.enter(SETUP_LIMIT);
-        if let Err(error) = hosts.close()
-            && measured.verdict.is_none()
-        {
-            measured.note(Outcome::Infra, format!("closing the workspace: {error}"));
-        }
-        pulse.leave();
-        measured
-    }
+/// What is read of the kernel before and after the timed calls: for every arm the same, whether it has a daemon or not.
+struct Meters {
+    daemon_cpu_ns: u64,
+    client_disk: u64,
+    daemon_disk: u64,
+    client_dirtied: u64,
+    daemon_dirtied: u64,
+    daemon_written: u64,
+}
 
-    fn script(&self) -> &Script {
-        &self.workload.script
-    }
-
-    /// The reference model at the start of the calls.
-    fn model(&self) -> Model {
-        if self.holds_data() {
-            Model::of(self.script())
-        } else {
-            let zeros = vec![0; FILE_BYTES as usize];
-            Model::fixed(self.script(), &Bytes::from(zeros))
+impl Meters {
+    fn read(daemon: Option<u32>) -> Self {
+        // Where there is no daemon, the harness itself is read in its place, so that reading costs the same.
+        let pid = daemon.unwrap_or_else(std::process::id);
+        let client = system::thread_io();
+        let other = system::process_io(pid);
+        Self {
+            daemon_cpu_ns: system::process_cpu_ns(pid),
+            client_disk: client.read_bytes,
+            daemon_disk: other.read_bytes,
+            client_dirtied: client.write_bytes,
+            daemon_dirtied: other.write_bytes,
+            daemon_written: other.written,
         }
     }
+}
 
-    /// After how long a call is cut off.
-    fn call_limit(&self) -> Duration {
-        2 * self.call_timeout
-    }
-
-    /// Creates the script's first files.
-    fn fill(&self, root: &Path, pulse: &Pulse, scratch: &mut Scratch) -> io::Result<()> {
-        let dirs = self.script().dirs.iter();
-        let dirs = dirs.map(|dir| FileOp::MakeDir(dir.clone()));
-        let files = self.script().files.iter();
-        let files = files.map(|(path, content)| FileOp::Write {
-            path: path.clone(),
-            content: Bytes::clone(content),
-            sync: false,
-        });
-        for op in dirs.chain(files) {
-            let prepared = prepare(root, &op, &mut OpenFiles::new())?;
-            pulse.enter(self.call_limit());
-            perform(&prepared, scratch).map_err(|errno| {
-                io::Error::new(
-                    io::Error::from(errno).kind(),
-                    format!("{}: {errno}", op.describe()),
-                )
-            })?;
-        }
-        Ok(())
-    }
-
-    /// As [`Task::fill`] and a warm-up, for files that have no path and nothing to warm.
-    fn fill_by_tools(&self, tools: &mut dyn Tools) -> io::Result<()> {
-        for (path, content) in &self.script().files {
-            tools
-                .write_file(path.as_str(), content)
-                .map_err(io::Error::other)?;
-        }
-        Ok(())
-    }
-
-    fn holds_data(&self) -> bool {
-        self.backend.describe().capabilities.holds_data
-    }
-
-    fn guesses_content(&self) -> bool {
-        self.backend.describe().capabilities.guesses_content
-    }
-
-    fn bring_into_state(&self, workspace: &mut dyn Workspace, pulse: &Pulse) -> io::Result<()> {
-        let root = workspace.root().to_owned();
-        if let Some(tools) = workspace.tools() {
-            self.fill_by_tools(tools)?;
-        } else if self.holds_data() {
-            // What holds nothing can neither be filled nor warmed up.
-            let mut scratch = Scratch::new();
-            self.fill(&root, pulse, &mut scratch)?;
-            let mut model = self.model();
-            // A read that asks a model warms nothing.
-            let guesses = self.guesses_content();
-            let warm_up = self.script().warm_up.iter();
-            for op in warm_up.filter(|op| !(guesses && op.reads_content())) {
-                let prepared = prepare(&root, op, &mut OpenFiles::new())?;
-                scratch.clear();
-                pulse.enter(self.call_limit());
-                let observed = perform(&prepared, &mut scratch);
-                verify(op, &model.apply(op), &observed, &scratch).map_err(io::Error::other)?;
-            }
-        }
-        pulse.enter(SETUP_LIMIT);
-        // Nothing that was written to get here may still be on its way to the disk.
-        workspace.sync()?;
-        match self.state {
-            CacheState::Hot => {}
-            CacheState::Lukewarm => workspace.drop_caches()?,
-            CacheState::Cold => {
-                pulse.independent();
-                workspace.restart()?;
-                pulse.depend_on(workspace.lifeline());
-            }
-        }
-        Ok(())
-    }
-
-    fn measure(&self, hosts: &mut Hosts, pulse: &Pulse, clock: &impl Clock) -> Measured {
-        let mut measured = Measured {
-            ready: hosts.first.time_to_ready(),
-            ..Measured::default()
-        };
-        let has_bucket = self.backend.promises().machine_loss.is_some();
-        let calls = self.script().calls_when(self.state == CacheState::Hot);
-        let mut open_files = OpenFiles::new();
-        let prepared: io::Result<Vec<Vec<Prepared<'_>>>> = calls
-            .iter()
-            .map(|call| {
-                let ops = call.ops.iter();
-                ops.map(|op| {
-                    let prepared = prepare(hosts.root(op.host()), op, &mut open_files);
-                    prepared.map(|prepared| Prepared {
-                        has_bucket,
-                        ..prepared
-                    })
-                })
-                .collect()
-            })
-            .collect();
-        let prepared = match prepared {
+impl Pass<'_> {
+    /// Makes the calls in `hosts`, in their subtree, and checks what they did; `timed` is called once the last call has
+    /// been made and before anything is read back.
+    pub fn run<C: Clock>(
+        &self,
+        hosts: &mut Hosts,
+        pulse: &Pulse,
+        clock: &C,
+        scratch: &mut Scratch,
+        timed: &mut dyn FnMut(),
+    ) -> Passed {
+        let mut passed = Passed::default();
+        let prepared = match self.prepare(hosts) {
             Ok(prepared) => prepared,
-            Err(error) => return Measured::ended(Outcome::Infra, error),
+            Err(error) => return Passed::ended(Outcome::Infra, error),
         };
-        // What was counted before the timed calls, and between them by what is not timed.
-        let mut uncounted = match counters(&mut *hosts.first) {
-            Ok(counters) => counters,
-            Err(error) => return Measured::ended(Outcome::Infra, error),
+        let before = match self.is_counted.then(|| counters(&mut *hosts.first)) {
+            None => None,
+            Some(Ok(counters)) => counters,
+            Some(Err(error)) => return Passed::ended(Outcome::Infra, error),
         };
-        let daemon = hosts.first.daemon();
-        let daemon_cpu = || daemon.map_or(0, system::process_cpu_ns);
-        let cpu_before = (system::thread_cpu(), daemon_cpu());
-        let disk_before = system::thread_disk_read();
-        let daemon_disk_before = daemon.map_or(0, system::process_disk_read);
-        let daemon_written_before = daemon.map_or(0, system::process_written);
-        let pressure_before = system::pressure();
-
         let mut replay = Replay {
-            task: self,
+            pass: self,
             clock,
             pulse,
-            model: self.model(),
-            scratch: Scratch::new(),
+            scratch,
             observed: Vec::with_capacity(1024),
             times: BTreeMap::new(),
             added: BTreeSet::new(),
+            uncounted: before,
         };
-        for (call, ops) in calls.iter().zip(&prepared) {
-            if self.interrupt.is_set() {
-                measured.interrupted = true;
-                break;
+        replay.scratch.system_calls = 0;
+        let daemon = hosts.first.daemon();
+        let meters = Meters::read(daemon);
+        replay.calls(&prepared, hosts, &mut passed);
+        timed();
+        let after = Meters::read(daemon);
+        let system_calls = replay.scratch.system_calls;
+        passed.cpu.daemon_ns = match daemon {
+            Some(_) => after.daemon_cpu_ns.saturating_sub(meters.daemon_cpu_ns),
+            None => 0,
+        };
+        let client_disk = after.client_disk.saturating_sub(meters.client_disk);
+        let mut of_daemon = None;
+        if self.is_counted {
+            match counters(&mut *hosts.first) {
+                Ok(Some(now)) => of_daemon = replay.uncounted.take().map(|then| now.since(&then)),
+                Ok(None) => {}
+                Err(error) if passed.verdict.is_none() => passed.note(Outcome::Infra, error),
+                Err(_) => {}
             }
-            let before = match call.kind {
-                Some(_) => None,
-                None => counters(&mut *hosts.first).ok().flatten(),
+            let daemon_dirtied = after.daemon_dirtied.saturating_sub(meters.daemon_dirtied);
+            passed.counted = Some(Counted {
+                passes: 1,
+                calls: passed.outcomes.values().sum(),
+                waited_ns: passed.waited_ns,
+                system_calls,
+                disk_written_bytes: after.client_dirtied.saturating_sub(meters.client_dirtied)
+                    + daemon.map_or(0, |_| daemon_dirtied),
+                disk_read_bytes: client_disk,
+                daemon: of_daemon.clone(),
+            });
+        }
+        for (kind, (times, total_ns)) in std::mem::take(&mut replay.times) {
+            let calls = Calls::of(&times, total_ns);
+            passed.calls.insert(kind.to_string(), calls);
+            passed.times.insert(kind, times);
+        }
+        let added = std::mem::take(&mut replay.added);
+        if passed.verdict.is_none() && !passed.interrupted {
+            let capabilities = self.backend.capabilities;
+            let counts = capabilities.counts_requests && self.is_counted;
+            let counted = of_daemon.as_ref().filter(|_| counts);
+            // Without the counts of a daemon that has them, only what comes from disk can prove anything.
+            let can_prove = self.state == CacheState::Hot || counts || !capabilities.counts_requests;
+            let disk = proof::DiskReads {
+                client: client_disk,
+                daemon: daemon.map(|_| {
+                    (
+                        after.daemon_disk,
+                        after.daemon_disk.saturating_sub(meters.daemon_disk),
+                    )
+                }),
+                answered: daemon
+                    .map(|_| after.daemon_written.saturating_sub(meters.daemon_written)),
+                is_persistent: capabilities.persistent,
+                fetched: capabilities.starts_empty.then(|| fetched(counted)),
             };
-            if !replay.call(call, ops, hosts, &mut measured) {
-                break;
+            let proof = proof::check(self.state, &self.expectations.touched, counted, &disk);
+            if let Err(reason) = proof
+                && can_prove
+            {
+                passed.note(Outcome::Infra, reason);
             }
-            if let (Some(before), Some(uncounted)) = (before, &mut uncounted)
+            let shared = self.expectations.script.shared_files();
+            if self.backend.capabilities.holds_data && shared.is_empty() && self.reads_back {
+                self.read_everything_back(hosts, pulse, scratch, &mut passed);
+            }
+        }
+        // What came late or failed is no reason not to look what became of the rest.
+        let is_sound = passed.verdict.as_ref();
+        let is_sound = is_sound.is_none_or(|(worst, _)| *worst < Outcome::WrongData);
+        let shares = !self.expectations.script.shared_files().is_empty();
+        if is_sound && !passed.interrupted && shares {
+            self.settle(hosts, pulse, &added, &mut passed);
+        }
+        passed
+    }
+
+    fn prepare<'p>(&'p self, hosts: &Hosts) -> io::Result<Vec<Vec<Prepared<'p>>>> {
+        let mut open_files = OpenFiles::new();
+        let mut one = |op| {
+            let prepared = prepare(&hosts.root(op), op, &mut open_files)?;
+            Ok(Prepared {
+                has_bucket: self.has_bucket,
+                ..prepared
+            })
+        };
+        let calls = self.expectations.calls.iter();
+        calls
+            .map(|call| call.ops.iter().map(&mut one).collect())
+            .collect()
+    }
+}
+
+struct Replay<'a, C> {
+    pass: &'a Pass<'a>,
+    clock: &'a C,
+    pulse: &'a Pulse,
+    scratch: &'a mut Scratch,
+    observed: Vec<Result<Observed, Errno>>,
+    times: BTreeMap<CallKind, (Histogram<u64>, u64)>,
+    /// Lines whose adding succeeded.
+    added: BTreeSet<Bytes>,
+    /// What the daemon had counted before the timed calls, and between them by what is not timed.
+    uncounted: Option<DaemonCounters>,
+}
+
+impl<C: Clock> Replay<'_, C> {
+    /// Makes all calls: stretches of calls that follow each other without a pause are timed, then checked.
+    fn calls(&mut self, prepared: &[Vec<Prepared<'_>>], hosts: &mut Hosts, passed: &mut Passed) {
+        let calls = self.pass.expectations.calls;
+        let mut next = 0;
+        while next < calls.len() {
+            if self.pass.interrupt.is_set() {
+                passed.interrupted = true;
+                return;
+            }
+            let stretch = next..self.stretch_end(next);
+            let before = match (calls[next].kind, &self.uncounted) {
+                (None, Some(_)) => counters(&mut *hosts.first).ok().flatten(),
+                _ => None,
+            };
+            next = stretch.end;
+            if !self.stretch(stretch, prepared, hosts, passed) {
+                return;
+            }
+            if let (Some(before), Some(uncounted)) = (before, &mut self.uncounted)
                 && let Ok(Some(now)) = counters(&mut *hosts.first)
             {
                 uncounted.add(&now.since(&before));
             }
         }
-
-        measured.pressure = system::pressure_since(&pressure_before, &system::pressure());
-        measured.disk_read_bytes = system::thread_disk_read().saturating_sub(disk_before);
-        measured.cpu = Cpu {
-            client_ns: system::thread_cpu().saturating_sub(cpu_before.0).as_nanos() as u64,
-            daemon_ns: daemon_cpu().saturating_sub(cpu_before.1),
-        };
-        measured.memory = daemon.map(system::process_memory).unwrap_or_default();
-        let daemon_written = daemon.map(system::process_written);
-        for (kind, (times, total_ns)) in std::mem::take(&mut replay.times) {
-            match Calls::new(&times, total_ns) {
-                Ok(calls) => {
-                    measured.calls.insert(kind.to_string(), calls);
-                }
-                Err(error) => measured.note(Outcome::Infra, error),
-            }
-        }
-        match counters(&mut *hosts.first) {
-            Ok(Some(now)) => measured.daemon = uncounted.map(|before| now.since(&before)),
-            Ok(None) => {}
-            Err(error) if measured.verdict.is_none() => measured.note(Outcome::Infra, error),
-            Err(_) => {}
-        }
-        if measured.verdict.is_none() && !measured.interrupted {
-            let touched = proof::touched(self.script(), calls);
-            let capabilities = self.backend.describe().capabilities;
-            let counted = measured.daemon.as_ref();
-            let counted = counted.filter(|_| capabilities.counts_requests);
-            let disk = proof::DiskReads {
-                client: measured.disk_read_bytes,
-                daemon: daemon.map(|pid| {
-                    let since_start = system::process_disk_read(pid);
-                    (since_start, since_start.saturating_sub(daemon_disk_before))
-                }),
-                answered: daemon_written.map(|bytes| bytes.saturating_sub(daemon_written_before)),
-                is_persistent: capabilities.persistent,
-                fetched: capabilities.starts_empty.then(|| fetched(counted)),
-            };
-            let proof = proof::check(self.state, &touched, counted, &disk);
-            if let Err(reason) = proof {
-                measured.note(Outcome::Infra, reason);
-            }
-            if self.holds_data() && self.script().shared_files().is_empty() {
-                self.read_everything_back(hosts, pulse, &mut replay, &mut measured);
-            }
-        }
-        // What came late or failed is no reason not to look what became of the rest.
-        let is_sound = measured.verdict.as_ref();
-        let is_sound = is_sound.is_none_or(|(worst, _)| *worst < Outcome::WrongData);
-        if is_sound && !measured.interrupted && !self.script().shared_files().is_empty() {
-            self.settle(hosts, pulse, &replay, &mut measured);
-        }
-        measured
     }
-}
 
-struct Replay<'a, C> {
-    task: &'a Task,
-    clock: &'a C,
-    pulse: &'a Pulse,
-    model: Model,
-    scratch: Scratch,
-    observed: Vec<Result<Observed, Errno>>,
-    times: BTreeMap<CallKind, (Histogram<u64>, u64)>,
-    /// Lines whose adding succeeded.
-    added: BTreeSet<Bytes>,
-}
+    /// Where the stretch of calls ends that begins with call `first`: before the next pause, before or after a call
+    /// that is not timed, or where enough results wait to be checked.
+    fn stretch_end(&self, first: usize) -> usize {
+        let expectations = self.pass.expectations;
+        let calls = expectations.calls;
+        let mut bytes = expected_bytes(&expectations.expected[first]);
+        let mut end = first + 1;
+        while end < calls.len()
+            && calls[end].pause_ms == 0
+            && calls[first].kind.is_some()
+            && calls[end].kind.is_some()
+        {
+            bytes += expected_bytes(&expectations.expected[end]);
+            if bytes > UNCHECKED_MAX {
+                break;
+            }
+            end += 1;
+        }
+        end
+    }
 
-impl<C: Clock> Replay<'_, C> {
-    /// Makes one call, times it and checks it. False if there is no point in going on.
-    fn call(
+    /// Makes and times the calls of a stretch, then checks them. False if there is no point in going on.
+    fn stretch(
         &mut self,
-        call: &Call,
-        ops: &[Prepared<'_>],
+        stretch: std::ops::Range<usize>,
+        prepared: &[Vec<Prepared<'_>>],
         hosts: &mut Hosts,
-        measured: &mut Measured,
+        passed: &mut Passed,
     ) -> bool {
-        std::thread::sleep(Duration::from_millis(call.pause_ms));
-        let mut expected: Vec<Expected> = call.ops.iter().map(|op| self.model.apply(op)).collect();
+        let expectations = self.pass.expectations;
+        let calls = &expectations.calls[stretch.clone()];
+        let expected = &expectations.expected[stretch.clone()];
+        let prepared = &prepared[stretch];
+        std::thread::sleep(Duration::from_millis(calls[0].pause_ms));
+        self.scratch.clear();
+        let bytes = expected.iter().map(|one| expected_bytes(one)).sum();
+        self.scratch.reserve(bytes);
+        self.observed.clear();
+        self.observed.reserve(prepared.iter().map(Vec::len).sum());
+        let mut took = Vec::with_capacity(calls.len());
+        let mut answers = Vec::new();
         let by_tools = hosts.first.tools().is_some();
         if by_tools {
-            let narrow = |expected| narrowed(expected, call.lines);
-            expected = expected.into_iter().map(narrow).collect();
+            answers.reserve(calls.iter().map(|call| call.ops.len()).sum());
         }
-        self.scratch.clear();
-        self.scratch
-            .reserve(expected.iter().map(content_bytes).sum());
-        self.observed.clear();
-        self.observed.reserve(ops.len());
+        let system_calls = self.scratch.system_calls;
+        let limit = 2 * self.pass.call_timeout;
+        let slowed = u64::from(self.pass.slowed_percent);
 
-        let mut answers = Vec::with_capacity(if by_tools { ops.len() } else { 0 });
-        self.pulse.enter(self.task.call_limit());
-        let started = self.clock.now_ns();
-        match hosts.first.tools() {
-            Some(tools) => answers.extend(call.ops.iter().map(|op| ask(op, call.lines, tools))),
-            None => {
-                for op in ops {
-                    let observed = match op.op {
-                        FileOp::SeenByOther { content, .. } => {
-                            Ok(self.look_until_seen(op, content))
-                        }
-                        _ => perform(op, &mut self.scratch),
-                    };
-                    self.observed.push(observed);
+        let cpu_before = system::thread_cpu();
+        for (at, (call, ops)) in calls.iter().zip(prepared).enumerate() {
+            if at % CALLS_A_DEADLINE == 0 {
+                self.pulse.enter(limit);
+            }
+            let started = self.clock.now_ns();
+            match hosts.first.tools() {
+                Some(tools) => answers.extend(call.ops.iter().map(|op| ask(op, call.lines, tools))),
+                None => {
+                    for op in ops {
+                        let observed = match op.op {
+                            FileOp::SeenByOther { content, .. } => {
+                                Ok(self.look_until_seen(op, content))
+                            }
+                            _ => perform(op, self.scratch),
+                        };
+                        self.observed.push(observed);
+                    }
                 }
             }
+            let mut ended = self.clock.now_ns();
+            if slowed > 0 {
+                let until = ended + ended.saturating_sub(started) * slowed / 100;
+                while ended < until {
+                    ended = self.clock.now_ns();
+                }
+            }
+            took.push(ended.saturating_sub(started));
         }
-        let took = self.clock.now_ns().saturating_sub(started);
+        let cpu = system::thread_cpu().saturating_sub(cpu_before);
         self.pulse.leave();
-        for (op, answers) in call.ops.iter().zip(&answers) {
-            self.observed.push(observe(op, answers, &mut self.scratch));
+        let is_timed = calls[0].kind.is_some();
+        if is_timed {
+            passed.cpu.client_ns += cpu.as_nanos() as u64;
+        } else {
+            self.scratch.system_calls = system_calls;
         }
 
-        for (op, observed) in call.ops.iter().zip(&self.observed) {
+        if by_tools {
+            let ops = calls.iter().flat_map(|call| &call.ops);
+            for (op, answers) in ops.zip(&answers) {
+                self.observed.push(observe(op, answers, self.scratch));
+            }
+        }
+        let mut first = 0;
+        for ((call, expected), took) in calls.iter().zip(expected).zip(took) {
+            let observed = first..first + call.ops.len();
+            first = observed.end;
+            if !self.check(call, expected, observed, took, hosts, passed) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Checks one call and notes what it took. False if there is no point in going on.
+    fn check(
+        &mut self,
+        call: &Call,
+        expected: &[Expected],
+        observed: std::ops::Range<usize>,
+        took: u64,
+        hosts: &mut Hosts,
+        passed: &mut Passed,
+    ) -> bool {
+        for (op, observed) in call.ops.iter().zip(&self.observed[observed.clone()]) {
             if let (FileOp::AddLine { line, .. }, Ok(_)) = (op, observed) {
                 self.added.insert(Bytes::clone(line));
             }
         }
-        let (outcome, reason) = self.judge(call, &expected, took, hosts);
+        let observed = &self.observed[observed];
+        let (outcome, reason) = self.judge(call, expected, observed, took, hosts);
         if let Some(kind) = call.kind {
-            *measured.outcomes.entry(outcome).or_default() += 1;
-            measured.waited_ns += took;
+            *passed.outcomes.entry(outcome).or_default() += 1;
+            passed.waited_ns += took;
             if outcome == Outcome::Ok {
-                measured.makespan_ns += took;
+                passed.makespan_ns += took;
                 // A failure, though the recording had it too, takes as long as failing takes.
                 if !expected.iter().any(|e| matches!(e, Expected::Errno(_))) {
                     let (times, total) = self.times.entry(kind).or_insert_with(|| (histogram(), 0));
                     times.saturating_record(took.max(1));
                     *total += took;
                 }
-                let returned = self.observed.iter().flatten().map(returned_bytes);
-                measured.bytes_read += returned.sum::<u64>()
-                    + self
-                        .scratch
-                        .entries
-                        .iter()
-                        .map(|e| e.content.len() as u64)
-                        .sum::<u64>();
+                let returned = observed.iter().flatten().map(|one| self.returned_bytes(one));
+                passed.bytes_read += returned.sum::<u64>();
             }
         }
         if outcome != Outcome::Ok {
-            measured.note(outcome, reason);
+            passed.note(outcome, reason);
         }
         !matches!(outcome, Outcome::Hang | Outcome::Crash)
+    }
+
+    fn returned_bytes(&self, observed: &Observed) -> u64 {
+        match observed {
+            Observed::Bytes(place) => place.len() as u64,
+            Observed::Entries(place) => {
+                let entries = self.scratch.entries[place.clone()].iter();
+                entries.map(|entry| entry.content.len() as u64).sum()
+            }
+            _ => 0,
+        }
     }
 
     /// Reads a file on the other host until it holds `content`, or a call may take no longer.
@@ -464,13 +519,13 @@ impl<C: Clock> Replay<'_, C> {
         loop {
             self.scratch.back_to(mark);
             // An error may be gone at the next look, as that of a name which is not there yet.
-            if let Ok(Observed::Bytes(place)) = perform(op, &mut self.scratch)
+            if let Ok(Observed::Bytes(place)) = perform(op, self.scratch)
                 && self.scratch.data[place.clone()] == *content
             {
                 return Observed::Bytes(place);
             }
-            let is_over = began.elapsed() >= self.task.call_timeout;
-            if is_over || self.pulse.severed().is_some() || self.task.interrupt.is_set() {
+            let is_over = began.elapsed() >= self.pass.call_timeout;
+            if is_over || self.pulse.severed().is_some() || self.pass.interrupt.is_set() {
                 return Observed::NotSeen;
             }
             std::thread::sleep(LOOK_EVERY);
@@ -481,23 +536,25 @@ impl<C: Clock> Replay<'_, C> {
         &self,
         call: &Call,
         expected: &[Expected],
+        observed: &[Result<Observed, Errno>],
         took: u64,
         hosts: &mut Hosts,
     ) -> (Outcome, String) {
         let what = || call.ops.first().map(FileOp::describe).unwrap_or_default();
-        if let Some(cut) = self.pulse.severed() {
-            return (Outcome::Hang, format!("{}: {cut}", what()));
-        }
-        for ((op, expected), observed) in call.ops.iter().zip(expected).zip(&self.observed) {
-            if let Err(mut reason) = verify(op, expected, observed, &self.scratch) {
+        let took = Duration::from_nanos(took);
+        let limit = self.pass.call_timeout;
+        for ((op, expected), observed) in call.ops.iter().zip(expected).zip(observed) {
+            if let Err(mut reason) = verify(op, expected, observed, self.scratch) {
+                if let Some(cut) = self.pulse.severed() {
+                    return (Outcome::Hang, format!("{}: {cut}", what()));
+                }
                 if let Some(obituary) = hosts.obituary() {
                     return (Outcome::Crash, format!("{reason}; {obituary}"));
                 }
                 let outcome = match observed {
                     Err(_) => Outcome::Errno,
                     Ok(Observed::NotSeen) => {
-                        let limit = self.task.call_timeout.as_secs_f64();
-                        reason = format!("{}: not within {limit} s", op.describe());
+                        reason = format!("{}: not within {} s", op.describe(), limit.as_secs_f64());
                         Outcome::Timeout
                     }
                     Ok(_) => Outcome::WrongData,
@@ -505,8 +562,10 @@ impl<C: Clock> Replay<'_, C> {
                 return (outcome, reason);
             }
         }
-        let took = Duration::from_nanos(took);
-        if took > self.task.call_timeout {
+        if took > limit {
+            if let Some(cut) = self.pulse.severed() {
+                return (Outcome::Hang, format!("{}: {cut}", what()));
+            }
             let reason = format!("{}: took {:.1} s", what(), took.as_secs_f64());
             return (Outcome::Timeout, reason);
         }
@@ -527,11 +586,73 @@ fn content_bytes(expected: &Expected) -> usize {
     }
 }
 
-fn returned_bytes(observed: &Observed) -> u64 {
-    match observed {
-        Observed::Bytes(place) => place.len() as u64,
+fn expected_bytes(expected: &[Expected]) -> usize {
+    // Names take room as well: a thousand entries are no more than a page or two each.
+    let names = |one: &Expected| match one {
+        Expected::Entries(entries) => 64 * entries.len(),
         _ => 0,
+    };
+    expected
+        .iter()
+        .map(|one| content_bytes(one) + names(one))
+        .sum()
+}
+
+/// Creates the first files of a script below `root`.
+///
+/// # Errors
+/// If one cannot be created.
+pub fn fill(
+    script: &Script,
+    root: &Path,
+    pulse: &Pulse,
+    limit: Duration,
+    scratch: &mut Scratch,
+) -> io::Result<()> {
+    let dirs = script.dirs.iter();
+    let dirs = dirs.map(|dir| FileOp::MakeDir(dir.clone()));
+    let files = script.files.iter();
+    let files = files.map(|(path, content)| FileOp::Write {
+        path: path.clone(),
+        content: Bytes::clone(content),
+        sync: false,
+    });
+    for op in dirs.chain(files) {
+        let prepared = prepare(root, &op, &mut OpenFiles::new())?;
+        scratch.clear();
+        pulse.enter(limit);
+        perform(&prepared, scratch).map_err(|errno| {
+            io::Error::new(
+                io::Error::from(errno).kind(),
+                format!("{}: {errno}", op.describe()),
+            )
+        })?;
     }
+    Ok(())
+}
+
+/// Does what brings the caches of a script's files below `root` into the state called hot; `skip` says what warms
+/// nothing on this backend.
+///
+/// # Errors
+/// If something returns what it should not.
+pub fn warm_up(
+    script: &Script,
+    model: &mut Model,
+    root: &Path,
+    pulse: &Pulse,
+    limit: Duration,
+    scratch: &mut Scratch,
+    skip: impl Fn(&FileOp) -> bool,
+) -> io::Result<()> {
+    for op in script.warm_up.iter().filter(|op| !skip(op)) {
+        let prepared = prepare(root, op, &mut OpenFiles::new())?;
+        scratch.clear();
+        pulse.enter(limit);
+        let observed = perform(&prepared, scratch);
+        verify(op, &model.apply(op), &observed, scratch).map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// What the daemon has counted so far.
@@ -542,8 +663,8 @@ fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>, Str
     }
 }
 
-/// How many files' content a daemon has asked its server for, as it says itself and by the requests that it made: looks
-/// for changes are requests, too.
+/// How many files' content a daemon has asked its server for, as it says itself and by the requests that it made: polls
+/// are requests, too.
 fn fetched(daemon: Option<&DaemonCounters>) -> u64 {
     let count = |name| daemon.and_then(|daemon| daemon.store.get(name)).copied();
     let (fetches, requests) = (count("s3_fetches"), count("s3_get"));

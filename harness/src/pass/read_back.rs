@@ -1,76 +1,81 @@
-//! The end of a block: whether everything is there that was written, and nothing else.
+//! The end of a pass: whether everything is there that was written, and nothing else.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use backends::backend::Tools;
-use reports::run::Outcome;
+use rundir::Outcome;
 use workloads::model::Model;
 use workloads::path::WorkspacePath;
-use workloads::script::FileOp;
+use workloads::script::{Bytes, FileOp};
 
 use super::hosts::Hosts;
-use super::{Measured, Replay, SETUP_LIMIT, Task, content_bytes};
-use crate::clock::Clock;
+use super::{Pass, Passed, content_bytes};
 use crate::replay::tools::held;
 use crate::replay::{OpenFiles, Scratch, perform, prepare, verify};
 use crate::supervise::Pulse;
 
-impl Task {
+/// What reading everything back, or waiting for two hosts, may take at a step.
+const LIMIT: Duration = Duration::from_secs(120);
+
+impl Pass<'_> {
     /// Compares the whole workspace with the model in the end.
-    pub(super) fn read_everything_back<C: Clock>(
+    pub(super) fn read_everything_back(
         &self,
         hosts: &mut Hosts,
         pulse: &Pulse,
-        replay: &mut Replay<'_, C>,
-        measured: &mut Measured,
+        scratch: &mut Scratch,
+        passed: &mut Passed,
     ) {
-        let capabilities = self.backend.describe().capabilities;
-        pulse.enter(SETUP_LIMIT);
+        let capabilities = self.backend.capabilities;
+        let mut model = self.expectations.end.clone();
+        pulse.enter(LIMIT);
         let whole = match hosts.first.tools() {
-            Some(tools) => snapshot_back(tools, &mut replay.model, &mut replay.scratch),
+            Some(tools) => snapshot_back(tools, &mut model, scratch),
             None => {
-                // What each file holds would be asked for at the end of each block, one after the other and
+                // What each file holds would be asked for at the end of each pass, one after the other and
                 // for minutes: the timed reads say how often that is right.
                 let everything = if capabilities.guesses_content || capabilities.starts_empty {
                     FileOp::Walk(WorkspacePath::root())
                 } else {
                     FileOp::Search(WorkspacePath::root())
                 };
-                let root = hosts.first.root();
-                read_back(root, &everything, &mut replay.model, &mut replay.scratch)
+                let root = hosts.root(&everything);
+                read_back(&root, &everything, &mut model, scratch)
             }
         };
         if let Err(reason) = whole {
             let cut = pulse.severed().map(|cut| format!("; {cut}"));
             let outcome = cut.as_ref().map_or(Outcome::WrongData, |_| Outcome::Hang);
             let cut = cut.unwrap_or_default();
-            measured.note(outcome, format!("reading everything back: {reason}{cut}"));
+            passed.note(outcome, format!("reading everything back: {reason}{cut}"));
         }
         pulse.leave();
     }
 
-    /// Lets two hosts come to rest, and looks what became of the lines that they added.
-    pub(super) fn settle<C: Clock>(
+    /// Waits until two hosts have settled, and looks for the lines that they added.
+    pub(super) fn settle(
         &self,
         hosts: &mut Hosts,
         pulse: &Pulse,
-        replay: &Replay<'_, C>,
-        measured: &mut Measured,
+        added: &BTreeSet<Bytes>,
+        passed: &mut Passed,
     ) {
         let patience = 2 * self.call_timeout;
-        let rested = hosts.rest(patience, pulse, &self.interrupt);
+        let rested = hosts.rest(patience, LIMIT, pulse, self.interrupt);
         let found = rested.and_then(|rested| {
-            let shared = self.script().shared_files();
-            rested.count(&replay.added, &replay.model.lines(), &shared, hosts)
+            let shared = self.expectations.script.shared_files();
+            rested.count(added, &self.expectations.end.lines(), &shared, hosts)
         });
         pulse.leave();
         match found {
-            Ok(settled) => measured.settled = Some(settled),
+            Ok(settled) => passed.settled = Some(settled),
             Err(trouble) => {
                 let cut = pulse.severed();
                 let outcome = cut.as_ref().map_or(trouble.outcome, |_| Outcome::Hang);
                 let cut = cut.map_or(String::new(), |cut| format!("; {cut}"));
-                measured.note(
+                passed.note(
                     outcome,
                     format!("when both had settled: {}{cut}", trouble.reason),
                 );

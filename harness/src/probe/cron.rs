@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::backend::Site;
-use reports::run::{Fault, Outcome, SCHEMA_VERSION};
+use rundir::{Fault, Outcome, SCHEMA_VERSION};
 
 use super::{Prober, STEP_LIMIT};
 use crate::supervise::Pulse;

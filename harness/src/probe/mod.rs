@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backends::backend::{Backend, Site};
-use reports::run::{Fault, Outcome, Probe, SCHEMA_VERSION};
+use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 
 use crate::interrupt::Interrupt;
 use crate::supervise::{Lost, Pulse, supervise};

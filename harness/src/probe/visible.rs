@@ -3,7 +3,7 @@
 use std::io;
 use std::process::Command;
 
-use reports::run::{Outcome, Probe};
+use rundir::{Outcome, Probe};
 
 use super::{Prober, STEP_LIMIT, is_installed, run};
 use crate::supervise::Pulse;

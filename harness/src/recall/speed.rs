@@ -15,7 +15,7 @@ use backends::store::{Change, ROOT, Store, Timestamp};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use reports::stats::{Interval, interval_of_mean};
+use stats::{Interval, mean_with_interval};
 use serde::Serialize;
 use workloads::generate::notes::{Notebook, notebook};
 
@@ -365,11 +365,9 @@ pub struct Figure {
 
 impl Figure {
     /// Of samples.
-    pub fn of(samples: &[f64], seed: u64) -> Self {
-        Self {
-            mean: samples.iter().sum::<f64>() / samples.len().max(1) as f64,
-            interval: interval_of_mean(samples, seed),
-        }
+    pub fn of(samples: &[f64]) -> Self {
+        let (mean, interval) = mean_with_interval(samples).unwrap_or_default();
+        Self { mean, interval }
     }
 
     /// As text, in some unit.
@@ -389,7 +387,6 @@ pub fn ratio(
     place: Place,
     item: Item,
     (size, to): (usize, usize),
-    seed: u64,
 ) -> Option<Figure> {
     let at = |size: usize| samples.get(&(place, size, item));
     let (here, there) = (at(size)?, at(to)?);
@@ -398,5 +395,5 @@ pub fn ratio(
         .zip(there)
         .map(|(here, there)| here / there)
         .collect();
-    Some(Figure::of(&ratios, seed))
+    Some(Figure::of(&ratios))
 }

@@ -38,6 +38,8 @@ pub struct Scratch {
     /// What was listed, by its place in `names` and `data`.
     pub entries: Vec<Entry>,
     dirents: Vec<MaybeUninit<u8>>,
+    /// System calls that operations have made.
+    pub system_calls: u64,
 }
 
 /// Something that was listed or found.
@@ -63,6 +65,7 @@ impl Scratch {
             names: Vec::with_capacity(64 * 1024),
             entries: Vec::with_capacity(2048),
             dirents: vec![MaybeUninit::uninit(); DIRENT_BUFFER],
+            system_calls: 0,
         }
     }
 
@@ -104,6 +107,23 @@ impl Scratch {
         self.used = mark.max(self.start);
     }
 
+    /// Opens a file and counts that and its closing.
+    fn open(&mut self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.system_calls += 1;
+        let file = open(path, flags)?;
+        self.system_calls += 1;
+        Ok(file)
+    }
+
+    fn write_all(
+        &mut self,
+        content: &[u8],
+        write: impl FnMut(&[u8]) -> Result<usize, Errno>,
+    ) -> Result<(), Errno> {
+        self.system_calls += write_all(content, write)?;
+        Ok(())
+    }
+
     /// Fills up to `size` bytes of room by one call of `read`: a short answer is an answer.
     fn fill_once(
         &mut self,
@@ -111,6 +131,7 @@ impl Scratch {
         read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
     ) -> Result<Range<usize>, Errno> {
         self.reserve(size);
+        self.system_calls += 1;
         let start = self.used;
         self.used += read(&mut self.data[start..start + size])?;
         Ok(start..self.used)
@@ -126,6 +147,7 @@ impl Scratch {
         self.reserve(size);
         let start = self.used;
         while self.used < start + size {
+            self.system_calls += 1;
             match read(&mut self.data[self.used..start + size])? {
                 0 => break,
                 read => self.used += read,
@@ -164,13 +186,14 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
     match prepared.op {
         // One look: whoever waits looks again.
         FileOp::Read(_) | FileOp::Ask { .. } | FileOp::SeenByOther { .. } => {
-            let file = open(path, OFlags::RDONLY)?;
+            let file = scratch.open(path, OFlags::RDONLY)?;
+            scratch.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
             let bytes = scratch.fill(size, |room| read(&file, room))?;
             Ok(Observed::Bytes(bytes))
         }
         FileOp::ReadAt { offset, length, .. } => {
-            let file = open(path, OFlags::RDONLY)?;
+            let file = scratch.open(path, OFlags::RDONLY)?;
             let bytes = scratch.fill_once(*length, |room| pread(&file, room, *offset))?;
             Ok(Observed::Bytes(bytes))
         }
@@ -181,9 +204,10 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
         }
         FileOp::Write { content, sync, .. } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-            let file = open(path, flags)?;
-            write_all(content, |rest| write(&file, rest))?;
+            let file = scratch.open(path, flags)?;
+            scratch.write_all(content, |rest| write(&file, rest))?;
             if *sync {
+                scratch.system_calls += 1;
                 fsync(&file)?;
             }
             Ok(Observed::Done)
@@ -194,29 +218,31 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             sync,
             ..
         } => {
-            let file = open(path, OFlags::WRONLY)?;
+            let file = scratch.open(path, OFlags::WRONLY)?;
             let mut at = *offset;
-            write_all(content, |rest| {
+            scratch.write_all(content, |rest| {
                 let written = pwrite(&file, rest, at)?;
                 at += written as u64;
                 Ok(written)
             })?;
             if *sync {
+                scratch.system_calls += 1;
                 fsync(&file)?;
             }
             Ok(Observed::Done)
         }
         FileOp::Append { content, .. } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
-            let file = open(path, flags)?;
-            write_all(content, |rest| write(&file, rest))?;
+            let file = scratch.open(path, flags)?;
+            scratch.write_all(content, |rest| write(&file, rest))?;
             Ok(Observed::Done)
         }
         FileOp::Create(_) => {
-            open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+            scratch.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
             Ok(Observed::Done)
         }
         FileOp::Stat(_) => {
+            scratch.system_calls += 1;
             let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
             Ok(Observed::Attributes {
                 size: stat.st_size as u64,
@@ -224,11 +250,12 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             })
         }
         FileOp::List { attributes, .. } => {
-            let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+            let dir = scratch.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
             let start = scratch.entries.len();
             list(&dir, b"", scratch)?;
             if *attributes {
                 for at in start..scratch.entries.len() {
+                    scratch.system_calls += 1;
                     let name = c_name(&scratch.names, &scratch.entries[at].name)?;
                     let stat = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     scratch.entries[at].size = Some(stat.st_size as u64);
@@ -240,27 +267,30 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
         FileOp::Walk(_) => walk(path, false, scratch),
         FileOp::Rename { .. } => {
             let to = prepared.to.as_deref().unwrap_or(path);
+            scratch.system_calls += 1;
             renameat(CWD, path, CWD, to)?;
             Ok(Observed::Done)
         }
         FileOp::Remove(_) => {
+            scratch.system_calls += 1;
             unlinkat(CWD, path, AtFlags::empty())?;
             Ok(Observed::Done)
         }
-        FileOp::MakeDir(_) => make_dirs(path),
+        FileOp::MakeDir(_) => make_dirs(path, scratch),
         FileOp::Sync(_) => {
-            sync(path)?;
+            sync(path, scratch)?;
             Ok(Observed::Done)
         }
         FileOp::SyncAll { .. } => {
             if prepared.has_bucket {
                 let mut answer = [0; 64];
+                scratch.system_calls += 1;
                 let length = getxattr(path, c"user.ctx.sync", &mut answer[..])?;
                 let is_durable = answer.get(..length) == Some(b"durable");
                 return is_durable.then_some(Observed::Done).ok_or(Errno::IO);
             }
             for file in &prepared.files {
-                sync(file)?;
+                sync(file, scratch)?;
             }
             Ok(Observed::Done)
         }
@@ -268,15 +298,17 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
     }
 }
 
-fn sync(path: &CStr) -> Result<(), Errno> {
-    let file = open(path, OFlags::RDONLY)?;
+fn sync(path: &CStr, scratch: &mut Scratch) -> Result<(), Errno> {
+    let file = scratch.open(path, OFlags::RDONLY)?;
+    scratch.system_calls += 1;
     fsync(&file)
 }
 
 /// Writes what a file holds and a line behind it; answers what it held.
 fn add_line(path: &CStr, line: &[u8], scratch: &mut Scratch) -> Result<Observed, Errno> {
-    let held = match open(path, OFlags::RDONLY) {
+    let held = match scratch.open(path, OFlags::RDONLY) {
         Ok(file) => {
+            scratch.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
             // Room for the line, too: it comes right behind.
             scratch.reserve(size + line.len());
@@ -289,8 +321,8 @@ fn add_line(path: &CStr, line: &[u8], scratch: &mut Scratch) -> Result<Observed,
         Err(error) => return Err(error),
     };
     let end = scratch.put(line).end;
-    let file = open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
-    write_all(&scratch.data[held.start..end], |rest| write(&file, rest))?;
+    let file = scratch.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+    scratch.system_calls += write_all(&scratch.data[held.start..end], |rest| write(&file, rest))?;
     Ok(Observed::Bytes(held))
 }
 
@@ -298,25 +330,32 @@ fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     openat(CWD, path, flags | OFlags::CLOEXEC, FILE_MODE)
 }
 
+/// Writes all of it; answers how many calls that took.
 fn write_all(
     content: &[u8],
     mut write: impl FnMut(&[u8]) -> Result<usize, Errno>,
-) -> Result<(), Errno> {
+) -> Result<u64, Errno> {
     let mut rest = content;
+    let mut calls = 0;
     while !rest.is_empty() {
+        calls += 1;
         let written = write(rest)?;
         if written == 0 {
             return Err(Errno::IO);
         }
         rest = &rest[written..];
     }
-    Ok(())
+    Ok(calls)
 }
 
 /// Appends the entries of a directory, each name after `prefix`.
 fn list(dir: &OwnedFd, prefix: &[u8], scratch: &mut Scratch) -> Result<(), Errno> {
     let mut dirents = RawDir::new(dir, &mut scratch.dirents);
-    while let Some(dirent) = dirents.next() {
+    loop {
+        scratch.system_calls += u64::from(dirents.is_buffer_empty());
+        let Some(dirent) = dirents.next() else {
+            break;
+        };
         let dirent = dirent?;
         let name = dirent.file_name().to_bytes();
         if name == b"." || name == b".." {
@@ -330,6 +369,7 @@ fn list(dir: &OwnedFd, prefix: &[u8], scratch: &mut Scratch) -> Result<(), Errno
         scratch.names.push(0);
         let is_dir = match dirent.file_type() {
             FileType::Unknown => {
+                scratch.system_calls += 1;
                 let stat = statat(dir, dirent.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
                 FileType::from_raw_mode(stat.st_mode) == FileType::Directory
             }
@@ -352,11 +392,15 @@ fn c_name<'a>(names: &'a [u8], name: &Range<usize>) -> Result<&'a CStr, Errno> {
 /// Lists a tree from its root down, and reads the files if `contents`. Entries are paths below `top`.
 fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, Errno> {
     let start = scratch.entries.len();
-    let top = open(top, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let top = scratch.open(top, OFlags::RDONLY | OFlags::DIRECTORY)?;
     list(&top, b"", scratch)?;
     let mut at = start;
     while at < scratch.entries.len() {
         let entry = scratch.entries[at].clone();
+        if entry.is_dir || contents {
+            // Opening and closing.
+            scratch.system_calls += 2;
+        }
         let path = c_name(&scratch.names, &entry.name)?;
         if entry.is_dir {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -367,6 +411,7 @@ fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, E
         } else if contents {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let file = openat(top.as_fd(), path, flags, Mode::empty())?;
+            scratch.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
             scratch.entries[at].content = scratch.fill(size, |room| read(&file, room))?;
         }
@@ -376,7 +421,8 @@ fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, E
 }
 
 /// Creates a directory and those above it, as far as they are missing.
-fn make_dirs(path: &CStr) -> Result<Observed, Errno> {
+fn make_dirs(path: &CStr, scratch: &mut Scratch) -> Result<Observed, Errno> {
+    scratch.system_calls += 1;
     match mkdirat(CWD, path, DIR_MODE) {
         Ok(()) | Err(Errno::EXIST) => Ok(Observed::Done),
         Err(Errno::NOENT) => {
@@ -386,7 +432,8 @@ fn make_dirs(path: &CStr) -> Result<Observed, Errno> {
                 return Err(Errno::NOENT);
             }
             let parent = std::ffi::CString::new(&bytes[..parent]).map_err(|_| Errno::ILSEQ)?;
-            make_dirs(&parent)?;
+            make_dirs(&parent, scratch)?;
+            scratch.system_calls += 1;
             mkdirat(CWD, path, DIR_MODE)?;
             Ok(Observed::Done)
         }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use backends::fuse::connection::{Mount, mount_of};
-use reports::run::{Journal, WriteCache};
+use rundir::{Journal, WriteCache};
 
 use super::image;
 

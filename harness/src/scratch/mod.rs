@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use reports::run::{Journal, ScratchKind, ScratchReceipt};
+use rundir::{Journal, ScratchKind, ScratchReceipt};
 
 use directory::OwnDirectory;
 pub use directory::ScratchDir;

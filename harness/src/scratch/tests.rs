@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use backends::fuse::connection::{mount_at, mounts};
-use reports::run::{Journal, ScratchKind};
+use rundir::{Journal, ScratchKind};
 use rustix::mount::{MountFlags, mount};
 
 use super::*;

@@ -9,7 +9,7 @@ use backends::backend::{self, Backend, Need};
 use backends::s3_service::Wanted;
 use clap::Args;
 
-use crate::environment::{environment, warnings};
+use crate::environment::{environment_in, warnings};
 use crate::scratch::{ScratchDir, ScratchDisk, Want};
 
 /// Check this machine: FUSE, scratch space, privileges, the S3 server, and which file systems of others could be
@@ -28,13 +28,12 @@ pub struct Doctor {
 impl Doctor {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
-        let environment = environment(scratch.path())?;
+        let environment = environment_in(scratch.path())?;
         println!(
             "machine   {} ({} processors)",
             environment.cpu, environment.cpus
         );
         println!("kernel    {}", environment.kernel);
-        println!("scratch   {}", environment.scratch);
         let has_scratch = self.print_scratch();
         println!("clock     {}", environment.clock);
         println!("user      {}", environment.user);

@@ -1,0 +1,709 @@
+//! One cell of one epoch: all arms are mounted at once, and short passes alternate between them.
+//!
+//! What a pass does is [`crate::pass`]'s; which cells there are, and in what order, is [`crate::schedule`]'s.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use backends::backend::{Backend, Description, Site, drop_machine_caches};
+use backends::cpu;
+use hdrhistogram::Histogram;
+use rundir::{
+    CellEpoch, Counted, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION, Sample,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use workloads::definition::{CacheState, Workload};
+use workloads::script::{CallKind, FileOp};
+
+use crate::clock::Clock;
+use crate::interrupt::Interrupt;
+use crate::pass::{Expectations, Hosts, Pass, Passed, fill, start_model, warm_up};
+use crate::quiet::Gauge;
+use crate::replay::Scratch;
+use crate::supervise::Pulse;
+use crate::system;
+
+/// What bringing a workspace up, syncing it, or taking it down may take.
+const SETUP_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a daemon may take to start or stop.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What finished passes of an arm may keep on the scratch, in bytes: below it nothing is removed before the cell ends.
+const KEPT_BYTES: u64 = 32 << 20;
+
+/// After the caches were emptied: the kernel tells daemons which inodes it let go, for all arms before any is timed.
+const SETTLING: Duration = Duration::from_millis(30);
+
+/// The fewest rounds that are timed.
+pub const MIN_ROUNDS: u32 = 2;
+
+/// An arm in a cell.
+#[derive(Clone)]
+pub struct CellArm {
+    /// Its name.
+    pub name: String,
+    /// Its backend.
+    pub backend: Arc<dyn Backend>,
+    /// By how many percent its calls are lengthened on purpose.
+    pub slowed_percent: u32,
+}
+
+/// What a cell is to do.
+pub struct CellTask {
+    /// The epoch.
+    pub epoch: u32,
+    /// The workload.
+    pub workload: Arc<Workload>,
+    /// The cache state.
+    pub state: CacheState,
+    /// The arms that take part.
+    pub arms: Vec<CellArm>,
+    /// The order of the arms, by round.
+    pub orders: Vec<Vec<usize>>,
+    /// An empty directory of the cell's own on the scratch.
+    pub dir: PathBuf,
+    /// The `ctxbench` binary, for daemons.
+    pub program: PathBuf,
+    /// The processor that client and daemons share; `None` for wherever the scheduler puts them.
+    pub cpu: Option<usize>,
+    /// A call that takes longer is a timeout.
+    pub call_timeout: Duration,
+    /// How long rounds may begin, from the start of the cell on.
+    pub slice: Duration,
+    /// What counts as a busy machine.
+    pub limits: Limits,
+    /// Ends the cell between calls.
+    pub interrupt: Interrupt,
+    /// When the run started.
+    pub run_started: Instant,
+}
+
+/// A line for the run directory.
+#[derive(Debug)]
+pub enum Line {
+    /// A pass; its place in the run's order is filled in by the receiver.
+    Sample(Box<Sample>),
+    /// An arm's cell.
+    Cell(Box<CellEpoch>),
+}
+
+/// One arm while its cell lasts.
+struct Mounted<'a> {
+    arm: &'a CellArm,
+    described: Description,
+    has_bucket: bool,
+    expectations: Expectations<'a>,
+    site: Site,
+    hosts: Option<Hosts>,
+    /// Of tools: files of a fresh workspace.
+    empty: Option<String>,
+    /// Passes that got a subtree of their own so far.
+    subtrees: u32,
+    /// Whether the present subtree can be used again.
+    is_filled: bool,
+    kept_bytes: u64,
+    times: BTreeMap<CallKind, Histogram<u64>>,
+    counted: Counted,
+    ready_ns: Vec<u64>,
+    timed_ns: u64,
+    memory: Memory,
+}
+
+/// A pass whose stretch of rounds has not ended: whether the machine was quiet is not known yet.
+struct Pending {
+    arm: usize,
+    round: u32,
+    passed: Passed,
+    load: Load,
+    began: Instant,
+    took: Duration,
+    is_warm_up: bool,
+}
+
+impl CellTask {
+    /// Runs the cell in the calling thread and sends what came of it.
+    pub fn run(&self, pulse: &Pulse, clock: &impl Clock, lines: &Sender<Line>) {
+        let began = Instant::now();
+        if let Some(cpu) = self.cpu
+            && let Err(error) = cpu::stay_on(cpu)
+        {
+            for arm in &self.arms {
+                let passed = Passed::ended(
+                    Outcome::Infra,
+                    format!("staying on one processor: {error}"),
+                );
+                self.send(lines, arm, 0, passed, Load::default(), began);
+            }
+            return;
+        }
+        let mut arms: Vec<Mounted<'_>> = self.arms.iter().map(|arm| self.mounted(arm)).collect();
+        for arm in &mut arms {
+            pulse.enter(SETUP_LIMIT);
+            if let Err(error) = self.open(arm) {
+                self.send(
+                    lines,
+                    arm.arm,
+                    0,
+                    Passed::ended(Outcome::Setup, error),
+                    Load::default(),
+                    began,
+                );
+            }
+            self.pause(arm);
+        }
+        let mut gauge = Gauge::open(self.limits);
+        let mut scratch = Scratch::new();
+        let first_timed = u32::from(self.state == CacheState::Hot);
+        let mut pending: Vec<Pending> = Vec::new();
+        let mut quiet_rounds = 0;
+        let mut busy_rounds = 0;
+        for (round, order) in (0..).zip(&self.orders) {
+            let enough = round >= first_timed + MIN_ROUNDS;
+            let repeats = f64::from(busy_rounds) <= self.limits.repeats * f64::from(quiet_rounds);
+            let is_over = began.elapsed() >= self.slice;
+            if self.interrupt.is_set() || (enough && is_over) || (is_over && !repeats) {
+                break;
+            }
+            let alive = order.iter().any(|at| arms[*at].hosts.is_some());
+            if !alive {
+                break;
+            }
+            if self.state != CacheState::Hot {
+                self.bring_into_state(&mut arms, order, round, pulse, &mut scratch, lines);
+            }
+            let outside = gauge.before_round();
+            for at in order {
+                let arm = &mut arms[*at];
+                if arm.hosts.is_none() {
+                    continue;
+                }
+                let pass_began = Instant::now();
+                let is_warm_up = round < first_timed;
+                let (passed, mut load) =
+                    self.pass(arm, is_warm_up, &gauge, pulse, clock, &mut scratch);
+                if passed.interrupted || self.interrupt.is_set() {
+                    return self.take_down(arms, pulse, lines, began);
+                }
+                load.busy = load.busy.or_else(|| outside.clone());
+                let is_lost = matches!(
+                    passed.verdict,
+                    Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _))
+                );
+                pending.push(Pending {
+                    arm: *at,
+                    round,
+                    passed,
+                    load,
+                    began: pass_began,
+                    took: pass_began.elapsed(),
+                    is_warm_up,
+                });
+                if is_lost {
+                    // Dropping it takes it down by force.
+                    pulse.independent();
+                    resume(arm);
+                    arm.hosts = None;
+                }
+            }
+            if let Some(quiet) = gauge.window(false) {
+                let (busy, rounds) = self.flush(&mut arms, &mut pending, quiet, lines);
+                busy_rounds += busy;
+                quiet_rounds += rounds - busy;
+            }
+        }
+        let quiet = gauge.window(true).unwrap_or(Ok(()));
+        self.flush(&mut arms, &mut pending, quiet, lines);
+        self.take_down(arms, pulse, lines, began);
+    }
+
+    fn mounted<'a>(&'a self, arm: &'a CellArm) -> Mounted<'a> {
+        let described = arm.backend.describe();
+        let by_tools = arm.backend.is_tools_only();
+        Mounted {
+            expectations: Expectations::new(&self.workload.script, self.state, &described, by_tools),
+            has_bucket: arm.backend.promises().machine_loss.is_some(),
+            site: Site {
+                dir: self.dir.join(&arm.name),
+                program: self.program.clone(),
+                patience: DAEMON_PATIENCE,
+                cpu: self.cpu,
+                allow_other: false,
+            },
+            described,
+            arm,
+            hosts: None,
+            empty: None,
+            subtrees: 0,
+            is_filled: false,
+            kept_bytes: 0,
+            times: BTreeMap::new(),
+            counted: Counted::default(),
+            ready_ns: Vec::new(),
+            timed_ns: 0,
+            memory: Memory::default(),
+        }
+    }
+
+    fn open(&self, arm: &mut Mounted<'_>) -> io::Result<()> {
+        std::fs::create_dir_all(&arm.site.dir)?;
+        let mut hosts = Hosts::one(arm.arm.backend.open(&arm.site)?);
+        arm.note_ready(&hosts);
+        if self.workload.script.needs_second_host() {
+            hosts.add_second(&arm.site)?;
+        }
+        arm.empty = hosts.first.tools().map(|tools| tools.snapshot());
+        arm.hosts = Some(hosts);
+        Ok(())
+    }
+
+    /// In hot cells a daemon is stopped while it is not its turn, so that what it does in the background is
+    /// charged to nobody else. With empty caches it stays awake: the kernel tells it which inodes it let go.
+    fn pauses(&self) -> bool {
+        self.state == CacheState::Hot && !self.workload.script.needs_second_host()
+    }
+
+    fn pause(&self, arm: &Mounted<'_>) {
+        if self.pauses() {
+            arm.signal(Signal::STOP);
+        }
+    }
+
+    /// Empties the caches once for all arms, each with its files there; cold, with a new daemon each.
+    fn bring_into_state(
+        &self,
+        arms: &mut [Mounted<'_>],
+        order: &[usize],
+        round: u32,
+        pulse: &Pulse,
+        scratch: &mut Scratch,
+        lines: &Sender<Line>,
+    ) {
+        let began = Instant::now();
+        let is_cold = self.state == CacheState::Cold;
+        for at in order {
+            let arm = &mut arms[*at];
+            let ready = self.freshen(arm, pulse, scratch).and_then(|()| {
+                let Some(hosts) = &mut arm.hosts else {
+                    return Ok(());
+                };
+                pulse.enter(SETUP_LIMIT);
+                // Nothing that was written to get here may still be on its way to the disk.
+                hosts.first.sync()?;
+                hosts.first.drop_own_caches()?;
+                if is_cold {
+                    pulse.independent();
+                    hosts.first.stop()?;
+                }
+                Ok(())
+            });
+            self.or_give_up(arm, ready, round, pulse, lines, began);
+        }
+        pulse.enter(SETUP_LIMIT);
+        let dropped = drop_machine_caches(&self.dir);
+        for at in order {
+            let arm = &mut arms[*at];
+            let started = match (&dropped, &mut arm.hosts) {
+                (Err(error), _) => Err(io::Error::new(error.kind(), error.to_string())),
+                (Ok(()), Some(hosts)) if is_cold => hosts.first.start(),
+                _ => Ok(()),
+            };
+            if let (Ok(()), Some(hosts), true) = (&started, arm.hosts.take(), is_cold) {
+                arm.note_ready(&hosts);
+                arm.hosts = Some(hosts);
+            }
+            self.or_give_up(arm, started, round, pulse, lines, began);
+        }
+        pulse.leave();
+        std::thread::sleep(SETTLING);
+    }
+
+    /// An arm that could not be prepared is out for the rest of the cell, and its sample says why.
+    fn or_give_up(
+        &self,
+        arm: &mut Mounted<'_>,
+        prepared: io::Result<()>,
+        round: u32,
+        pulse: &Pulse,
+        lines: &Sender<Line>,
+        began: Instant,
+    ) {
+        let Err(error) = prepared else {
+            return;
+        };
+        let passed = self.failed_to_prepare(arm, &error, pulse);
+        self.send(lines, arm.arm, round, passed, Load::default(), began);
+        pulse.independent();
+        resume(arm);
+        arm.hosts = None;
+    }
+
+    fn failed_to_prepare(&self, arm: &mut Mounted<'_>, error: &io::Error, pulse: &Pulse) -> Passed {
+        let obituary = arm.hosts.as_mut().and_then(Hosts::obituary);
+        let (outcome, why) = match (pulse.severed(), obituary) {
+            (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
+            (None, Some(obituary)) => (Outcome::Crash, format!("; {obituary}")),
+            (None, None) => (Outcome::Setup, String::new()),
+        };
+        Passed::ended(outcome, format!("preparing the workspace: {error}{why}"))
+    }
+
+    /// Gives an arm the files that the script starts from: in a subtree of their own where calls change something.
+    fn freshen(
+        &self,
+        arm: &mut Mounted<'_>,
+        pulse: &Pulse,
+        scratch: &mut Scratch,
+    ) -> io::Result<()> {
+        let script = &self.workload.script;
+        let guesses = arm.described.capabilities.guesses_content;
+        if arm.is_filled && !arm.expectations.changes() {
+            return Ok(());
+        }
+        if guesses && arm.subtrees > 0 {
+            // A model is shown the paths: they are to be the same in every pass.
+            if let Some(hosts) = arm.hosts.take() {
+                pulse.independent();
+                pulse.enter(SETUP_LIMIT);
+                hosts.close()?;
+            }
+            arm.site.dir = self.dir.join(format!("{}-{}", arm.arm.name, arm.subtrees));
+            self.open(arm)?;
+        }
+        let Some(hosts) = &mut arm.hosts else {
+            return Ok(());
+        };
+        hosts.answer_for(pulse);
+        arm.subtrees += 1;
+        arm.is_filled = true;
+        if !arm.described.capabilities.holds_data {
+            return Ok(());
+        }
+        if let Some(tools) = hosts.first.tools() {
+            if let Some(empty) = &arm.empty {
+                tools.restore(empty)?;
+            }
+            for (path, content) in &script.files {
+                tools
+                    .write_file(path.as_str(), content)
+                    .map_err(io::Error::other)?;
+            }
+            return Ok(());
+        }
+        let root = hosts.first.root().to_owned();
+        pulse.enter(SETUP_LIMIT);
+        if !guesses {
+            self.remove_old(arm, &root)?;
+        }
+        let Some(hosts) = &mut arm.hosts else {
+            return Ok(());
+        };
+        if !guesses {
+            hosts.subtree = PathBuf::from(format!("p{}", arm.subtrees));
+            std::fs::create_dir(root.join(&hosts.subtree))?;
+        }
+        let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
+        let limit = 2 * self.call_timeout;
+        fill(script, &root, pulse, limit, scratch)?;
+        if self.state != CacheState::Hot {
+            self.warm(arm, pulse, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the subtrees of finished passes once they hold much.
+    fn remove_old(&self, arm: &mut Mounted<'_>, root: &Path) -> io::Result<()> {
+        let Some(hosts) = &arm.hosts else {
+            return Ok(());
+        };
+        if hosts.subtree.as_os_str().is_empty() {
+            return Ok(());
+        }
+        arm.kept_bytes += pass_bytes(&self.workload);
+        if arm.kept_bytes <= KEPT_BYTES {
+            return Ok(());
+        }
+        for entry in std::fs::read_dir(root)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            }
+        }
+        arm.kept_bytes = 0;
+        Ok(())
+    }
+
+    fn warm(
+        &self,
+        arm: &mut Mounted<'_>,
+        pulse: &Pulse,
+        scratch: &mut Scratch,
+    ) -> io::Result<()> {
+        let script = &self.workload.script;
+        let capabilities = arm.described.capabilities;
+        let Some(hosts) = &mut arm.hosts else {
+            return Ok(());
+        };
+        // What holds nothing can neither be filled nor warmed up.
+        if !capabilities.holds_data || hosts.first.tools().is_some() {
+            return Ok(());
+        }
+        let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
+        let mut model = start_model(script, &arm.described);
+        let limit = 2 * self.call_timeout;
+        // A read that asks a model warms nothing.
+        let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
+        warm_up(script, &mut model, &root, pulse, limit, scratch, skip)
+    }
+
+    fn pass<C: Clock>(
+        &self,
+        arm: &mut Mounted<'_>,
+        is_warm_up: bool,
+        gauge: &Gauge,
+        pulse: &Pulse,
+        clock: &C,
+        scratch: &mut Scratch,
+    ) -> (Passed, Load) {
+        let is_hot = self.state == CacheState::Hot;
+        resume(arm);
+        if is_hot {
+            let syncs = arm.expectations.syncs();
+            let mut prepared = self.freshen(arm, pulse, scratch);
+            prepared = prepared.and_then(|()| self.warm(arm, pulse, scratch));
+            if syncs {
+                // What other arms left dirty on the disk is not this one's to wait for.
+                prepared = prepared.and_then(|()| {
+                    pulse.enter(SETUP_LIMIT);
+                    Ok(rustix::fs::syncfs(std::fs::File::open(&self.dir)?)?)
+                });
+            }
+            if let Err(error) = prepared {
+                let passed = self.failed_to_prepare(arm, &error, pulse);
+                return (passed, Load::default());
+            }
+        }
+        pulse.leave();
+        let Some(hosts) = &mut arm.hosts else {
+            return (
+                Passed::ended(Outcome::Setup, "the workspace is gone"),
+                Load::default(),
+            );
+        };
+        hosts.answer_for(pulse);
+        let pass = Pass {
+            expectations: &arm.expectations,
+            backend: &arm.described,
+            has_bucket: arm.has_bucket,
+            state: self.state,
+            slowed_percent: arm.arm.slowed_percent,
+            is_counted: is_warm_up || !is_hot,
+            reads_back: arm.expectations.changes() || is_warm_up || !is_hot,
+            call_timeout: self.call_timeout,
+            interrupt: &self.interrupt,
+        };
+        let reading = gauge.begin();
+        let mut load = Load::default();
+        let mut passed = pass.run(hosts, pulse, clock, scratch, &mut || {
+            let waits_for_disk = !is_hot || arm.expectations.syncs() || arm.expectations.changes();
+            load = gauge.end(&reading, arm.described.daemons == 0, waits_for_disk);
+        });
+        if let Some(daemon) = hosts.first.daemon() {
+            arm.memory = system::process_memory(daemon);
+        }
+        let went_wrong = passed.verdict.is_some();
+        arm.is_filled &= !went_wrong;
+        if is_warm_up && let Some((Outcome::Infra, _)) = &passed.verdict {
+            // What is cold in the warm-up pass is what it is there for.
+            passed.verdict = None;
+        }
+        self.pause(arm);
+        (passed, load)
+    }
+
+    /// Sends the passes of a stretch of rounds that has ended; answers how many rounds were busy, and how many there were.
+    fn flush(
+        &self,
+        arms: &mut [Mounted<'_>],
+        pending: &mut Vec<Pending>,
+        quiet: Result<(), String>,
+        lines: &Sender<Line>,
+    ) -> (u32, u32) {
+        let mut busy = std::collections::BTreeSet::new();
+        let mut rounds = std::collections::BTreeSet::new();
+        for mut pass in pending.drain(..) {
+            if let Err(reason) = &quiet {
+                pass.load.busy.get_or_insert_with(|| reason.clone());
+            }
+            rounds.insert(pass.round);
+            if pass.load.busy.is_some() && !pass.is_warm_up {
+                busy.insert(pass.round);
+            }
+            let arm = &mut arms[pass.arm];
+            self.keep(arm, &pass.passed, &pass.load, pass.is_warm_up);
+            self.send_timed(
+                lines,
+                arm.arm,
+                pass.round,
+                pass.passed,
+                pass.load,
+                (pass.began, pass.took),
+            );
+        }
+        (busy.len() as u32, rounds.len() as u32)
+    }
+
+    /// Adds a pass to what the arm's cell holds.
+    fn keep(&self, arm: &mut Mounted<'_>, passed: &Passed, load: &Load, is_warm_up: bool) {
+        if let Some(counted) = &passed.counted
+            && passed.verdict.is_none()
+        {
+            arm.counted.add(counted);
+        }
+        // Of hand-overs, what came in time counts although something else came late.
+        let counts = passed.verdict.is_none() || self.workload.script.needs_second_host();
+        if is_warm_up || !counts {
+            return;
+        }
+        arm.timed_ns += passed.makespan_ns;
+        if load.busy.is_some() {
+            return;
+        }
+        for (kind, times) in &passed.times {
+            let all = arm.times.entry(*kind).or_insert_with(rundir::histogram);
+            // Both have the same bounds, and grow by themselves.
+            let _ = all.add(times);
+        }
+    }
+
+    fn send(
+        &self,
+        lines: &Sender<Line>,
+        arm: &CellArm,
+        round: u32,
+        passed: Passed,
+        load: Load,
+        began: Instant,
+    ) {
+        self.send_timed(lines, arm, round, passed, load, (began, began.elapsed()));
+    }
+
+    fn send_timed(
+        &self,
+        lines: &Sender<Line>,
+        arm: &CellArm,
+        round: u32,
+        passed: Passed,
+        load: Load,
+        (began, took): (Instant, Duration),
+    ) {
+        let (outcome, reason) = match passed.verdict {
+            Some((outcome, reason)) => (outcome, Some(reason)),
+            None => (Outcome::Ok, None),
+        };
+        let sample = Sample {
+            v: SCHEMA_VERSION,
+            epoch: self.epoch,
+            round,
+            order: 0,
+            arm: arm.name.clone(),
+            workload: self.workload.name.clone(),
+            state: self.state.name().to_owned(),
+            warm_up: self.state == CacheState::Hot && round == 0,
+            outcome,
+            reason,
+            outcomes: passed.outcomes,
+            calls: passed.calls,
+            makespan_ns: passed.makespan_ns,
+            waited_ns: passed.waited_ns,
+            bytes_read: passed.bytes_read,
+            cpu: passed.cpu,
+            load,
+            settled: passed.settled,
+            started_ms: began.duration_since(self.run_started).as_millis() as u64,
+            took_us: took.as_micros() as u64,
+        };
+        // Where the receiver is gone, the run has been given up.
+        let _ = lines.send(Line::Sample(Box::new(sample)));
+    }
+
+    fn take_down(
+        &self,
+        arms: Vec<Mounted<'_>>,
+        pulse: &Pulse,
+        lines: &Sender<Line>,
+        began: Instant,
+    ) {
+        for mut arm in arms {
+            resume(&arm);
+            pulse.independent();
+            pulse.enter(SETUP_LIMIT);
+            if let Some(hosts) = arm.hosts.take()
+                && let Err(error) = hosts.close()
+                && !self.interrupt.is_set()
+            {
+                let passed =
+                    Passed::ended(Outcome::Infra, format!("closing the workspace: {error}"));
+                self.send(lines, arm.arm, 0, passed, Load::default(), began);
+            }
+            pulse.leave();
+            let latencies = arm.times.iter().filter_map(|(kind, times)| {
+                let packed = Latencies::new(times).ok()?;
+                Some((kind.to_string(), packed))
+            });
+            let cell = CellEpoch {
+                v: SCHEMA_VERSION,
+                epoch: self.epoch,
+                arm: arm.arm.name.clone(),
+                workload: self.workload.name.clone(),
+                state: self.state.name().to_owned(),
+                latencies: latencies.collect(),
+                counted: arm.counted,
+                memory: arm.memory,
+                ready_ns: arm.ready_ns,
+                took_ms: began.elapsed().as_millis() as u64,
+                timed_us: arm.timed_ns / 1000,
+            };
+            let _ = lines.send(Line::Cell(Box::new(cell)));
+        }
+    }
+}
+
+impl Mounted<'_> {
+    fn note_ready(&mut self, hosts: &Hosts) {
+        let ready = hosts.first.time_to_ready().as_nanos() as u64;
+        if ready > 0 {
+            self.ready_ns.push(ready);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let daemon = self.hosts.as_ref().and_then(|hosts| hosts.first.daemon());
+        if let Some(pid) = daemon.and_then(|pid| Pid::from_raw(pid as i32)) {
+            // An error means that it has ended, which the next call will find.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+fn resume(arm: &Mounted<'_>) {
+    arm.signal(Signal::CONT);
+}
+
+/// Bytes that a pass leaves behind, as the script says.
+pub fn pass_bytes(workload: &Workload) -> u64 {
+    let script = &workload.script;
+    let files = script.files.iter().map(|(_, content)| content.len() as u64);
+    let ops = script.calls.iter().flat_map(|call| &call.ops);
+    let written = ops.map(|op| match op {
+        FileOp::Write { content, .. }
+        | FileOp::WriteAt { content, .. }
+        | FileOp::Append { content, .. } => content.len() as u64,
+        _ => 0,
+    });
+    files.sum::<u64>() + written.sum::<u64>() + 4096 * script.files.len() as u64
+}

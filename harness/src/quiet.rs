@@ -1,0 +1,286 @@
+//! Whether the machine is quiet: what the kernel says of stalls, stolen time and waiting tasks, held against limits.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rundir::{Limits, Load};
+
+use crate::system;
+
+/// Over how long the processors are looked at: the kernel counts their time in hundredths of a second.
+const WINDOW: Duration = Duration::from_millis(300);
+
+/// How often, a millisecond apart, tasks that are ready to run are waited for before a round: the kernel's own threads
+/// finish what the pass before left them.
+const WAITS: u32 = 5;
+
+/// The files that say so, kept open.
+pub struct Gauge {
+    limits: Limits,
+    pressure: [Option<File>; 3],
+    stat: Option<File>,
+    loadavg: Option<File>,
+    window: Window,
+}
+
+/// What a stretch of rounds began with.
+#[derive(Clone, Copy)]
+struct Window {
+    began: Instant,
+    ticks: Ticks,
+    own_ns: u64,
+}
+
+/// What a pass began with.
+pub struct Reading {
+    at: Instant,
+    stalled_us: [u64; 3],
+}
+
+/// Processor time of the whole machine, in hundredths of a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticks {
+    /// All of it, idle time too.
+    pub all: u64,
+    /// What the hypervisor gave to other machines.
+    pub stolen: u64,
+    /// What tasks and interrupts of this machine used.
+    pub used: u64,
+}
+
+impl Ticks {
+    /// The share that was stolen since `before`.
+    pub fn stolen_since(&self, before: &Self) -> f64 {
+        let all = self.all.saturating_sub(before.all);
+        self.stolen.saturating_sub(before.stolen) as f64 / all.max(1) as f64
+    }
+}
+
+impl Gauge {
+    /// Opens them; what this kernel does not have limits nothing.
+    pub fn open(limits: Limits) -> Self {
+        let open = |path: &str| File::open(path).ok();
+        let mut gauge = Self {
+            limits,
+            pressure: ["cpu", "io", "memory"].map(|what| open(&format!("/proc/pressure/{what}"))),
+            stat: open("/proc/stat"),
+            loadavg: open("/proc/loadavg"),
+            window: Window {
+                began: Instant::now(),
+                ticks: Ticks::default(),
+                own_ns: 0,
+            },
+        };
+        gauge.open_window();
+        gauge
+    }
+
+    fn open_window(&mut self) {
+        self.window = Window {
+            began: Instant::now(),
+            ticks: self.ticks(),
+            own_ns: own_cpu_ns(),
+        };
+    }
+
+    /// Time in which a task waited for a processor, for input or output, for memory, in microseconds since boot.
+    pub fn stalled_us(&self) -> [u64; 3] {
+        [0, 1, 2].map(|at| {
+            let text = self.pressure[at].as_ref().and_then(head);
+            text.and_then(|text| stall_total(&text)).unwrap_or(0)
+        })
+    }
+
+    /// Processor time so far.
+    pub fn ticks(&self) -> Ticks {
+        let text = self.stat.as_ref().and_then(head);
+        text.and_then(|text| ticks(&text)).unwrap_or_default()
+    }
+
+    /// Before a round, while nothing of ours runs: whether others want the processors.
+    pub fn before_round(&self) -> Option<String> {
+        let mut others = 0;
+        for wait in 0..=WAITS {
+            let text = self.loadavg.as_ref().and_then(head);
+            let running = text.and_then(|text| runnable(&text)).unwrap_or(1);
+            // The thread that asks is one of them.
+            others = running.saturating_sub(1);
+            if others <= self.limits.runnable {
+                return None;
+            }
+            if wait < WAITS {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Some(format!("tasks ready to run in the queue: {others} of others"))
+    }
+
+    /// Between rounds: whether a stretch of rounds has ended, and whether others used the processors in it. A cell that
+    /// ends ends its last stretch.
+    pub fn window(&mut self, cell_ends: bool) -> Option<Result<(), String>> {
+        let took = self.window.began.elapsed();
+        if took < WINDOW && !cell_ends {
+            return None;
+        }
+        let (before, now, own_ns) = (self.window, self.ticks(), own_cpu_ns());
+        self.open_window();
+        if took < WINDOW / 3 {
+            // Too short for hundredths of a second to tell anything.
+            return Some(Ok(()));
+        }
+        let stolen = now.stolen_since(&before.ticks);
+        if stolen > self.limits.steal {
+            return Some(Err(format!(
+                "processor time was stolen in it: {:.0} %",
+                stolen * 100.0
+            )));
+        }
+        let used = now.used.saturating_sub(before.ticks.used) as f64 / 100.0;
+        let own = own_ns.saturating_sub(before.own_ns) as f64 / 1e9;
+        let foreign = (used - own).max(0.0) / took.as_secs_f64();
+        if foreign > self.limits.foreign_cpu {
+            return Some(Err(format!(
+                "other tasks used processors in it: {foreign:.2} of one"
+            )));
+        }
+        Some(Ok(()))
+    }
+
+    /// A pass begins.
+    pub fn begin(&self) -> Reading {
+        Reading {
+            at: Instant::now(),
+            stalled_us: self.stalled_us(),
+        }
+    }
+
+    /// A pass has ended. Limits of stalls hold where the pass itself cannot have caused them: `is_alone` says that it
+    /// has no daemon to wait for, `waits_for_disk` that its workload writes or reads the disk.
+    pub fn end(&self, began: &Reading, is_alone: bool, waits_for_disk: bool) -> Load {
+        let took = began.at.elapsed().as_micros().max(1) as f64;
+        let now = self.stalled_us();
+        let share = |at: usize| now[at].saturating_sub(began.stalled_us[at]) as f64 / took;
+        let (cpu, io, memory) = (share(0), share(1), share(2));
+        let over = |what: &str, share: f64, limit: f64| {
+            (share > limit).then(|| format!("tasks waited for {what} in {:.0} % of it", share * 100.0))
+        };
+        let limits = &self.limits;
+        let busy = over("a processor", cpu, limits.cpu)
+            .filter(|_| is_alone && !waits_for_disk)
+            .or_else(|| over("memory", memory, limits.memory))
+            .or_else(|| over("the disk", io, limits.io).filter(|_| !waits_for_disk));
+        Load {
+            busy,
+            cpu: rounded(cpu),
+            io: rounded(io),
+            memory: rounded(memory),
+        }
+    }
+}
+
+/// Thousandths are enough, and short in a line of JSON.
+fn rounded(share: f64) -> f32 {
+    (share * 1000.0).round() as f32 / 1000.0
+}
+
+/// The first bytes of a file that the kernel makes up.
+fn head(file: &File) -> Option<String> {
+    let mut bytes = [0; 1024];
+    let length = file.read_at(&mut bytes, 0).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+}
+
+fn stall_total(text: &str) -> Option<u64> {
+    let some = text.lines().find(|line| line.starts_with("some"))?;
+    some.split("total=").nth(1)?.trim().parse().ok()
+}
+
+fn ticks(text: &str) -> Option<Ticks> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .map_while(|field| field.parse().ok())
+        .collect();
+    // Guests' time, from the ninth field on, is in user time already.
+    let stolen = fields.get(7).copied().unwrap_or(0);
+    // The fourth and fifth are idle time.
+    let idle: u64 = fields.iter().skip(3).take(2).sum();
+    let all = fields.iter().take(8).sum();
+    Some(Ticks {
+        all,
+        stolen,
+        used: all - idle - stolen,
+    })
+}
+
+/// Processor time of this process and of those that it has started and that still run, in nanoseconds.
+fn own_cpu_ns() -> u64 {
+    let own = std::process::id();
+    let mut all = system::process_cpu_ns(own);
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    for thread in threads.flatten() {
+        let children = std::fs::read_to_string(thread.path().join("children"));
+        let children = children.unwrap_or_default();
+        let pids = children.split_whitespace();
+        all += pids
+            .filter_map(|pid| Some(system::process_cpu_ns(pid.parse().ok()?)))
+            .sum::<u64>();
+    }
+    all
+}
+
+fn runnable(text: &str) -> Option<u32> {
+    let tasks = text.split(' ').nth(3)?;
+    tasks.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_words_are_understood() {
+        let psi = "some avg10=0.00 avg60=0.11 avg300=0.05 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+        assert_eq!(stall_total(psi), Some(123_456));
+        let stat = "cpu  10 1 20 300 5 0 4 60 7 0\ncpu0 1 2 3\n";
+        let found = ticks(stat).unwrap();
+        assert_eq!(
+            found,
+            Ticks {
+                all: 400,
+                stolen: 60,
+                used: 35
+            }
+        );
+        assert_eq!(runnable("0.23 0.10 0.03 2/79 2364\n"), Some(2));
+        let later = Ticks {
+            all: 600,
+            stolen: 110,
+            used: 100,
+        };
+        assert_eq!(later.stolen_since(&found), 0.25);
+    }
+
+    #[test]
+    fn a_pass_outside_a_limit_says_which() {
+        let strict = Limits {
+            cpu: -1.0,
+            ..Limits::default()
+        };
+        let gauge = Gauge::open(strict);
+        let load = gauge.end(&gauge.begin(), true, false);
+        assert!(load.busy.unwrap().contains("waited for a processor"));
+        let own = gauge.end(&gauge.begin(), false, true);
+        assert!(own.busy.is_none(), "a pass may wait for its own daemon");
+        let disk = Limits {
+            cpu: 1e9,
+            memory: 1e9,
+            io: -1.0,
+            ..Limits::default()
+        };
+        let gauge = Gauge::open(disk);
+        assert!(gauge.end(&gauge.begin(), true, true).busy.is_none());
+        assert!(gauge.end(&gauge.begin(), true, false).busy.is_some());
+    }
+}

@@ -1,0 +1,134 @@
+//! What is measured when: cells in an epoch, arms in a round, and what is left to decide. Pure, and seeded.
+
+use std::collections::BTreeSet;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rundir::{Plan, Sample};
+use stats::{Table, baselines, undecided};
+
+/// A cell of a plan with the arms that take part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedCell {
+    /// The workload, by its place in the plan.
+    pub workload: usize,
+    /// The cache state, by its place in the workload's states.
+    pub state: usize,
+    /// The arms, by their places in the plan.
+    pub arms: Vec<usize>,
+}
+
+impl PlannedCell {
+    fn names<'a>(&self, plan: &'a Plan) -> (&'a str, &'a str) {
+        let workload = &plan.workloads[self.workload];
+        (&workload.name, &workload.states[self.state])
+    }
+}
+
+/// All cells of a plan, with every arm that is not skipped in them.
+pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
+    let mut cells = Vec::new();
+    for (workload, planned) in plan.workloads.iter().enumerate() {
+        for (state, name) in planned.states.iter().enumerate() {
+            let is_skipped = |arm: usize| {
+                plan.skipped.iter().any(|skipped| {
+                    skipped.arm == plan.arms[arm].name
+                        && skipped.workload == planned.name
+                        && skipped.state == *name
+                })
+            };
+            let arms: Vec<usize> = (0..plan.arms.len()).filter(|arm| !is_skipped(*arm)).collect();
+            if !arms.is_empty() {
+                cells.push(PlannedCell {
+                    workload,
+                    state,
+                    arms,
+                });
+            }
+        }
+    }
+    cells
+}
+
+/// What is left of `cells` at a look: cells with an arm that is not decided, with those arms and the baselines. A cell
+/// of the baselines alone goes on: nothing in it is compared.
+pub fn still_open(
+    plan: &Plan,
+    cells: Vec<PlannedCell>,
+    samples: &[Sample],
+    void: &BTreeSet<u32>,
+) -> Vec<PlannedCell> {
+    let table = Table::of(samples, void, false);
+    let (baseline, same) = baselines(plan);
+    let is_baseline = |arm: usize| {
+        let name = &plan.arms[arm].name;
+        *name == baseline || Some(name) == same.as_ref()
+    };
+    let open = cells.into_iter().filter_map(|mut cell| {
+        if cell.arms.iter().all(|arm| is_baseline(*arm)) {
+            return Some(cell);
+        }
+        let (workload, state) = cell.names(plan);
+        let open = undecided(plan, &table, workload, state);
+        cell.arms
+            .retain(|arm| is_baseline(*arm) || open.contains(&plan.arms[*arm].name));
+        (!open.is_empty()).then_some(cell)
+    });
+    open.collect()
+}
+
+/// The cells of an epoch in its order.
+pub fn in_order(plan: &Plan, epoch: u32, mut cells: Vec<PlannedCell>) -> Vec<PlannedCell> {
+    cells.shuffle(&mut rng(plan, epoch, 0));
+    cells
+}
+
+/// The order of a cell's arms, round by round: each round in another, so that none always goes first.
+pub fn orders(plan: &Plan, epoch: u32, cell: &PlannedCell, rounds: u32) -> Vec<Vec<usize>> {
+    let place = 1 + cell.workload as u64 * 8 + cell.state as u64;
+    let mut rng = rng(plan, epoch, place);
+    let mut order: Vec<usize> = (0..cell.arms.len()).collect();
+    (0..rounds)
+        .map(|_| {
+            order.shuffle(&mut rng);
+            order.clone()
+        })
+        .collect()
+}
+
+/// Random numbers of an epoch's own, and of a place in it.
+fn rng(plan: &Plan, epoch: u32, place: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(plan.seed);
+    rng.set_stream((u64::from(epoch) << 32) | place);
+    rng
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(seed: u64) -> Plan {
+        let mut plan: Plan = toml::from_str(include_str!("testing/plan.toml")).unwrap();
+        plan.seed = seed;
+        plan
+    }
+
+    #[test]
+    fn the_order_is_the_seeds_and_nothing_elses() {
+        let order = |seed, epoch| in_order(&plan(seed), epoch, all_cells(&plan(seed)));
+        assert_eq!(order(5, 0), order(5, 0));
+        let differ = (0..8).any(|epoch| order(5, epoch) != order(6, epoch));
+        assert!(differ);
+        let cell = &all_cells(&plan(1))[0];
+        let rounds = orders(&plan(1), 0, cell, 20);
+        let firsts: BTreeSet<usize> = rounds.iter().map(|order| order[0]).collect();
+        assert_eq!(firsts.len(), cell.arms.len(), "every arm goes first in some round");
+        for order in rounds {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..cell.arms.len()).collect::<Vec<_>>());
+        }
+        assert_ne!(orders(&plan(1), 0, cell, 20), orders(&plan(1), 1, cell, 20));
+    }
+}
