@@ -38,7 +38,8 @@ opcodes! {
     Fsync => "fsync", Opendir => "opendir", Readdir => "readdir", Readdirplus => "readdirplus",
     Releasedir => "releasedir", Fsyncdir => "fsyncdir", Statfs => "statfs",
     Setxattr => "setxattr", Getxattr => "getxattr", Listxattr => "listxattr",
-    Removexattr => "removexattr", Create => "create", Fallocate => "fallocate", Lseek => "lseek",
+    Removexattr => "removexattr", Create => "create", Ioctl => "ioctl",
+    Fallocate => "fallocate", Lseek => "lseek",
 }
 
 /// Counts of one opcode.
