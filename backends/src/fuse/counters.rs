@@ -70,6 +70,8 @@ pub struct Counters {
     pub store: BTreeMap<String, u64>,
     /// Inodes that the kernel holds a reference to.
     pub inodes: u64,
+    /// Lines of the log that were dropped because standard error did not take them.
+    pub log_lines_dropped: u64,
 }
 
 impl Counters {
