@@ -9,6 +9,7 @@ pub mod agent_memory;
 pub mod backend;
 pub mod conform;
 pub mod cpu;
+pub mod daemon_log;
 mod direct;
 mod external;
 pub mod fuse;

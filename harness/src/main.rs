@@ -28,9 +28,9 @@ mod sessions;
 mod supervise;
 mod system;
 
-use std::io::Write;
 use std::process::ExitCode;
 
+use backends::daemon_log;
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -39,12 +39,13 @@ fn main() -> ExitCode {
     let ended = arguments.run();
     backends::s3_service::stop_all();
     backends::model_service::stop_all();
-    match ended {
+    let code = match ended {
         Ok(code) => code,
         Err(error) => {
-            // Where that cannot be written, such as on a disk that has become read-only, there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "ctxbench: {error:#}");
+            daemon_log::say(format_args!("ctxbench: {error:#}"));
             ExitCode::from(1)
         }
-    }
+    };
+    daemon_log::finish();
+    code
 }

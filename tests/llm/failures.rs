@@ -1,5 +1,6 @@
 //! Answers that fail, filters, signals, Ctrl-C.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ fn a_program_that_goes_on_after_a_signal_does_not_ask_again() {
         Duration::from_millis(1500),
         "at last\n".to_owned(),
     )]);
-    let mount = lab.generate(&["--parallel", "8"]);
+    let mut mount = lab.generate(&["--parallel", "8"]);
+    let mut log = mount.process.stderr.take().unwrap();
     // Python catches the timer's signal and then reads again, as Go does.
     let timer = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)\nprint(open('a.txt').read(), end='')";
     assert_eq!(
@@ -27,6 +29,10 @@ fn a_program_that_goes_on_after_a_signal_does_not_ask_again() {
     );
     assert_eq!(lab.server.calls(), 1, "each signal asked anew");
     mount.end();
+    // An interrupted call is a normal event.
+    let mut text = String::new();
+    log.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Requests about what is in a file.
 
 use fuser::{
-    INodeNo, OpenFlags, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
+    INodeNo, OpenFlags, ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyWrite,
+    Request, WriteFlags,
 };
 
 use rustix::fs::OFlags;
@@ -131,6 +131,12 @@ impl FrontEnd {
     pub(super) fn release(&self, reply: ReplyEmpty) {
         let _span = self.mounted.start(Opcode::Release);
         reply.ok();
+    }
+
+    /// No file here is a device. Python asks at every open whether the file is a terminal.
+    pub(super) fn ioctl(&self, reply: ReplyIoctl) {
+        let mut span = self.mounted.start(Opcode::Ioctl);
+        reply.error(failed(&mut span, Errno::NOTTY.into()));
     }
 
     pub(super) fn fsync(&self, req: &Request, ino: INodeNo, datasync: bool, reply: ReplyEmpty) {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::counters::Counters;
 use super::front_end::Mounted;
 use super::panics::message;
+use crate::daemon_log;
 
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -105,6 +106,7 @@ fn answer(mut stream: UnixStream, mounted: &Mounted) -> io::Result<()> {
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
             inodes: mounted.inodes.len(),
+            log_lines_dropped: daemon_log::lines_dropped(),
         }),
         Ok(Command::Sync) => match mounted.store.sync() {
             Ok(()) => Answer::Done,

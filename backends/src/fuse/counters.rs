@@ -38,7 +38,8 @@ opcodes! {
     Fsync => "fsync", Opendir => "opendir", Readdir => "readdir", Readdirplus => "readdirplus",
     Releasedir => "releasedir", Fsyncdir => "fsyncdir", Statfs => "statfs",
     Setxattr => "setxattr", Getxattr => "getxattr", Listxattr => "listxattr",
-    Removexattr => "removexattr", Create => "create", Fallocate => "fallocate", Lseek => "lseek",
+    Removexattr => "removexattr", Create => "create", Ioctl => "ioctl",
+    Fallocate => "fallocate", Lseek => "lseek",
 }
 
 /// Counts of one opcode.
@@ -69,6 +70,8 @@ pub struct Counters {
     pub store: BTreeMap<String, u64>,
     /// Inodes that the kernel holds a reference to.
     pub inodes: u64,
+    /// Lines of the log that were dropped because standard error did not take them.
+    pub log_lines_dropped: u64,
 }
 
 impl Counters {

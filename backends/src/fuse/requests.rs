@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 
 use super::content::Place;
@@ -138,6 +138,10 @@ impl Filesystem for FrontEnd {
             req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _flags: i32,
             reply: ReplyCreate,
         ) => (req, parent, name, mode, reply);
+        Ioctl: ioctl(
+            _req: &Request, _ino: INodeNo, _fh: FileHandle, _flags: IoctlFlags, _cmd: u32,
+            _in_data: &[u8], _out_size: u32, reply: ReplyIoctl,
+        ) => (reply);
         Fallocate: fallocate(
             req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, length: u64, mode: i32,
             reply: ReplyEmpty,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use backends::daemon_log;
 use backends::llm::generate::{AnswerCache, GenerateOptions, Generators, parse_tree};
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
@@ -394,7 +395,7 @@ impl ModelArgs {
     /// If there is a limit in dollars and no price.
     pub fn meter(&self, model: Box<dyn Model>, provider: Provider) -> anyhow::Result<Meter> {
         let listed = self.listed_price(model.name())?.map(|(price, said)| {
-            eprintln!("{said}");
+            daemon_log::say(said);
             price
         });
         let price = self.price.or(listed);
@@ -505,7 +506,10 @@ impl GenerateArgs {
             .unwrap_or_else(|| beside(dir, ".llmfs.json"));
         let asking = model.asker(dir)?;
         if prompt.is_some() && tree.is_none() && !save.exists() {
-            eprintln!("asking {} for the tree …", asking.asker.model());
+            daemon_log::say(format_args!(
+                "asking {} for the tree …",
+                asking.asker.model()
+            ));
         }
         let options = GenerateOptions {
             prompt,

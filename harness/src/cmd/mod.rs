@@ -30,6 +30,7 @@ mod with_parent;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use backends::daemon_log;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -107,12 +108,13 @@ impl Arguments {
 
 /// Warnings and errors go to standard error; `CTXBENCH_LOG` sets another level, as in `debug`.
 pub fn log_to_stderr() {
-    // fuser warns when `fusermount3 -u` was first, which is one of the two ways to unmount.
+    // fuser logs normal events too: a request that it does not implement (a warning of `fuser` itself), a reply to an
+    // interrupted call (an error of `reply`), and `fusermount3 -u` before us (a warning of `session`).
     let filter = EnvFilter::try_from_env("CTXBENCH_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("warn,fuser::session=error"));
+        .unwrap_or_else(|_| EnvFilter::new("warn,fuser=error,fuser::mnt=warn,fuser::reply=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| daemon_log::Stderr)
         // A daemon's log is a file.
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use backends::READY;
 use backends::agent_memory::{AgentMemory, Embeddings};
 use backends::cpu;
+use backends::daemon_log;
 use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
@@ -144,6 +145,8 @@ impl Mount {
             // The harness keeps itself on that processor; background threads need not stay there.
             cpu::go_anywhere().context("leaving the caller's processor")?;
         }
+        // After that: the log's thread may use the processors that this one may.
+        daemon_log::start().context("starting the log")?;
         if self.without_log
             && let Some(database) = self.database()
             && go_on_without_log(&database)?
