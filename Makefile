@@ -55,7 +55,7 @@ peers: build ## Install file systems of others that can be measured beside ours
 minio: ## Build MinIO into target/minio (three minutes, once; needs Go)
 	@scripts/minio
 
-model: ## Install SmolLM2-135M and llama-server into target/model (seconds, 166 MB; x86-64)
+model: ## Build llama-server into target/model, with SmolLM2-135M (five minutes, once; x86-64 with AVX2)
 	@scripts/model
 
 model-files: build model ## How slow, how wrong and how dear files are that a language model makes up (five minutes)

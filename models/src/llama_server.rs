@@ -36,7 +36,7 @@ const SHOWN_LINES: usize = 6;
 pub enum LlamaServerError {
     /// The server or the model is not installed.
     #[error(
-        "{what} is not installed: {looked}\n  fix: `make model` (a few seconds, 166 MB), or set {variable}"
+        "{what} is not installed: {looked}\n  fix: `make model` (about five minutes, once), or set {variable}"
     )]
     NotInstalled {
         /// What is missing.
