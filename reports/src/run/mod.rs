@@ -10,6 +10,7 @@ mod histogram;
 mod model_files;
 mod plan;
 mod sample;
+mod scratch;
 
 pub use context::{Basis, ModelFactor, SessionContext};
 pub use dir::{
@@ -24,6 +25,7 @@ pub use plan::{
 pub use sample::{
     Cpu, DaemonCounters, Fault, Memory, OpcodeCount, Outcome, Pressure, Probe, Sample, Settled,
 };
+pub use scratch::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 
 /// The version of everything in a run directory. A reader refuses any other.
 pub const SCHEMA_VERSION: u32 = 1;
