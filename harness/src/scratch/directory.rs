@@ -1,0 +1,273 @@
+//! A directory of ours in the scratch base: recognisable by its name, locked while its owner lives, and removed with
+//! every mount and loop device in it, by its owner or, if that was killed, by the next run.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use backends::fuse::connection::{Mount, detach, mounts};
+use rustix::fs::OFlags;
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::image;
+
+/// Before the process id and six random characters.
+const PREFIX: &str = "ctxbench-scratch-";
+
+/// The file system of an image is mounted here, in a directory of ours.
+pub(super) const MOUNT_POINT: &str = "mnt";
+
+/// A daemon that has just ended may keep its file system busy for a moment.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// Between making a directory and locking it, it looks like a left-over to another thread.
+static UNLOCKED: Mutex<()> = Mutex::new(());
+
+/// A directory of ours. Dropping it removes it, with whatever is mounted in it.
+#[derive(Debug)]
+pub(super) struct OwnDirectory {
+    path: PathBuf,
+    /// The lock ends with the process, however that ends. `None` where the file system has no locks.
+    _lock: Option<File>,
+    is_removed: bool,
+}
+
+impl OwnDirectory {
+    /// Makes one in `base`, readable by this user only.
+    pub(super) fn make(base: &Path) -> io::Result<Self> {
+        let base = base.canonicalize()?;
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let _unlocked = UNLOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(base)?;
+        let lock = open(made.path()).and_then(|dir| {
+            dir.try_lock()?;
+            Ok(dir)
+        });
+        Ok(Self {
+            path: made.keep(),
+            _lock: lock.ok(),
+            is_removed: false,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it and everything mounted in it.
+    ///
+    /// # Errors
+    /// If a mount in it stays, or it cannot be deleted.
+    pub(super) fn close(mut self) -> io::Result<()> {
+        self.is_removed = true;
+        remove(&self.path)
+    }
+}
+
+impl Drop for OwnDirectory {
+    fn drop(&mut self) {
+        if !self.is_removed
+            && let Err(error) = remove(&self.path)
+        {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn open(dir: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(dir)
+}
+
+/// Unmounts everything in `dir`, frees loop devices with an image in it, and deletes it.
+fn remove(dir: &Path) -> io::Result<()> {
+    unmount_all(dir)?;
+    image::free_loop_devices(dir);
+    fs::remove_dir_all(dir)
+}
+
+/// Mounts in `dir`, the newest first.
+fn mounts_in(dir: &Path) -> io::Result<Vec<Mount>> {
+    let inside = mounts()?.into_iter().rev();
+    Ok(inside.filter(|mount| mount.at.starts_with(dir)).collect())
+}
+
+/// Unmounts everything in `dir`; what is in use is detached and ends with its last user.
+///
+/// # Errors
+/// If a mount stays: deleting `dir` would delete what is mounted there.
+fn unmount_all(dir: &Path) -> io::Result<()> {
+    let own = dir.join(MOUNT_POINT);
+    for mount in mounts_in(dir)? {
+        let at = mount.at.as_path();
+        if at == own && unmount_own(at) {
+            continue;
+        }
+        tracing::warn!(
+            "{} ({}) is still in use; detaching it",
+            at.display(),
+            mount.kind
+        );
+        if let Err(error) = detach(at) {
+            tracing::warn!("cannot detach {}: {error}", at.display());
+        }
+    }
+    match mounts_in(dir)?.first() {
+        None => Ok(()),
+        Some(mount) => {
+            let message = format!("{} stays mounted", mount.at.display());
+            Err(io::Error::other(message))
+        }
+    }
+}
+
+/// Unmounts the file system of an image; false if it stays in use.
+fn unmount_own(at: &Path) -> bool {
+    for _ in 0..BUSY_TRIES {
+        match unmount(at, UnmountFlags::NOFOLLOW) {
+            Ok(()) => return true,
+            Err(rustix::io::Errno::BUSY) => std::thread::sleep(BUSY_PAUSE),
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// Removes what killed runs of this user have left in `base`. What cannot be removed is warned of and left.
+pub(super) fn remove_left_over(base: &Path) {
+    // A mount table and /sys name paths without symbolic links.
+    let Ok(entries) = base.canonicalize().and_then(fs::read_dir) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(pid_in) else {
+            continue;
+        };
+        let path = entry.path();
+        if !is_left_over(&path, pid) {
+            continue;
+        }
+        match remove(&path) {
+            Ok(()) => tracing::info!("removed {}, left by a killed run", path.display()),
+            Err(error) => {
+                tracing::warn!(
+                    "cannot remove {}, left by a killed run: {error}",
+                    path.display()
+                );
+            }
+        }
+    }
+}
+
+/// The process id in the name of a directory of ours.
+fn pid_in(name: &str) -> Option<u32> {
+    let (pid, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    pid.parse().ok()
+}
+
+/// Whether a directory belongs to this user, and its owner is dead. A lock shows an owner whose process id means
+/// nothing here: another container's.
+fn is_left_over(path: &Path, pid: u32) -> bool {
+    let is_other = pid != std::process::id();
+    if is_other && Path::new("/proc").join(pid.to_string()).exists() {
+        return false;
+    }
+    let _unlocked = UNLOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(dir) = open(path) else {
+        return false;
+    };
+    let user = rustix::process::geteuid().as_raw();
+    let is_ours = dir.metadata().is_ok_and(|found| found.uid() == user);
+    is_ours && dir.try_lock().is_ok()
+}
+
+/// A scratch directory for a command that needs no file system of its own. Dropping it removes it, with whatever is
+/// mounted in it.
+#[derive(Debug)]
+pub struct ScratchDir {
+    dir: OwnDirectory,
+}
+
+impl ScratchDir {
+    /// Makes one in `parent`, or in `CTXBENCH_SCRATCH`, or in `/var/tmp`.
+    pub fn make(parent: Option<&Path>) -> anyhow::Result<Self> {
+        let parent = parent.map_or_else(super::base, Path::to_owned);
+        let dir = OwnDirectory::make(&parent)
+            .with_context(|| format!("making a scratch directory in {}", parent.display()))?;
+        Ok(Self { dir })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No process has it: the kernel's largest is 2^22.
+    const DEAD: u32 = 1 << 23;
+
+    fn plant(base: &Path, pid: u32) -> PathBuf {
+        let dir = base.join(format!("{PREFIX}{pid}-AbCdEf"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("file"), "x").unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_run_removes_only_what_a_dead_process_left() {
+        let base = tempfile::tempdir().unwrap();
+        let dead = plant(base.path(), DEAD);
+        let alive = plant(base.path(), 1);
+        let foreign = base.path().join("ctxbench-scratch");
+        fs::create_dir(&foreign).unwrap();
+        let own = OwnDirectory::make(base.path()).unwrap();
+        remove_left_over(base.path());
+        assert!(!dead.exists());
+        assert!(alive.exists() && foreign.exists() && own.path().exists());
+    }
+
+    #[test]
+    fn a_locked_directory_is_not_left_over_even_if_its_process_is_not_listed() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = plant(base.path(), DEAD);
+        let owner = open(&dir).unwrap();
+        owner.try_lock().unwrap();
+        remove_left_over(base.path());
+        assert!(dir.exists());
+        drop(owner);
+        remove_left_over(base.path());
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_link_in_the_base_is_not_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let link = base.path().join(format!("{PREFIX}{DEAD}-AbCdEf"));
+        std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
+        remove_left_over(base.path());
+        assert!(elsewhere.path().exists() && link.is_symlink());
+    }
+
+    #[test]
+    fn a_scratch_directory_goes_with_its_owner() {
+        let base = tempfile::tempdir().unwrap();
+        let scratch = ScratchDir::make(Some(base.path())).unwrap();
+        fs::write(scratch.path().join("file"), "x").unwrap();
+        drop(scratch);
+        assert!(fs::read_dir(base.path()).unwrap().next().is_none());
+    }
+}

@@ -1,0 +1,248 @@
+//! The scratch of a run: a file system that people have, fresh for each epoch, and gone after it.
+//!
+//! As root that is an ext4 with a journal in an image on the scratch disk. Without root, or where the user names a
+//! directory, it is a fresh directory there. What is decided and why is in the receipt.
+
+mod directory;
+mod file_system;
+mod image;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use reports::run::{Journal, ScratchKind, ScratchReceipt};
+
+use directory::OwnDirectory;
+pub use directory::ScratchDir;
+use file_system::FileSystem;
+
+/// Where scratch is made if nothing else is said: on a disk on every Linux that follows the file system hierarchy
+/// standard, unlike `/tmp`.
+const DEFAULT: &str = "/var/tmp";
+
+/// `CTXBENCH_SCRATCH`, or `/var/tmp`.
+fn base() -> PathBuf {
+    std::env::var_os("CTXBENCH_SCRATCH").map_or_else(|| PathBuf::from(DEFAULT), PathBuf::from)
+}
+
+/// What the user wants to measure on.
+#[derive(Clone, Copy, Debug)]
+pub enum Want<'a> {
+    /// A fresh file system for each epoch, or if that cannot be, a directory: in `CTXBENCH_SCRATCH`, or in `/var/tmp`.
+    Default,
+    /// A directory in this one, on the file system that is there.
+    Directory(&'a Path),
+}
+
+/// What the epochs of a run are made on; decided once, before the first pass.
+#[derive(Debug)]
+pub struct ScratchDisk {
+    base: PathBuf,
+    receipt: ScratchReceipt,
+}
+
+impl ScratchDisk {
+    /// Removes what killed runs have left, decides between image and directory, and makes an image once to be sure.
+    ///
+    /// `needed` is the most that one epoch holds at a time, in bytes. A file counts as at least 16 KiB: for so many
+    /// bytes `mkfs.ext4` makes one inode.
+    ///
+    /// # Errors
+    /// If the directory is not there, or fewer than `needed` bytes are free, for an image with what its own structures
+    /// take.
+    pub fn choose(want: Want<'_>, needed: u64) -> anyhow::Result<Self> {
+        match want {
+            Want::Default => Self::choose_in(&base(), needed),
+            Want::Directory(dir) => Self::directory(&checked(dir, needed)?, None),
+        }
+    }
+
+    fn choose_in(base: &Path, needed: u64) -> anyhow::Result<Self> {
+        let base = checked(base, needed)?;
+        if !rustix::process::geteuid().is_root() {
+            return Self::directory(&base, Some("only root can mount an image"));
+        }
+        let free = free_bytes(&base)?;
+        let Some(bytes) = image::bytes_for(needed, free) else {
+            bail!(
+                "the plan needs {} of scratch, {} with the structures of its file system, but {} has only {} free ({})",
+                size(needed),
+                size(image::least_bytes(needed)),
+                base.display(),
+                size(free),
+                ADVICE
+            );
+        };
+        match Self::image(&base, bytes) {
+            Ok(disk) => Ok(disk),
+            Err(error) => Self::directory(&base, Some(&format!("{error:#}"))),
+        }
+    }
+
+    /// Makes, mounts and unmounts an image: that tells more than any check of its parts.
+    fn image(base: &Path, bytes: u64) -> anyhow::Result<Self> {
+        let below = FileSystem::of(base)?;
+        let epoch = EpochScratch::image(base, bytes)?;
+        let made = FileSystem::of(epoch.path())?;
+        epoch.close().context("unmounting the image")?;
+        let receipt = ScratchReceipt {
+            kind: ScratchKind::Image,
+            file_system: made.kind,
+            features: made.features,
+            journal: made.journal,
+            mount_options: made.options,
+            device: format!("loop device (direct I/O) on {}", below.device),
+            write_cache: below.write_cache,
+            bytes,
+            fallback: None,
+        };
+        Ok(Self {
+            base: base.to_owned(),
+            receipt,
+        })
+    }
+
+    /// A directory in `base`; `reason` says why it is not an image although that was wanted.
+    fn directory(base: &Path, reason: Option<&str>) -> anyhow::Result<Self> {
+        let found = FileSystem::of(base)?;
+        let stat = rustix::fs::statvfs(base).context("asking for the size of the scratch")?;
+        let fallback = reason.map(|reason| {
+            format!(
+                "{reason}. The run uses a directory in {} instead of a fresh ext4 with a journal for each epoch. {}",
+                base.display(),
+                cost(&found)
+            )
+        });
+        let receipt = ScratchReceipt {
+            kind: ScratchKind::Directory,
+            file_system: found.kind,
+            features: found.features,
+            journal: found.journal,
+            mount_options: found.options,
+            device: found.device,
+            write_cache: found.write_cache,
+            bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+            fallback,
+        };
+        let disk = Self {
+            base: base.to_owned(),
+            receipt,
+        };
+        // A directory that cannot be written to is refused now, not in the first epoch.
+        disk.epoch()?.close()?;
+        Ok(disk)
+    }
+
+    /// What the epochs are made on.
+    pub fn receipt(&self) -> &ScratchReceipt {
+        &self.receipt
+    }
+
+    /// A fresh, empty scratch.
+    ///
+    /// # Errors
+    /// If it can no longer be made.
+    pub fn epoch(&self) -> anyhow::Result<EpochScratch> {
+        match self.receipt.kind {
+            ScratchKind::Image => EpochScratch::image(&self.base, self.receipt.bytes),
+            ScratchKind::Directory => EpochScratch::directory(&self.base),
+        }
+        .with_context(|| format!("making a scratch in {}", self.base.display()))
+    }
+}
+
+/// The scratch of one epoch. Dropping it unmounts everything in it, frees its loop device and deletes it.
+#[derive(Debug)]
+pub struct EpochScratch {
+    dir: OwnDirectory,
+    path: PathBuf,
+}
+
+impl EpochScratch {
+    fn image(base: &Path, bytes: u64) -> anyhow::Result<Self> {
+        let dir = OwnDirectory::make(base)?;
+        let path = image::mount_in(&dir, bytes)?;
+        Ok(Self { dir, path })
+    }
+
+    fn directory(base: &Path) -> anyhow::Result<Self> {
+        let dir = OwnDirectory::make(base)
+            .with_context(|| format!("making a scratch directory in {}", base.display()))?;
+        let path = dir.path().to_owned();
+        Ok(Self { dir, path })
+    }
+
+    /// Its empty directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As dropping it, but says what went wrong. A mount in it that is still in use is detached, with a warning, and
+    /// ends with its last user.
+    ///
+    /// # Errors
+    /// If a mount in it stays, or its directory cannot be deleted.
+    pub fn close(self) -> io::Result<()> {
+        self.dir.close()
+    }
+}
+
+const ADVICE: &str =
+    "free some, name a directory on a larger disk with --scratch-dir, or measure fewer workloads";
+
+/// The directory by its full name, without what killed runs have left in it, if it has so much room.
+fn checked(dir: &Path, needed: u64) -> anyhow::Result<PathBuf> {
+    let found = dir.canonicalize();
+    let dir = found.with_context(|| format!("looking for the scratch in {}", dir.display()))?;
+    directory::remove_left_over(&dir);
+    let free = free_bytes(&dir)?;
+    if free < needed {
+        bail!(
+            "the plan needs {} of scratch, but {} has only {} free ({ADVICE})",
+            size(needed),
+            dir.display(),
+            size(free)
+        );
+    }
+    Ok(dir)
+}
+
+/// What is free for every user, in bytes.
+fn free_bytes(dir: &Path) -> anyhow::Result<u64> {
+    let stat = rustix::fs::statvfs(dir)
+        .with_context(|| format!("asking how much is free in {}", dir.display()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn size(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    match mib < 1024.0 {
+        true => format!("{mib:.0} MiB"),
+        false => format!("{:.1} GiB", mib / 1024.0),
+    }
+}
+
+/// What measuring on this file system costs, against a fresh one.
+fn cost(found: &FileSystem) -> &'static str {
+    match (found.kind.as_str(), found.journal) {
+        ("tmpfs" | "ramfs", _) => {
+            "It is in memory: fsync costs nothing there, nothing is read from a disk, and its figures hold for no disk."
+        }
+        ("ext4", Journal::None) => {
+            "That is an ext4 without a journal, where creating files slows down by up to 20 times after others were deleted: figures of creating and deleting hold for no file system that people have."
+        }
+        (_, Journal::None) => {
+            "That file system has no journal: creating, deleting and fsync are cheaper than on one that people keep their files on."
+        }
+        (_, Journal::Journaled) => {
+            "What other programs and earlier epochs left on that file system is in the figures: they differ more between runs and machines."
+        }
+        (_, Journal::Unknown) => {
+            "Whether that file system has a journal is not known; without one, figures of creating and deleting hold for no file system that people have."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
