@@ -10,7 +10,7 @@ use backends::s3_service::Wanted;
 use clap::Args;
 
 use crate::environment::{environment, warnings};
-use crate::scratch::ScratchDir;
+use crate::scratch::{ScratchDir, ScratchDisk, Want};
 
 /// Check this machine: FUSE, scratch space, privileges, the S3 server, and which file systems of others could be
 /// measured beside ours. Says what each missing thing costs and how to get it.
@@ -35,6 +35,7 @@ impl Doctor {
         );
         println!("kernel    {}", environment.kernel);
         println!("scratch   {}", environment.scratch);
+        let has_scratch = self.print_scratch();
         println!("clock     {}", environment.clock);
         println!("user      {}", environment.user);
         println!(
@@ -43,7 +44,7 @@ impl Doctor {
             environment.build
         );
         let s3 = s3::print_server();
-        let mut is_well = s3.is_ok();
+        let mut is_well = s3.is_ok() && has_scratch;
         // The receipt of a server that is not ours is its address, which says nothing of whether it is there.
         let receipt = |backend: &dyn Backend, needs: &[Need]| {
             let given = Wanted::Given.label();
@@ -85,5 +86,29 @@ impl Doctor {
         } else {
             ExitCode::from(1)
         })
+    }
+
+    /// Prints what a run would measure on and why; false if it could not measure at all.
+    fn print_scratch(&self) -> bool {
+        let want = self
+            .scratch
+            .as_deref()
+            .map_or(Want::Default, Want::Directory);
+        match ScratchDisk::choose(want, 0) {
+            Ok(disk) => {
+                let receipt = disk.receipt();
+                let why = match (&receipt.fallback, &self.scratch) {
+                    (Some(reason), _) => format!("because {reason}"),
+                    (None, Some(_)) => "because --scratch names it".to_owned(),
+                    (None, None) => "the default; it was made and mounted once".to_owned(),
+                };
+                println!("a run     measures in {receipt}; {why}");
+                true
+            }
+            Err(error) => {
+                println!("MISSING   scratch: {error:#}");
+                false
+            }
+        }
     }
 }
