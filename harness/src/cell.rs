@@ -252,12 +252,12 @@ impl CellTask {
     fn open(&self, arm: &mut Mounted<'_>) -> io::Result<()> {
         std::fs::create_dir_all(&arm.site.dir)?;
         let mut hosts = Hosts::one(arm.arm.backend.open(&arm.site)?);
-        arm.note_ready(&hosts);
         if self.workload.script.needs_second_host() {
             hosts.add_second(&arm.site)?;
         }
         arm.empty = hosts.first.tools().map(|tools| tools.snapshot());
         arm.hosts = Some(hosts);
+        arm.note_ready();
         Ok(())
     }
 
@@ -312,9 +312,8 @@ impl CellTask {
                 (Ok(()), Some(hosts)) if is_cold => hosts.first.start(),
                 _ => Ok(()),
             };
-            if let (Ok(()), Some(hosts), true) = (&started, arm.hosts.take(), is_cold) {
-                arm.note_ready(&hosts);
-                arm.hosts = Some(hosts);
+            if started.is_ok() && is_cold {
+                arm.note_ready();
             }
             self.or_give_up(arm, started, round, pulse, lines, began);
         }
@@ -515,12 +514,12 @@ impl CellTask {
         if let Some(daemon) = hosts.first.daemon() {
             arm.memory = system::process_memory(daemon);
         }
+        if let Some(cold) = passed.not_hot.take() {
+            // A pass whose caches were not hot is repeated, as one beside which the machine was busy.
+            load.busy.get_or_insert(cold);
+        }
         let went_wrong = passed.verdict.is_some();
         arm.is_filled &= !went_wrong;
-        if is_warm_up && let Some((Outcome::Infra, _)) = &passed.verdict {
-            // What is cold in the warm-up pass is what it is there for.
-            passed.verdict = None;
-        }
         self.pause(arm);
         (passed, load)
     }
@@ -674,8 +673,10 @@ impl CellTask {
 }
 
 impl Mounted<'_> {
-    fn note_ready(&mut self, hosts: &Hosts) {
-        let ready = hosts.first.time_to_ready().as_nanos() as u64;
+    /// Notes how long the daemon took that has just been started.
+    fn note_ready(&mut self) {
+        let ready = self.hosts.as_ref().map(|hosts| hosts.first.time_to_ready());
+        let ready = ready.unwrap_or_default().as_nanos() as u64;
         if ready > 0 {
             self.ready_ns.push(ready);
         }

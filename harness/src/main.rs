@@ -10,6 +10,7 @@ mod fusectl;
 mod host;
 mod interrupt;
 mod lab;
+mod load;
 mod model_files;
 mod pass;
 mod plan;

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use rundir::{Limits, Load};
 
-use crate::system;
-
 /// Over how long the processors are looked at: the kernel counts their time in hundredths of a second.
 const WINDOW: Duration = Duration::from_millis(300);
 
@@ -29,7 +27,7 @@ pub struct Gauge {
 struct Window {
     began: Instant,
     ticks: Ticks,
-    own_ns: u64,
+    foreign_ticks: u64,
 }
 
 /// What a pass began with.
@@ -45,8 +43,6 @@ pub struct Ticks {
     pub all: u64,
     /// What the hypervisor gave to other machines.
     pub stolen: u64,
-    /// What tasks and interrupts of this machine used.
-    pub used: u64,
 }
 
 impl Ticks {
@@ -69,7 +65,7 @@ impl Gauge {
             window: Window {
                 began: Instant::now(),
                 ticks: Ticks::default(),
-                own_ns: 0,
+                foreign_ticks: 0,
             },
         };
         gauge.open_window();
@@ -80,7 +76,7 @@ impl Gauge {
         self.window = Window {
             began: Instant::now(),
             ticks: self.ticks(),
-            own_ns: own_cpu_ns(),
+            foreign_ticks: foreign_ticks(),
         };
     }
 
@@ -123,7 +119,7 @@ impl Gauge {
         if took < WINDOW && !cell_ends {
             return None;
         }
-        let (before, now, own_ns) = (self.window, self.ticks(), own_cpu_ns());
+        let (before, now, foreign) = (self.window, self.ticks(), foreign_ticks());
         self.open_window();
         if took < WINDOW / 3 {
             // Too short for hundredths of a second to tell anything.
@@ -136,12 +132,11 @@ impl Gauge {
                 stolen * 100.0
             )));
         }
-        let used = now.used.saturating_sub(before.ticks.used) as f64 / 100.0;
-        let own = own_ns.saturating_sub(before.own_ns) as f64 / 1e9;
-        let foreign = (used - own).max(0.0) / took.as_secs_f64();
+        let foreign = foreign.saturating_sub(before.foreign_ticks) as f64 / 100.0;
+        let foreign = foreign / took.as_secs_f64();
         if foreign > self.limits.foreign_cpu {
             return Some(Err(format!(
-                "other tasks used processors in it: {foreign:.2} of one"
+                "other processes used processors in it: {foreign:.2} of one"
             )));
         }
         Some(Ok(()))
@@ -204,30 +199,70 @@ fn ticks(text: &str) -> Option<Ticks> {
         .collect();
     // Guests' time, from the ninth field on, is in user time already.
     let stolen = fields.get(7).copied().unwrap_or(0);
-    // The fourth and fifth are idle time.
-    let idle: u64 = fields.iter().skip(3).take(2).sum();
-    let all = fields.iter().take(8).sum();
     Some(Ticks {
-        all,
+        all: fields.iter().take(8).sum(),
         stolen,
-        used: all - idle - stolen,
     })
 }
 
-/// Processor time of this process and of those that it has started and that still run, in nanoseconds.
-fn own_cpu_ns() -> u64 {
-    let own = std::process::id();
-    let mut all = system::process_cpu_ns(own);
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
-    for thread in threads.flatten() {
-        let children = std::fs::read_to_string(thread.path().join("children"));
-        let children = children.unwrap_or_default();
-        let pids = children.split_whitespace();
-        all += pids
-            .filter_map(|pid| Some(system::process_cpu_ns(pid.parse().ok()?)))
-            .sum::<u64>();
-    }
-    all
+/// Processor time in hundredths of a second of all processes but this one, those that it has started, and the kernel's
+/// own threads, which do what this one asks for: writing back, journals, loop devices. What a process's ended children
+/// used counts as its own.
+fn foreign_ticks() -> u64 {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return 0;
+    };
+    let stats = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name();
+        let pid: u32 = name.to_str()?.parse().ok()?;
+        let text = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        process(pid, &text)
+    });
+    foreign_among(&stats.collect::<Vec<_>>(), std::process::id())
+}
+
+/// A process, its parent, and the time that it and its ended children used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    pid: u32,
+    parent: u32,
+    ticks: u64,
+}
+
+fn process(pid: u32, stat: &str) -> Option<Process> {
+    // pid (name) state parent …; the name may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let times = fields.get(11..15)?.iter();
+    let ticks: Option<u64> = times.map(|field| field.parse::<u64>().ok()).sum();
+    Some(Process {
+        pid,
+        parent: fields.get(1)?.parse().ok()?,
+        ticks: ticks?,
+    })
+}
+
+/// The parent of the kernel's own threads.
+const KTHREADD: u32 = 2;
+
+fn foreign_among(all: &[Process], own: u32) -> u64 {
+    let parent = |pid: u32| all.iter().find(|one| one.pid == pid).map(|one| one.parent);
+    let is_ours = |mut pid: u32| {
+        // Nobody has so many ancestors.
+        for _ in 0..64 {
+            if pid == own || pid == KTHREADD {
+                return true;
+            }
+            match parent(pid) {
+                Some(above) if above != pid => pid = above,
+                _ => return false,
+            }
+        }
+        false
+    };
+    // What starts the harness has its ended runs among its children: only what it uses itself would count.
+    let foreign = all.iter().filter(|one| !is_ours(one.pid));
+    foreign.map(|one| one.ticks).sum()
 }
 
 fn runnable(text: &str) -> Option<u32> {
@@ -249,17 +284,32 @@ mod tests {
             found,
             Ticks {
                 all: 400,
-                stolen: 60,
-                used: 35
-            }
+                stolen: 60            }
         );
         assert_eq!(runnable("0.23 0.10 0.03 2/79 2364\n"), Some(2));
         let later = Ticks {
             all: 600,
-            stolen: 110,
-            used: 100,
+            stolen: 110
         };
         assert_eq!(later.stolen_since(&found), 0.25);
+    }
+
+    #[test]
+    fn what_others_use_is_told_from_what_the_harness_and_the_kernel_use() {
+        let stat = "41 (a (b) c) S 7 41 41 0 -1 4194304 1 0 0 0 100 20 3 4 20 0 1 0 1 1 1";
+        let found = process(41, stat).unwrap();
+        assert_eq!((found.parent, found.ticks), (7, 127));
+        let one = |pid, parent, ticks| Process { pid, parent, ticks };
+        let all = [
+            one(1, 0, 10),
+            one(2, 0, 1000),
+            one(9, 2, 1000),
+            one(50, 1, 5),
+            one(60, 50, 1000),
+            one(61, 60, 1000),
+            one(70, 50, 7),
+        ];
+        assert_eq!(foreign_among(&all, 60), 10 + 5 + 7);
     }
 
     #[test]

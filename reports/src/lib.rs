@@ -10,6 +10,7 @@ mod digest;
 pub mod faults;
 pub mod prices;
 pub mod render;
+pub mod reproduction;
 pub mod summary;
 #[cfg(test)]
 mod testing;

@@ -15,8 +15,10 @@ mod load;
 mod load_worker;
 mod model_files;
 mod mount;
+mod pool;
 mod recall;
 mod report;
+mod reproduce;
 mod run;
 mod s3;
 mod serve;
@@ -45,6 +47,8 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(run::Run),
+    Reproduce(Box<reproduce::Reproduce>),
+    Pool(pool::Pool),
     Report(report::Report),
     Decide(decide::Decide),
     Claims(claims::Claims),
@@ -79,6 +83,8 @@ impl Arguments {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.verb {
             Verb::Run(run) => run.run(),
+            Verb::Reproduce(reproduce) => reproduce.run(),
+            Verb::Pool(pool) => pool.run(),
             Verb::Report(report) => report.run(),
             Verb::Decide(decide) => decide.run(),
             Verb::Claims(claims) => claims.run(),

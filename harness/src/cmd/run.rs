@@ -79,7 +79,7 @@ pub struct Options {
     /// the suite says, else 240].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     budget: Option<f64>,
-    /// The most epochs [default: as the suite says, else 8].
+    /// The most epochs [default: as the suite says, else 12].
     #[arg(long, value_parser = clap::value_parser!(u32).range(3..=100))]
     epochs: Option<u32>,
     /// The most rounds of a cell in an epoch [default: as many as the budget allows].
@@ -117,11 +117,11 @@ pub struct Options {
     policy: String,
     /// Leave out the probes of tools, cron and visibility.
     #[arg(long)]
-    no_probes: bool,
+    pub no_probes: bool,
     /// Leave out the minute in which files are measured that a language model makes up; so do --workload, --backend
     /// and --state.
     #[arg(long)]
-    no_model_files: bool,
+    pub no_model_files: bool,
     /// Measure `direct` once more with every call lengthened by so many percent: what a run must find.
     #[arg(long, value_name = "PERCENT", hide = true)]
     pub slowed: Vec<u32>,
@@ -133,7 +133,7 @@ pub struct Options {
 const BUDGET: f64 = 240.0;
 
 /// The most epochs, unless suite or command line say otherwise.
-const EPOCHS: u32 = 8;
+const EPOCHS: u32 = 12;
 
 /// The most rounds of a cell in an epoch: more than that, and time is better spent in another epoch.
 const ROUNDS: u32 = 60;

@@ -145,6 +145,8 @@ pub struct Passed {
     pub counted: Option<Counted>,
     /// What became of the lines that two hosts added to one file.
     pub settled: Option<Settled>,
+    /// What speaks against caches that were to be hot.
+    pub not_hot: Option<String>,
     /// The run was interrupted: what was measured is not whole.
     pub interrupted: bool,
 }
@@ -283,10 +285,10 @@ impl Pass<'_> {
                 fetched: capabilities.starts_empty.then(|| fetched(counted)),
             };
             let proof = proof::check(self.state, &self.expectations.touched, counted, &disk);
-            if let Err(reason) = proof
-                && can_prove
-            {
-                passed.note(Outcome::Infra, reason);
+            match proof {
+                Err(reason) if self.state == CacheState::Hot => passed.not_hot = Some(reason),
+                Err(reason) if can_prove => passed.note(Outcome::Infra, reason),
+                _ => {}
             }
             let shared = self.expectations.script.shared_files();
             if self.backend.capabilities.holds_data && shared.is_empty() && self.reads_back {

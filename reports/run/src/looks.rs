@@ -23,7 +23,7 @@ impl Looks {
     /// fewer than five epochs there is one look, at the end.
     pub fn within(epochs: u32) -> Self {
         if epochs < 5 {
-            return Self(vec![Look { epochs, alpha: 0.01 }]);
+            return Self::at_end(epochs);
         }
         let first = epochs.div_ceil(2).max(3);
         let second = (epochs * 3).div_ceil(4).clamp(first + 1, epochs - 1);
@@ -37,6 +37,14 @@ impl Looks {
                 .map(|(epochs, alpha)| Look { epochs, alpha })
                 .collect(),
         )
+    }
+
+    /// One look, at the end.
+    pub fn at_end(epochs: u32) -> Self {
+        Self(vec![Look {
+            epochs,
+            alpha: 0.01,
+        }])
     }
 
     /// Whether verdicts may be looked at after `epochs` epochs.

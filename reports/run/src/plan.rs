@@ -88,7 +88,7 @@ impl Default for Margins {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Processors' time that tasks used which are neither the harness nor its daemons and servers, as a multiple of one
+    /// Processors' time that other processes used than the harness, its daemons and servers, as a multiple of one
     /// processor, over a stretch of rounds.
     pub foreign_cpu: f64,
     /// Share of a pass in which a task waited for a processor, where the pass has no daemon and leaves the disk alone.

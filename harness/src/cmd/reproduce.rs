@@ -1,0 +1,125 @@
+//! `ctxbench reproduce`: the same plan several times, and where the runs contradict each other.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use reports::render::table;
+use reports::reproduction::{Reproduction, reproduction};
+use rundir::Run;
+
+use super::run::{Measured, Options};
+use crate::interrupt::Interrupt;
+use crate::load::Load;
+
+/// How much the planted arms are slowed down, in percent.
+const PLANTED: [u32; 3] = [5, 10, 20];
+
+/// Make the same plan several times, and say where the runs contradict each other.
+///
+/// Every run has another seed, and three more arms: `direct` with every call lengthened by 5, 10 and 20 %. The table says
+/// for each arm in how many cells two runs' 99 % intervals are disjoint, in how many one run says better where another
+/// says worse, and in how many the planted slowdowns and the identical arms are told apart. With --load the last run is
+/// made beside busy loops and a writing disk.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench reproduce --workload micro/stat --workload micro/create-1k --backend sqlite --budget 30
+  ctxbench reproduce --runs 3 --load
+
+Exit codes: 0 no contradiction, 1 at least one, or a run failed, 130 interrupted.")]
+pub struct Reproduce {
+    /// How often.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=100))]
+    runs: u32,
+    /// Make the last run beside a busy loop for each processor and a writing disk.
+    #[arg(long)]
+    load: bool,
+    /// Only compare these runs, which were made before, and measure nothing.
+    #[arg(long, value_name = "DIR", num_args = 2..)]
+    of: Vec<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Reproduce {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let dirs = match self.of.is_empty() {
+            true => match self.measure()? {
+                Some(dirs) => dirs,
+                None => return Ok(ExitCode::from(130)),
+            },
+            false => self.of.clone(),
+        };
+        let runs: Result<Vec<Run>, _> = dirs.iter().map(|dir| Run::read(dir)).collect();
+        let found = match reproduction(&runs?) {
+            Ok(found) => found,
+            Err(problem) => anyhow::bail!("{problem}"),
+        };
+        print!("{}", page(&found));
+        for dir in &dirs {
+            println!("run: {}", dir.display());
+        }
+        let is_contradicted = found.arms.iter().any(|arm| arm.contradicting > 0);
+        Ok(ExitCode::from(u8::from(is_contradicted)))
+    }
+
+    /// Makes the runs; `None` if the user ended them.
+    fn measure(&self) -> anyhow::Result<Option<Vec<PathBuf>>> {
+        let interrupt = Interrupt::catch().context("setting up signal handling")?;
+        let mut dirs = Vec::new();
+        for number in 0..self.runs {
+            let mut options = self.options.clone();
+            options.slowed = PLANTED.to_vec();
+            options.no_probes = true;
+            options.no_model_files = true;
+            options.seed = self.options.seed.map(|seed| seed + u64::from(number));
+            let results = self.options.out.as_ref().unwrap_or(&self.options.results);
+            options.out = Some(results.join(format!(
+                "{}-reproduce-{}",
+                jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S"),
+                number + 1
+            )));
+            let is_loaded = self.load && number + 1 == self.runs;
+            eprintln!(
+                "run {} of {}{}",
+                number + 1,
+                self.runs,
+                if is_loaded { ", beside a load" } else { "" }
+            );
+            let load = is_loaded.then(Load::start).transpose()?;
+            let measured = options.measure(&interrupt, None)?;
+            drop(load);
+            match measured {
+                Measured::Complete(dir) => dirs.push(dir),
+                Measured::Interrupted(_) => return Ok(None),
+            }
+        }
+        Ok(Some(dirs))
+    }
+}
+
+fn page(found: &Reproduction) -> String {
+    let rows = found.arms.iter().map(|arm| {
+        vec![
+            arm.arm.clone(),
+            format!("{} of {}", arm.disjoint, arm.intervals),
+            format!("{} of {}", arm.contradicting, arm.verdicts),
+            format!("{} of {}", arm.called_different, arm.judged),
+            format!("{} of {}", arm.undecided, arm.judged),
+        ]
+    });
+    let head = [
+        "arm",
+        "disjoint 99 % intervals",
+        "contradicting verdicts",
+        "called different",
+        "undecided",
+    ];
+    let mut text = table(&head, &rows.collect::<Vec<_>>());
+    for (run, note) in &found.notes {
+        text += &format!("run {run}: {note}\n");
+    }
+    text += "\"called different\" of direct-again is a false verdict; of direct-slowed-N a planted slowdown of N % that was found: its interval excludes 1\n";
+    text
+}

@@ -1,0 +1,210 @@
+//! Several runs of one plan held against each other: disjoint intervals, contradicting verdicts, what was planted.
+
+use std::collections::BTreeMap;
+
+use rundir::{Plan, Run};
+use serde::Serialize;
+use stats::{Comparison, Verdict};
+
+use crate::summary::{Cell, summarise};
+
+/// What came of several runs of one plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reproduction {
+    /// By arm, in the plan's order.
+    pub arms: Vec<Reproduced>,
+    /// What each run says of itself, by the run's number from 1.
+    pub notes: Vec<(usize, String)>,
+}
+
+/// One arm in all runs. Counts are of main metrics: call kinds of micro workloads, makespans of sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reproduced {
+    /// The arm.
+    pub arm: String,
+    /// Pairs of runs with an interval of the ratio in the same cell.
+    pub intervals: usize,
+    /// Of those, pairs whose intervals have no point in common.
+    pub disjoint: usize,
+    /// Pairs of runs with a verdict in the same cell.
+    pub verdicts: usize,
+    /// Of those, pairs of which one says better and one worse.
+    pub contradicting: usize,
+    /// Cells, run by run.
+    pub judged: usize,
+    /// Of those, with an interval that excludes 1: of an identical arm a false verdict, of a slowed one what was planted.
+    pub called_different: usize,
+    /// Of those, undecided.
+    pub undecided: usize,
+}
+
+/// What two runs must have in common to be of one plan: all that is measured, and how.
+fn identity(plan: &Plan) -> serde_json::Value {
+    let arms = plan.arms.iter().map(|arm| (&arm.name, &arm.backend.receipt));
+    let workloads = plan.workloads.iter();
+    let workloads = workloads.map(|own| (&own.name, &own.sha256, &own.states));
+    serde_json::json!({
+        "schema": plan.schema,
+        "ctxbench": plan.ctxbench,
+        "margins": plan.margins,
+        "settings": plan.settings,
+        "arms": arms.collect::<Vec<_>>(),
+        "workloads": workloads.collect::<Vec<_>>(),
+    })
+}
+
+/// Why runs are not of one plan on one machine.
+///
+/// # Errors
+/// What differs, and in which run.
+pub fn check_same_plan(runs: &[Run]) -> Result<(), String> {
+    let Some((first, others)) = runs.split_first() else {
+        return Err("no run was given".to_owned());
+    };
+    for other in others {
+        let name = other.dir.display();
+        if identity(&first.plan) != identity(&other.plan) {
+            return Err(format!(
+                "{name}: another plan than {} (arms, workloads, margins, settings or ctxbench differ)",
+                first.dir.display()
+            ));
+        }
+        let machine = |run: &Run| {
+            let environment = &run.environment;
+            (
+                environment.kernel.clone(),
+                environment.cpu.clone(),
+                environment.cpus,
+                environment.binary_sha256.clone(),
+                environment.scratch.file_system.clone(),
+                environment.scratch.kind,
+            )
+        };
+        if machine(first) != machine(other) {
+            return Err(format!(
+                "{name}: another machine, binary or scratch than {}",
+                first.dir.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Compares runs of one plan.
+///
+/// # Errors
+/// If they are not of one plan on one machine, or a histogram is damaged.
+pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
+    check_same_plan(runs)?;
+    let mut notes = Vec::new();
+    let mut all: BTreeMap<&str, BTreeMap<(String, String, String), Vec<Comparison>>> =
+        BTreeMap::new();
+    let plan = &runs[0].plan;
+    for (number, run) in (1..).zip(runs) {
+        let summary = summarise(run)?;
+        let health = &summary.health;
+        notes.push((
+            number,
+            format!(
+                "{} epochs, {} of {} passes outside the limits, {}",
+                health.epochs,
+                health.busy_passes,
+                health.passes,
+                health.identical_arms()
+            ),
+        ));
+        for note in &health.notes {
+            notes.push((number, note.clone()));
+        }
+        for cell in summary.cells.iter().filter(|cell| cell.is_main()) {
+            let planned = plan.arms.iter().find(|arm| arm.name == cell.arm);
+            if let (Some(arm), Some(comparison)) = (planned, &cell.against_baseline) {
+                let cells = all.entry(arm.name.as_str()).or_default();
+                cells.entry(key(cell)).or_default().push(comparison.clone());
+            }
+        }
+    }
+    let arms = plan.arms.iter().filter_map(|arm| {
+        let cells = all.get(arm.name.as_str())?;
+        Some(reproduced(&arm.name, cells.values()))
+    });
+    Ok(Reproduction {
+        arms: arms.collect(),
+        notes,
+    })
+}
+
+fn key(cell: &Cell) -> (String, String, String) {
+    (
+        cell.workload.clone(),
+        cell.state.clone(),
+        cell.metric.clone(),
+    )
+}
+
+fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -> Reproduced {
+    let mut found = Reproduced {
+        arm: arm.to_owned(),
+        ..Reproduced::default()
+    };
+    for runs in cells {
+        for (at, one) in runs.iter().enumerate() {
+            found.judged += 1;
+            found.undecided += usize::from(one.verdict == Verdict::Undecided);
+            let excludes_one = one.interval.is_some_and(|own| own.low > 1.0 || own.high < 1.0);
+            found.called_different += usize::from(excludes_one && one.withheld.is_none());
+            for other in &runs[at + 1..] {
+                if let (Some(own), Some(theirs)) = (one.interval, other.interval) {
+                    found.intervals += 1;
+                    found.disjoint += usize::from(own.is_disjoint(&theirs));
+                }
+                let decided = |verdict| verdict != Verdict::Undecided;
+                if decided(one.verdict) && decided(other.verdict) {
+                    found.verdicts += 1;
+                    found.contradicting += usize::from(one.verdict.contradicts(other.verdict));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::{Margin, MarginKind, compare};
+
+    fn comparison(center: f64) -> Comparison {
+        let epochs: Vec<Vec<f64>> = (0..4)
+            .map(|n| vec![f64::ln(center) + 0.002 * f64::from(n); 5])
+            .collect();
+        let margin = Margin {
+            ratio: 1.05,
+            kind: MarginKind::Relative,
+        };
+        compare(&epochs, 0.01, margin).unwrap()
+    }
+
+    #[test]
+    fn disjoint_intervals_and_contradicting_verdicts_are_counted_by_pairs_of_runs() {
+        let cells = [
+            vec![comparison(1.5), comparison(1.5), comparison(0.5)],
+            vec![comparison(1.0), comparison(1.001), comparison(1.0)],
+        ];
+        let found = reproduced("sqlite", cells.iter());
+        assert_eq!((found.intervals, found.disjoint), (6, 2));
+        assert_eq!((found.verdicts, found.contradicting), (6, 2));
+        assert_eq!((found.judged, found.undecided), (6, 0));
+        assert_eq!(found.called_different, 3);
+    }
+
+    #[test]
+    fn a_withheld_verdict_contradicts_nothing() {
+        let mut busy = comparison(0.5);
+        busy.withhold("this machine was busy");
+        let cells = [vec![comparison(1.5), busy]];
+        let found = reproduced("sqlite", cells.iter());
+        assert_eq!((found.verdicts, found.contradicting), (0, 0));
+        assert_eq!((found.intervals, found.disjoint), (1, 1));
+    }
+}
