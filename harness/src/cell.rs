@@ -39,6 +39,9 @@ const KEPT_BYTES: u64 = 32 << 20;
 /// After the caches were emptied: the kernel tells daemons which inodes it let go, for all arms before any is timed.
 const SETTLING: Duration = Duration::from_millis(30);
 
+/// The most rounds from one pass of an arm to its next.
+const MOST_STRIDE: u32 = 4;
+
 /// The fewest rounds that are timed.
 pub const MIN_ROUNDS: u32 = 2;
 
@@ -112,6 +115,8 @@ struct Mounted<'a> {
     ready_ns: Vec<u64>,
     timed_ns: u64,
     memory: Memory,
+    /// It takes part in every so many-th round.
+    stride: u32,
 }
 
 /// A pass whose stretch of rounds has not ended: whether the machine was quiet is not known yet.
@@ -179,7 +184,7 @@ impl CellTask {
             let outside = gauge.before_round();
             for at in order {
                 let arm = &mut arms[*at];
-                if arm.hosts.is_none() {
+                if arm.hosts.is_none() || (round > first_timed && round % arm.stride != 0) {
                     continue;
                 }
                 let pass_began = Instant::now();
@@ -209,6 +214,9 @@ impl CellTask {
                     resume(arm);
                     arm.hosts = None;
                 }
+            }
+            if round == first_timed {
+                set_strides(&mut arms, &pending);
             }
             if let Some(quiet) = gauge.window(false) {
                 let (busy, rounds) = self.flush(&mut arms, &mut pending, quiet, lines);
@@ -246,6 +254,7 @@ impl CellTask {
             ready_ns: Vec::new(),
             timed_ns: 0,
             memory: Memory::default(),
+            stride: 1,
         }
     }
 
@@ -641,6 +650,10 @@ impl CellTask {
             resume(&arm);
             pulse.independent();
             pulse.enter(SETUP_LIMIT);
+            if arm.has_bucket && arm.described.capabilities.counts_requests {
+                // An orderly end would upload what nobody will read: the cell's memory in the bucket ends with it.
+                arm.hosts = None;
+            }
             if let Some(hosts) = arm.hosts.take()
                 && let Err(error) = hosts.close()
                 && !self.interrupt.is_set()
@@ -669,6 +682,23 @@ impl CellTask {
             };
             let _ = lines.send(Line::Cell(Box::new(cell)));
         }
+    }
+}
+
+/// An arm whose passes take long takes part in every second or third round only: otherwise it would leave the others
+/// few. By the first timed round, which every arm is in.
+fn set_strides(arms: &mut [Mounted<'_>], passes: &[Pending]) {
+    let mut took: Vec<(usize, f64)> = passes
+        .iter()
+        .filter(|pass| !pass.is_warm_up)
+        .map(|pass| (pass.arm, pass.took.as_secs_f64()))
+        .collect();
+    took.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((_, median)) = took.get(took.len() / 2).copied() else {
+        return;
+    };
+    for (arm, took) in took {
+        arms[arm].stride = ((took / median / 1.5) as u32).clamp(1, MOST_STRIDE);
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Suite {
     pub essay: String,
     /// Seconds that measuring may take, unless the command line says; `None` for the usual four minutes.
     pub budget: Option<f64>,
-    /// The most epochs; `None` for the usual twelve.
+    /// The most epochs; `None` for the usual eight.
     pub epochs: Option<u32>,
     /// The most rounds of a cell in an epoch; `None` for as many as the budget allows.
     pub rounds: Option<u32>,

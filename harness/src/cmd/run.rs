@@ -79,7 +79,7 @@ pub struct Options {
     /// the suite says, else 240].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     budget: Option<f64>,
-    /// The most epochs [default: as the suite says, else 12].
+    /// The most epochs [default: as the suite says, else 8].
     #[arg(long, value_parser = clap::value_parser!(u32).range(3..=100))]
     epochs: Option<u32>,
     /// The most rounds of a cell in an epoch [default: as many as the budget allows].
@@ -133,7 +133,7 @@ pub struct Options {
 const BUDGET: f64 = 240.0;
 
 /// The most epochs, unless suite or command line say otherwise.
-const EPOCHS: u32 = 12;
+const EPOCHS: u32 = 8;
 
 /// The most rounds of a cell in an epoch: more than that, and time is better spent in another epoch.
 const ROUNDS: u32 = 60;

@@ -19,19 +19,14 @@ pub struct Look {
 pub struct Looks(pub Vec<Look>);
 
 impl Looks {
-    /// Looks after half, three quarters and all of `epochs`, which spend 0.2, 0.3 and 0.5 % of the 1 % there is. With
-    /// fewer than five epochs there is one look, at the end.
+    /// Looks after five eighths and all of `epochs`, which spend 0.3 and 0.7 % of the 1 % there is. With fewer than
+    /// five epochs there is one look, at the end.
     pub fn within(epochs: u32) -> Self {
-        if epochs < 5 {
+        let first = (epochs * 5).div_ceil(8);
+        if epochs < 5 || first == epochs {
             return Self::at_end(epochs);
         }
-        let first = epochs.div_ceil(2).max(3);
-        let second = (epochs * 3).div_ceil(4).clamp(first + 1, epochs - 1);
-        let mut looks = vec![(first, 0.002), (epochs, 0.005)];
-        if second > first {
-            looks.insert(1, (second, 0.003));
-        }
-        let looks = looks.into_iter();
+        let looks = [(first, 0.003), (epochs, 0.007)].into_iter();
         Self(
             looks
                 .map(|(epochs, alpha)| Look { epochs, alpha })
@@ -74,10 +69,10 @@ mod tests {
             assert_eq!(looks.0.last().unwrap().epochs, epochs);
         }
         let eight = Looks::within(8);
-        assert_eq!(eight.0.iter().map(|l| l.epochs).collect::<Vec<_>>(), [4, 6, 8]);
-        assert!(eight.is_due(4) && !eight.is_due(5));
-        assert_eq!(eight.alpha(3), 0.002);
-        assert_eq!(eight.alpha(5), 0.003);
-        assert_eq!(eight.alpha(20), 0.005);
+        assert_eq!(eight.0.iter().map(|l| l.epochs).collect::<Vec<_>>(), [5, 8]);
+        assert!(eight.is_due(5) && !eight.is_due(6));
+        assert_eq!(eight.alpha(4), 0.003);
+        assert_eq!(eight.alpha(6), 0.007);
+        assert_eq!(eight.alpha(20), 0.007);
     }
 }

@@ -112,8 +112,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             foreign_cpu: 0.25,
-            cpu: 0.10,
-            io: 0.10,
+            cpu: 0.25,
+            io: 0.25,
             memory: 0.02,
             steal: 0.05,
             runnable: 1,

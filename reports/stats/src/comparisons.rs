@@ -157,10 +157,14 @@ pub fn compare_with_baseline(
     }
 }
 
+/// How far identical arms may differ in a cell that stops, as a share of the relative margin.
+const PRECISE: f64 = 1.0 / 3.0;
+
 /// The arms that are not decided yet in a cell, by its main metric: of a session the makespan, else its one kind of
-/// calls. Empty where all that can be decided is.
+/// calls. The A/A arm is among them until it is shown to differ by less than a third of the margin.
 pub fn undecided(plan: &Plan, table: &Table, workload: &str, state: &str) -> BTreeSet<String> {
     let (baseline, same) = baselines(plan);
+    let precise = 1.0 + plan.margins.relative * PRECISE;
     let mut open = BTreeSet::new();
     let cells = table.0.keys();
     for key in cells.filter(|key| key.workload == workload && key.state == state) {
@@ -168,11 +172,19 @@ pub fn undecided(plan: &Plan, table: &Table, workload: &str, state: &str) -> BTr
             continue;
         }
         for arm in &plan.arms {
-            if arm.name == baseline || Some(&arm.name) == same.as_ref() {
+            if arm.name == baseline {
                 continue;
             }
-            let found = compare_with_baseline(plan, table, key, &arm.name);
-            if found.is_some_and(|found| found.verdict == Verdict::Undecided) {
+            let Some(found) = compare_with_baseline(plan, table, key, &arm.name) else {
+                continue;
+            };
+            let is_open = match Some(&arm.name) == same.as_ref() {
+                true => found
+                    .interval
+                    .is_none_or(|own| own.high > precise || own.low < 1.0 / precise),
+                false => found.verdict == Verdict::Undecided,
+            };
+            if is_open {
                 open.insert(arm.name.clone());
             }
         }
