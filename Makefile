@@ -6,17 +6,17 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 CTXBENCH := target/release/ctxbench
-# More options for the verb: make bench ARGS='--backend sqlite --rounds 8'
+# More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio embeddings s3 hosts model model-files calibrate aa fault example clean
+.PHONY: help setup build bench report test check conform load peers minio embeddings s3 hosts model model-files calibrate reproduce aa fault example clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
 	@echo
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 	@echo
-	@echo "More options for a verb: make bench ARGS='--backend sqlite --rounds 8'"
+	@echo "More options for a command: make bench ARGS='--backend sqlite --budget 60'"
 
 setup: ## Install what is missing on this machine, or say the command that does
 	@scripts/setup build tools
@@ -24,7 +24,7 @@ setup: ## Install what is missing on this machine, or say the command that does
 build: setup ## Build target/release/ctxbench
 	@cargo build --release --locked -p harness
 
-bench: build ## Run the default suite (about eleven minutes), print verdict and report path
+bench: build ## Run the default suite (five minutes), print verdict and report path
 	@if command -v go >/dev/null && [ ! -x target/minio/minio ] && [ -z "$$CTXBENCH_S3_ENDPOINT" ]; then \
 		scripts/minio || echo 'bench: going on with the embedded S3 server, and every table says so'; fi
 	@$(CTXBENCH) run $(ARGS)
@@ -74,8 +74,11 @@ calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio
 	@$(CTXBENCH) calibrate $(ARGS)
 
-aa: build ## Twenty seeded runs of two identical arms; fails if any tells them apart
-	@scripts/aa $(ARGS)
+reproduce: build ## The default suite three times, once beside a load: where do the runs contradict each other (15 minutes)
+	@$(CTXBENCH) reproduce --runs 3 --load $(ARGS)
+
+aa: build ## Twenty short seeded runs: identical arms told apart, planted slowdowns found (fifteen minutes)
+	@$(CTXBENCH) reproduce --runs 20 --backend direct --state hot --budget 40 --workload micro/read-1k --workload micro/stat --workload micro/write-1k --workload micro/create-1k --workload micro/append --workload micro/rename $(ARGS)
 
 fault: build ## Break the world of each backend, and kill sqlite and s3 at 1,000 moments each (fifteen minutes; root for some)
 	@$(CTXBENCH) fault --crash-points 1000 $(ARGS)

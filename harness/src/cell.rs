@@ -39,6 +39,9 @@ const KEPT_BYTES: u64 = 32 << 20;
 /// After the caches were emptied: the kernel tells daemons which inodes it let go, for all arms before any is timed.
 const SETTLING: Duration = Duration::from_millis(30);
 
+/// After a pass of an arm with a server: what the server has begun ends before another arm is timed.
+const SERVER_SETTLING: Duration = Duration::from_millis(5);
+
 /// The most rounds from one pass of an arm to its next.
 const MOST_STRIDE: u32 = 4;
 
@@ -134,18 +137,6 @@ impl CellTask {
     /// Runs the cell in the calling thread and sends what came of it.
     pub fn run(&self, pulse: &Pulse, clock: &impl Clock, lines: &Sender<Line>) {
         let began = Instant::now();
-        if let Some(cpu) = self.cpu
-            && let Err(error) = cpu::stay_on(cpu)
-        {
-            for arm in &self.arms {
-                let passed = Passed::ended(
-                    Outcome::Infra,
-                    format!("staying on one processor: {error}"),
-                );
-                self.send(lines, arm, 0, passed, Load::default(), began);
-            }
-            return;
-        }
         let mut arms: Vec<Mounted<'_>> = self.arms.iter().map(|arm| self.mounted(arm)).collect();
         for arm in &mut arms {
             pulse.enter(SETUP_LIMIT);
@@ -160,6 +151,12 @@ impl CellTask {
                 );
             }
             self.pause(arm);
+        }
+        // Not before: a server that is started with the first workspace would stay on this processor, too.
+        if let Some(cpu) = self.cpu
+            && let Err(error) = cpu::stay_on(cpu)
+        {
+            tracing::warn!("staying on processor {cpu}: {error}");
         }
         let mut gauge = Gauge::open(self.limits);
         let mut scratch = Scratch::new();
@@ -530,6 +527,10 @@ impl CellTask {
         let went_wrong = passed.verdict.is_some();
         arm.is_filled &= !went_wrong;
         self.pause(arm);
+        if self.pauses() && arm.has_bucket {
+            // Its server may have requests under way that it was sent before.
+            std::thread::sleep(SERVER_SETTLING);
+        }
         (passed, load)
     }
 
