@@ -2,7 +2,7 @@
 //!
 //! What a pass does is [`crate::pass`]'s; which cells there are, and in what order, is [`crate::schedule`]'s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,28 +145,21 @@ impl CellTask {
         for arm in &mut arms {
             pulse.enter(SETUP_LIMIT);
             if let Err(error) = self.open(arm) {
-                self.send(
-                    lines,
-                    arm.arm,
-                    0,
-                    Passed::ended(Outcome::Setup, error),
-                    Load::default(),
-                    began,
-                );
+                let passed = Passed::ended(Outcome::Setup, error);
+                self.send(lines, arm.arm, 0, passed, Load::default(), began);
+                self.give_up(arm, pulse);
             }
             self.pause(arm);
         }
+        pulse.leave();
         let mut gauge = Gauge::open(self.limits);
         let mut scratch = Scratch::new();
-        let first_timed = u32::from(self.state == CacheState::Hot);
+        let first_timed = self.first_timed();
         let mut pending: Vec<Pending> = Vec::new();
-        let mut quiet_rounds = 0;
         let mut busy_rounds = 0;
         for (round, order) in (0..).zip(&self.orders) {
-            let enough = round >= first_timed + MIN_ROUNDS;
-            let repeats = f64::from(busy_rounds) <= self.limits.repeats * f64::from(quiet_rounds);
-            let is_over = began.elapsed() >= self.slice;
-            if self.interrupt.is_set() || (enough && is_over) || (is_over && !repeats) {
+            let is_over = round >= self.least_rounds(busy_rounds) && began.elapsed() >= self.slice;
+            if self.interrupt.is_set() || is_over {
                 break;
             }
             let alive = order.iter().any(|at| arms[*at].hosts.is_some());
@@ -190,10 +183,11 @@ impl CellTask {
                     return self.take_down(arms, pulse, lines, began);
                 }
                 load.busy = load.busy.or_else(|| outside.clone());
-                let is_lost = matches!(
-                    passed.verdict,
-                    Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _))
-                );
+                let is_lost = pulse.severed().is_some()
+                    || matches!(
+                        passed.verdict,
+                        Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _))
+                    );
                 pending.push(Pending {
                     arm: *at,
                     round,
@@ -204,21 +198,27 @@ impl CellTask {
                     is_warm_up,
                 });
                 if is_lost {
-                    // Dropping it takes it down by force.
-                    pulse.independent();
-                    resume(arm);
-                    arm.hosts = None;
+                    self.give_up(arm, pulse);
                 }
             }
             if let Some(quiet) = gauge.window(false) {
-                let (busy, rounds) = self.flush(&mut arms, &mut pending, quiet, lines);
-                busy_rounds += busy;
-                quiet_rounds += rounds - busy;
+                busy_rounds += self.flush(&mut arms, &mut pending, quiet, lines);
             }
         }
         let quiet = gauge.window(true).unwrap_or(Ok(()));
         self.flush(&mut arms, &mut pending, quiet, lines);
         self.take_down(arms, pulse, lines, began);
+    }
+
+    /// How many rounds come before those that are timed.
+    fn first_timed(&self) -> u32 {
+        u32::from(self.state == CacheState::Hot)
+    }
+
+    /// The fewest rounds, however short the slice is: those that were busy are repeated, up to the limit.
+    fn least_rounds(&self, busy: u32) -> u32 {
+        let most = (self.limits.repeats * f64::from(MIN_ROUNDS)).ceil() as u32;
+        self.first_timed() + MIN_ROUNDS + busy.min(most)
     }
 
     fn mounted<'a>(&'a self, arm: &'a CellArm) -> Mounted<'a> {
@@ -252,7 +252,7 @@ impl CellTask {
     fn open(&self, arm: &mut Mounted<'_>) -> io::Result<()> {
         std::fs::create_dir_all(&arm.site.dir)?;
         let mut hosts = Hosts::one(arm.arm.backend.open(&arm.site)?);
-        arm.note_ready(&hosts);
+        arm.note_ready(hosts.first.time_to_ready());
         if self.workload.script.needs_second_host() {
             hosts.add_second(&arm.site)?;
         }
@@ -287,6 +287,9 @@ impl CellTask {
         let is_cold = self.state == CacheState::Cold;
         for at in order {
             let arm = &mut arms[*at];
+            if arm.hosts.is_none() {
+                continue;
+            }
             let ready = self.freshen(arm, pulse, scratch).and_then(|()| {
                 let Some(hosts) = &mut arm.hosts else {
                     return Ok(());
@@ -303,18 +306,26 @@ impl CellTask {
             });
             self.or_give_up(arm, ready, round, pulse, lines, began);
         }
+        // Which of the mounts keeps the kernel waiting here, nothing tells.
+        pulse.independent();
         pulse.enter(SETUP_LIMIT);
         let dropped = drop_machine_caches(&self.dir);
         for at in order {
             let arm = &mut arms[*at];
-            let started = match (&dropped, &mut arm.hosts) {
-                (Err(error), _) => Err(io::Error::new(error.kind(), error.to_string())),
-                (Ok(()), Some(hosts)) if is_cold => hosts.first.start(),
-                _ => Ok(()),
+            let Some(hosts) = &mut arm.hosts else {
+                continue;
             };
-            if let (Ok(()), Some(hosts), true) = (&started, arm.hosts.take(), is_cold) {
-                arm.note_ready(&hosts);
-                arm.hosts = Some(hosts);
+            let started = match &dropped {
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+                Ok(()) if is_cold => {
+                    pulse.enter(SETUP_LIMIT);
+                    hosts.first.start()
+                }
+                Ok(()) => Ok(()),
+            };
+            if is_cold && started.is_ok() {
+                let ready = hosts.first.time_to_ready();
+                arm.note_ready(ready);
             }
             self.or_give_up(arm, started, round, pulse, lines, began);
         }
@@ -337,9 +348,14 @@ impl CellTask {
         };
         let passed = self.failed_to_prepare(arm, &error, pulse);
         self.send(lines, arm.arm, round, passed, Load::default(), began);
-        pulse.independent();
+        self.give_up(arm, pulse);
+    }
+
+    /// Takes an arm down by force: it is out for the rest of the cell, and the others go on.
+    fn give_up(&self, arm: &mut Mounted<'_>, pulse: &Pulse) {
         resume(arm);
         arm.hosts = None;
+        pulse.mend();
     }
 
     fn failed_to_prepare(&self, arm: &mut Mounted<'_>, error: &io::Error, pulse: &Pulse) -> Passed {
@@ -361,6 +377,10 @@ impl CellTask {
     ) -> io::Result<()> {
         let script = &self.workload.script;
         let guesses = arm.described.capabilities.guesses_content;
+        let Some(hosts) = &arm.hosts else {
+            return Ok(());
+        };
+        hosts.answer_for(pulse);
         if arm.is_filled && !arm.expectations.changes() {
             return Ok(());
         }
@@ -409,6 +429,8 @@ impl CellTask {
         let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
         let limit = 2 * self.call_timeout;
         fill(script, &root, pulse, limit, scratch)?;
+        pulse.enter(SETUP_LIMIT);
+        hosts.share(script, 2 * self.call_timeout, pulse)?;
         if self.state != CacheState::Hot {
             self.warm(arm, pulse, scratch)?;
         }
@@ -502,13 +524,15 @@ impl CellTask {
             state: self.state,
             slowed_percent: arm.arm.slowed_percent,
             is_counted: is_warm_up || !is_hot,
+            // What is cold in the warm-up pass is what it is there for.
+            proves_state: !is_warm_up,
             reads_back: arm.expectations.changes() || is_warm_up || !is_hot,
             call_timeout: self.call_timeout,
             interrupt: &self.interrupt,
         };
         let reading = gauge.begin();
         let mut load = Load::default();
-        let mut passed = pass.run(hosts, pulse, clock, scratch, &mut || {
+        let passed = pass.run(hosts, pulse, clock, scratch, &mut || {
             let waits_for_disk = !is_hot || arm.expectations.syncs() || arm.expectations.changes();
             load = gauge.end(&reading, arm.described.daemons == 0, waits_for_disk);
         });
@@ -517,29 +541,23 @@ impl CellTask {
         }
         let went_wrong = passed.verdict.is_some();
         arm.is_filled &= !went_wrong;
-        if is_warm_up && let Some((Outcome::Infra, _)) = &passed.verdict {
-            // What is cold in the warm-up pass is what it is there for.
-            passed.verdict = None;
-        }
         self.pause(arm);
         (passed, load)
     }
 
-    /// Sends the passes of a stretch of rounds that has ended; answers how many rounds were busy, and how many there were.
+    /// Sends the passes of a stretch of rounds that has ended; answers how many of the timed rounds were busy.
     fn flush(
         &self,
         arms: &mut [Mounted<'_>],
         pending: &mut Vec<Pending>,
         quiet: Result<(), String>,
         lines: &Sender<Line>,
-    ) -> (u32, u32) {
-        let mut busy = std::collections::BTreeSet::new();
-        let mut rounds = std::collections::BTreeSet::new();
+    ) -> u32 {
+        let mut busy = BTreeSet::new();
         for mut pass in pending.drain(..) {
             if let Err(reason) = &quiet {
                 pass.load.busy.get_or_insert_with(|| reason.clone());
             }
-            rounds.insert(pass.round);
             if pass.load.busy.is_some() && !pass.is_warm_up {
                 busy.insert(pass.round);
             }
@@ -554,7 +572,7 @@ impl CellTask {
                 (pass.began, pass.took),
             );
         }
-        (busy.len() as u32, rounds.len() as u32)
+        busy.len() as u32
     }
 
     /// Adds a pass to what the arm's cell holds.
@@ -674,10 +692,9 @@ impl CellTask {
 }
 
 impl Mounted<'_> {
-    fn note_ready(&mut self, hosts: &Hosts) {
-        let ready = hosts.first.time_to_ready().as_nanos() as u64;
-        if ready > 0 {
-            self.ready_ns.push(ready);
+    fn note_ready(&mut self, ready: Duration) {
+        if !ready.is_zero() {
+            self.ready_ns.push(ready.as_nanos() as u64);
         }
     }
 
@@ -707,3 +724,6 @@ pub fn pass_bytes(workload: &Workload) -> u64 {
     });
     files.sum::<u64>() + written.sum::<u64>() + 4096 * script.files.len() as u64
 }
+
+#[cfg(test)]
+mod tests;
