@@ -376,7 +376,10 @@ impl CellTask {
         scratch: &mut Scratch,
     ) -> io::Result<()> {
         let script = &self.workload.script;
+        // A model is shown the paths: they are to be the same in every pass. A second host may show a new directory only
+        // after minutes, but has the root from the start.
         let guesses = arm.described.capabilities.guesses_content;
+        let is_opened_anew = guesses || script.needs_second_host();
         let Some(hosts) = &arm.hosts else {
             return Ok(());
         };
@@ -384,8 +387,7 @@ impl CellTask {
         if arm.is_filled && !arm.expectations.changes() {
             return Ok(());
         }
-        if guesses && arm.subtrees > 0 {
-            // A model is shown the paths: they are to be the same in every pass.
+        if is_opened_anew && arm.subtrees > 0 {
             if let Some(hosts) = arm.hosts.take() {
                 pulse.independent();
                 pulse.enter(SETUP_LIMIT);
@@ -416,21 +418,19 @@ impl CellTask {
         }
         let root = hosts.first.root().to_owned();
         pulse.enter(SETUP_LIMIT);
-        if !guesses {
+        if !is_opened_anew {
             self.remove_old(arm, &root)?;
         }
         let Some(hosts) = &mut arm.hosts else {
             return Ok(());
         };
-        if !guesses {
+        if !is_opened_anew {
             hosts.subtree = PathBuf::from(format!("p{}", arm.subtrees));
             std::fs::create_dir(root.join(&hosts.subtree))?;
         }
         let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
         let limit = 2 * self.call_timeout;
         fill(script, &root, pulse, limit, scratch)?;
-        pulse.enter(SETUP_LIMIT);
-        hosts.share(script, 2 * self.call_timeout, pulse)?;
         if self.state != CacheState::Hot {
             self.warm(arm, pulse, scratch)?;
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 
-use workloads::script::{Bytes, Script};
+use workloads::script::{Bytes, Host, Script};
 
 use super::*;
 use crate::clock::Monotonic;
@@ -257,6 +257,25 @@ fn a_backend_of_one_host_cannot_be_prepared_for_two() {
     let reason = found.reason("broken");
     assert!(reason.contains("no second host can have it"), "{reason}");
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
+}
+
+#[test]
+fn two_hosts_have_a_workspace_of_their_own_in_each_pass() {
+    let mut script = Script::new(Vec::new());
+    for (host, line) in [(Host::First, "a\n"), (Host::Second, "b\n")] {
+        let add = FileOp::AddLine {
+            host,
+            path: path("shared.md"),
+            line: Bytes::from(line.as_bytes()),
+        };
+        script.call(CallKind::Edit, vec![add]);
+    }
+    let found = Found::of(task(script, vec![arm("direct", None)], 3));
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
+    for sample in &found.samples {
+        let settled = sample.settled.unwrap();
+        assert_eq!((settled.lines, settled.on_both), (2, 2), "{settled:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use backends::backend::{Site, Workspace};
 use rundir::{Outcome, Settled};
 use rustix::io::Errno;
 use workloads::path::WorkspacePath;
-use workloads::script::{Bytes, FileOp, Host, Script};
+use workloads::script::{Bytes, FileOp, Host};
 
 use crate::attribute;
 use crate::interrupt::Interrupt;
@@ -65,34 +65,6 @@ impl Hosts {
         let second = second.ok_or_else(|| io::Error::other("no second host can have it"))?;
         self.second = Some(second);
         Ok(())
-    }
-
-    /// Waits until the second host shows everything that the first one was filled with.
-    ///
-    /// # Errors
-    /// If it does not within `patience`, or a sync fails.
-    pub fn share(&mut self, script: &Script, patience: Duration, pulse: &Pulse) -> io::Result<()> {
-        let Some(second) = &mut self.second else {
-            return Ok(());
-        };
-        let began = Instant::now();
-        self.first.sync()?;
-        let root = second.root().join(&self.subtree);
-        let files = script.files.iter().map(|(file, _)| file);
-        let made: Vec<PathBuf> = script.dirs.iter().chain(files).map(|path| path.below(&root)).collect();
-        loop {
-            pull(second.root())?;
-            let is_there = |path: &Path| path.symlink_metadata().is_ok();
-            if is_there(&root) && made.iter().all(|path| is_there(path)) {
-                return Ok(());
-            }
-            if began.elapsed() > patience || pulse.severed().is_some() {
-                return Err(io::Error::other(
-                    "the second host does not show what the first one was filled with",
-                ));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
     }
 
     /// Makes the daemons of this workspace those that are killed if a call hangs.

@@ -174,30 +174,6 @@ fn a_backend_of_one_host_has_no_second() {
 }
 
 #[test]
-fn what_the_first_host_was_filled_with_is_waited_for_on_the_second() {
-    let shared = |backend: Arc<dyn Backend>| {
-        let shared = supervise(&Interrupt::never(), move |pulse| {
-            let dir = tempfile::tempdir().unwrap();
-            let site = site(dir.path());
-            let mut hosts = Hosts::one(backend.open(&site).unwrap());
-            hosts.add_second(&site).unwrap();
-            hosts.subtree = PathBuf::from("p1");
-            let root = hosts.first.root().join("p1");
-            std::fs::create_dir(&root).unwrap();
-            let limit = Duration::from_secs(10);
-            fill(&two_files(), &root, pulse, limit, &mut Scratch::new()).unwrap();
-            hosts.share(&two_files(), Duration::from_millis(50), pulse)
-        });
-        shared.unwrap().map_err(|error| error.to_string())
-    };
-    assert_eq!(shared(direct()), Ok(()));
-    let alone = shared(Arc::new(Split {
-        exchange: |_, _| {},
-    }));
-    assert!(alone.unwrap_err().contains("does not show"));
-}
-
-#[test]
 fn one_directory_loses_no_line_of_two_hosts() {
     let found = passed(writers(), &[10, 20, 30, 40]);
     assert!(found.verdict.is_none(), "{:?}", found.verdict);
