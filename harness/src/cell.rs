@@ -2,7 +2,7 @@
 //!
 //! What a pass does is [`crate::pass`]'s; which cells there are, and in what order, is [`crate::schedule`]'s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use backends::backend::{Backend, Description, Site, drop_machine_caches};
 use backends::cpu;
+use backends::s3_service;
 use hdrhistogram::Histogram;
 use rundir::{
     CellEpoch, Counted, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION, Sample,
@@ -38,9 +39,6 @@ const KEPT_BYTES: u64 = 32 << 20;
 
 /// After the caches were emptied: the kernel tells daemons which inodes it let go, for all arms before any is timed.
 const SETTLING: Duration = Duration::from_millis(30);
-
-/// After a pass of an arm with a server: what the server has begun ends before another arm is timed.
-const SERVER_SETTLING: Duration = Duration::from_millis(5);
 
 /// The most rounds from one pass of an arm to its next.
 const MOST_STRIDE: u32 = 4;
@@ -141,14 +139,9 @@ impl CellTask {
         for arm in &mut arms {
             pulse.enter(SETUP_LIMIT);
             if let Err(error) = self.open(arm) {
-                self.send(
-                    lines,
-                    arm.arm,
-                    0,
-                    Passed::ended(Outcome::Setup, error),
-                    Load::default(),
-                    began,
-                );
+                let passed = Passed::ended(Outcome::Setup, error);
+                self.send(lines, arm.arm, 0, passed, Load::default(), began);
+                self.give_up(arm, pulse);
             }
             self.pause(arm);
         }
@@ -158,17 +151,15 @@ impl CellTask {
         {
             tracing::warn!("staying on processor {cpu}: {error}");
         }
+        pulse.leave();
         let mut gauge = Gauge::open(self.limits);
         let mut scratch = Scratch::new();
-        let first_timed = u32::from(self.state == CacheState::Hot);
+        let first_timed = self.first_timed();
         let mut pending: Vec<Pending> = Vec::new();
-        let mut quiet_rounds = 0;
         let mut busy_rounds = 0;
         for (round, order) in (0..).zip(&self.orders) {
-            let enough = round >= first_timed + MIN_ROUNDS;
-            let repeats = f64::from(busy_rounds) <= self.limits.repeats * f64::from(quiet_rounds);
-            let is_over = began.elapsed() >= self.slice;
-            if self.interrupt.is_set() || (enough && is_over) || (is_over && !repeats) {
+            let is_over = round >= self.least_rounds(busy_rounds) && began.elapsed() >= self.slice;
+            if self.interrupt.is_set() || is_over {
                 break;
             }
             let alive = order.iter().any(|at| arms[*at].hosts.is_some());
@@ -192,10 +183,11 @@ impl CellTask {
                     return self.take_down(arms, pulse, lines, began);
                 }
                 load.busy = load.busy.or_else(|| outside.clone());
-                let is_lost = matches!(
-                    passed.verdict,
-                    Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _))
-                );
+                let is_lost = pulse.severed().is_some()
+                    || matches!(
+                        passed.verdict,
+                        Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _))
+                    );
                 pending.push(Pending {
                     arm: *at,
                     round,
@@ -206,24 +198,30 @@ impl CellTask {
                     is_warm_up,
                 });
                 if is_lost {
-                    // Dropping it takes it down by force.
-                    pulse.independent();
-                    resume(arm);
-                    arm.hosts = None;
+                    self.give_up(arm, pulse);
                 }
             }
             if round == first_timed {
                 set_strides(&mut arms, &pending);
             }
             if let Some(quiet) = gauge.window(false) {
-                let (busy, rounds) = self.flush(&mut arms, &mut pending, quiet, lines);
-                busy_rounds += busy;
-                quiet_rounds += rounds - busy;
+                busy_rounds += self.flush(&mut arms, &mut pending, quiet, lines);
             }
         }
         let quiet = gauge.window(true).unwrap_or(Ok(()));
         self.flush(&mut arms, &mut pending, quiet, lines);
         self.take_down(arms, pulse, lines, began);
+    }
+
+    /// How many rounds come before those that are timed.
+    fn first_timed(&self) -> u32 {
+        u32::from(self.state == CacheState::Hot)
+    }
+
+    /// The fewest rounds, however short the slice is: those that were busy are repeated, up to the limit.
+    fn least_rounds(&self, busy: u32) -> u32 {
+        let most = (self.limits.repeats * f64::from(MIN_ROUNDS)).ceil() as u32;
+        self.first_timed() + MIN_ROUNDS + busy.min(most)
     }
 
     fn mounted<'a>(&'a self, arm: &'a CellArm) -> Mounted<'a> {
@@ -258,17 +256,17 @@ impl CellTask {
     fn open(&self, arm: &mut Mounted<'_>) -> io::Result<()> {
         std::fs::create_dir_all(&arm.site.dir)?;
         let mut hosts = Hosts::one(arm.arm.backend.open(&arm.site)?);
+        arm.note_ready(hosts.first.time_to_ready());
         if self.workload.script.needs_second_host() {
             hosts.add_second(&arm.site)?;
         }
         arm.empty = hosts.first.tools().map(|tools| tools.snapshot());
         arm.hosts = Some(hosts);
-        arm.note_ready();
         Ok(())
     }
 
-    /// In hot cells a daemon is stopped while it is not its turn, so that what it does in the background is
-    /// charged to nobody else. With empty caches it stays awake: the kernel tells it which inodes it let go.
+    /// In hot cells a daemon, and the server that it uses, is stopped while it is not its turn, so that what it does in
+    /// the background is charged to nobody else. With empty caches it stays awake: the kernel tells it which inodes it let go.
     fn pauses(&self) -> bool {
         self.state == CacheState::Hot && !self.workload.script.needs_second_host()
     }
@@ -293,6 +291,9 @@ impl CellTask {
         let is_cold = self.state == CacheState::Cold;
         for at in order {
             let arm = &mut arms[*at];
+            if arm.hosts.is_none() {
+                continue;
+            }
             let ready = self.freshen(arm, pulse, scratch).and_then(|()| {
                 let Some(hosts) = &mut arm.hosts else {
                     return Ok(());
@@ -309,17 +310,26 @@ impl CellTask {
             });
             self.or_give_up(arm, ready, round, pulse, lines, began);
         }
+        // Which of the mounts keeps the kernel waiting here, nothing tells.
+        pulse.independent();
         pulse.enter(SETUP_LIMIT);
         let dropped = drop_machine_caches(&self.dir);
         for at in order {
             let arm = &mut arms[*at];
-            let started = match (&dropped, &mut arm.hosts) {
-                (Err(error), _) => Err(io::Error::new(error.kind(), error.to_string())),
-                (Ok(()), Some(hosts)) if is_cold => hosts.first.start(),
-                _ => Ok(()),
+            let Some(hosts) = &mut arm.hosts else {
+                continue;
             };
-            if started.is_ok() && is_cold {
-                arm.note_ready();
+            let started = match &dropped {
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+                Ok(()) if is_cold => {
+                    pulse.enter(SETUP_LIMIT);
+                    hosts.first.start()
+                }
+                Ok(()) => Ok(()),
+            };
+            if is_cold && started.is_ok() {
+                let ready = hosts.first.time_to_ready();
+                arm.note_ready(ready);
             }
             self.or_give_up(arm, started, round, pulse, lines, began);
         }
@@ -342,9 +352,14 @@ impl CellTask {
         };
         let passed = self.failed_to_prepare(arm, &error, pulse);
         self.send(lines, arm.arm, round, passed, Load::default(), began);
-        pulse.independent();
+        self.give_up(arm, pulse);
+    }
+
+    /// Takes an arm down by force: it is out for the rest of the cell, and the others go on.
+    fn give_up(&self, arm: &mut Mounted<'_>, pulse: &Pulse) {
         resume(arm);
         arm.hosts = None;
+        pulse.mend();
     }
 
     fn failed_to_prepare(&self, arm: &mut Mounted<'_>, error: &io::Error, pulse: &Pulse) -> Passed {
@@ -365,12 +380,18 @@ impl CellTask {
         scratch: &mut Scratch,
     ) -> io::Result<()> {
         let script = &self.workload.script;
+        // A model is shown the paths: they are to be the same in every pass. A second host may show a new directory only
+        // after minutes, but has the root from the start.
         let guesses = arm.described.capabilities.guesses_content;
+        let is_opened_anew = guesses || script.needs_second_host();
+        let Some(hosts) = &arm.hosts else {
+            return Ok(());
+        };
+        hosts.answer_for(pulse);
         if arm.is_filled && !arm.expectations.changes() {
             return Ok(());
         }
-        if guesses && arm.subtrees > 0 {
-            // A model is shown the paths: they are to be the same in every pass.
+        if is_opened_anew && arm.subtrees > 0 {
             if let Some(hosts) = arm.hosts.take() {
                 pulse.independent();
                 pulse.enter(SETUP_LIMIT);
@@ -401,13 +422,13 @@ impl CellTask {
         }
         let root = hosts.first.root().to_owned();
         pulse.enter(SETUP_LIMIT);
-        if !guesses {
+        if !is_opened_anew {
             self.remove_old(arm, &root)?;
         }
         let Some(hosts) = &mut arm.hosts else {
             return Ok(());
         };
-        if !guesses {
+        if !is_opened_anew {
             hosts.subtree = PathBuf::from(format!("p{}", arm.subtrees));
             std::fs::create_dir(root.join(&hosts.subtree))?;
         }
@@ -507,6 +528,8 @@ impl CellTask {
             state: self.state,
             slowed_percent: arm.arm.slowed_percent,
             is_counted: is_warm_up || !is_hot,
+            // What is cold in the warm-up pass is what it is there for.
+            proves_state: !is_warm_up,
             reads_back: arm.expectations.changes() || is_warm_up || !is_hot,
             call_timeout: self.call_timeout,
             interrupt: &self.interrupt,
@@ -527,28 +550,22 @@ impl CellTask {
         let went_wrong = passed.verdict.is_some();
         arm.is_filled &= !went_wrong;
         self.pause(arm);
-        if self.pauses() && arm.has_bucket {
-            // Its server may have requests under way that it was sent before.
-            std::thread::sleep(SERVER_SETTLING);
-        }
         (passed, load)
     }
 
-    /// Sends the passes of a stretch of rounds that has ended; answers how many rounds were busy, and how many there were.
+    /// Sends the passes of a stretch of rounds that has ended; answers how many of the timed rounds were busy.
     fn flush(
         &self,
         arms: &mut [Mounted<'_>],
         pending: &mut Vec<Pending>,
         quiet: Result<(), String>,
         lines: &Sender<Line>,
-    ) -> (u32, u32) {
-        let mut busy = std::collections::BTreeSet::new();
-        let mut rounds = std::collections::BTreeSet::new();
+    ) -> u32 {
+        let mut busy = BTreeSet::new();
         for mut pass in pending.drain(..) {
             if let Err(reason) = &quiet {
                 pass.load.busy.get_or_insert_with(|| reason.clone());
             }
-            rounds.insert(pass.round);
             if pass.load.busy.is_some() && !pass.is_warm_up {
                 busy.insert(pass.round);
             }
@@ -563,7 +580,7 @@ impl CellTask {
                 (pass.began, pass.took),
             );
         }
-        (busy.len() as u32, rounds.len() as u32)
+        busy.len() as u32
     }
 
     /// Adds a pass to what the arm's cell holds.
@@ -704,20 +721,24 @@ fn set_strides(arms: &mut [Mounted<'_>], passes: &[Pending]) {
 }
 
 impl Mounted<'_> {
-    /// Notes how long the daemon took that has just been started.
-    fn note_ready(&mut self) {
-        let ready = self.hosts.as_ref().map(|hosts| hosts.first.time_to_ready());
-        let ready = ready.unwrap_or_default().as_nanos() as u64;
-        if ready > 0 {
-            self.ready_ns.push(ready);
+    fn note_ready(&mut self, ready: Duration) {
+        if !ready.is_zero() {
+            self.ready_ns.push(ready.as_nanos() as u64);
         }
     }
 
+    /// Stops or continues the arm's daemon, and the servers of an arm that has one.
     fn signal(&self, signal: Signal) {
         let daemon = self.hosts.as_ref().and_then(|hosts| hosts.first.daemon());
-        if let Some(pid) = daemon.and_then(|pid| Pid::from_raw(pid as i32)) {
-            // An error means that it has ended, which the next call will find.
-            let _ = kill_process(pid, signal);
+        let servers = match self.has_bucket && self.described.capabilities.counts_requests {
+            true => s3_service::processes(),
+            false => Vec::new(),
+        };
+        for pid in servers.into_iter().chain(daemon) {
+            if let Some(pid) = Pid::from_raw(pid as i32) {
+                // An error means that it has ended, which the next call will find.
+                let _ = kill_process(pid, signal);
+            }
         }
     }
 }
@@ -739,3 +760,6 @@ pub fn pass_bytes(workload: &Workload) -> u64 {
     });
     files.sum::<u64>() + written.sum::<u64>() + 4096 * script.files.len() as u64
 }
+
+#[cfg(test)]
+mod tests;

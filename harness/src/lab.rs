@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rundir::{Epoch, Outcome, Plan, SCHEMA_VERSION, Sample};
 use rustix::time::{ClockId, clock_gettime};
-use workloads::definition::Workload;
+use workloads::definition::{CacheState, Workload};
 
 use crate::cell::{CellArm, CellTask, Line};
 use crate::clock::Monotonic;
@@ -145,6 +145,9 @@ impl Machine {
         let workload = &self.workloads[cell.workload];
         let name = &plan.workloads[cell.workload].states[cell.state];
         let state = workload.states.iter().find(|state| state.name() == name)?;
+        // The first round of a hot cell is not timed.
+        let warm_ups = u32::from(*state == CacheState::Hot);
+        let rounds = plan.schedule.rounds.saturating_add(warm_ups);
         let arms = cell.arms.iter().map(|at| CellArm {
             name: plan.arms[*at].name.clone(),
             backend: Arc::clone(&self.arms[*at].backend),
@@ -155,7 +158,7 @@ impl Machine {
             workload: Arc::clone(workload),
             state: *state,
             arms: arms.collect(),
-            orders: orders(plan, epoch, cell, plan.schedule.rounds.saturating_add(1)),
+            orders: orders(plan, epoch, cell, rounds),
             dir,
             program: self.program.clone(),
             cpu: self.cpu(plan, epoch),

@@ -28,6 +28,8 @@ mod session_contexts;
 mod sessions;
 mod supervise;
 mod system;
+#[cfg(test)]
+mod testing;
 
 use std::process::ExitCode;
 

@@ -94,12 +94,12 @@ impl<'a> Runner<'a> {
         let begun = self.samples.iter().map(|sample| sample.epoch + 1).max();
         let mut next = begun.unwrap_or(0).max(self.epochs.len() as u32);
         // Epochs that are void are made anew, but not for ever.
-        let most = schedule.epochs + schedule.epochs.div_ceil(2);
+        let most_void = schedule.epochs.div_ceil(2) as usize;
         loop {
             if schedule.looks.is_due(sound as usize) && sound > 0 {
                 cells = still_open(self.plan, cells, &self.samples, &self.void());
             }
-            if cells.is_empty() || sound >= schedule.epochs || next >= most {
+            if cells.is_empty() || sound >= schedule.epochs || self.void().len() > most_void {
                 return Ended::Complete;
             }
             let left = budget.saturating_sub(spent);

@@ -106,7 +106,11 @@ mod tests {
     use super::*;
 
     fn plan(seed: u64) -> Plan {
-        let mut plan: Plan = toml::from_str(include_str!("testing/plan.toml")).unwrap();
+        let mut plan = crate::testing::plan();
+        // A second cell: the order of one alone says nothing.
+        let mut other = plan.workloads[0].clone();
+        other.name = "micro/other".to_owned();
+        plan.workloads.push(other);
         plan.seed = seed;
         plan
     }
@@ -127,5 +131,37 @@ mod tests {
             assert_eq!(sorted, (0..cell.arms.len()).collect::<Vec<_>>());
         }
         assert_ne!(orders(&plan(1), 0, cell, 20), orders(&plan(1), 1, cell, 20));
+        let other = &all_cells(&plan(1))[1];
+        assert_ne!(orders(&plan(1), 0, cell, 20), orders(&plan(1), 0, other, 20));
+    }
+
+    #[test]
+    fn a_skipped_arm_is_in_no_cell_and_a_cell_without_arms_is_none() {
+        let mut plan = plan(1);
+        let skip = |arm: &str, workload: &str| rundir::Skipped {
+            arm: arm.to_owned(),
+            workload: workload.to_owned(),
+            state: "hot".to_owned(),
+            reason: "a test".to_owned(),
+        };
+        plan.skipped.push(skip("null", "micro/stat"));
+        for arm in &plan.arms {
+            plan.skipped.push(skip(&arm.name, "micro/other"));
+        }
+        let cells = all_cells(&plan);
+        let expected = PlannedCell {
+            workload: 0,
+            state: 0,
+            arms: vec![0, 1, 3, 4],
+        };
+        assert_eq!(cells, [expected]);
+    }
+
+    #[test]
+    fn a_cell_of_the_baselines_alone_goes_on() {
+        let mut plan = plan(1);
+        plan.arms.truncate(2);
+        let cells = all_cells(&plan);
+        assert_eq!(still_open(&plan, cells.clone(), &[], &BTreeSet::new()), cells);
     }
 }

@@ -93,6 +93,15 @@ impl Pulse {
         self.lifelines().clear();
     }
 
+    /// What hung has been taken down, and its lifelines with it: the next step starts anew.
+    pub fn mend(&self) {
+        self.leave();
+        self.independent();
+        let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
+        *how = None;
+        self.severed.store(false, Ordering::Release);
+    }
+
     fn lifelines(&self) -> MutexGuard<'_, Vec<Lifeline>> {
         self.lifelines
             .lock()
@@ -113,8 +122,12 @@ impl Pulse {
         deadline != 0 && self.epoch.elapsed().as_nanos() as u64 > deadline
     }
 
-    fn sever(&self) {
+    /// Cuts the lifelines, unless the step has ended by itself in the meantime; `anyway` if even then.
+    fn sever(&self, anyway: bool) {
         let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
+        if !anyway && !self.is_overdue() {
+            return;
+        }
         self.severed.store(true, Ordering::Release);
         let mut severed = Severed {
             aborted: false,
@@ -167,6 +180,10 @@ pub fn supervise<T: Send + 'static>(
             Err(RecvTimeoutError::Disconnected) => return Err(Lost::Panicked),
             Err(RecvTimeoutError::Timeout) => {}
         }
+        if !pulse.severed.load(Ordering::Acquire) {
+            // Never cut off, or gone on without what hung.
+            severed_at = None;
+        }
         if let Some(at) = severed_at {
             if at.elapsed() > GRACE {
                 return Err(Lost::Stuck);
@@ -179,7 +196,7 @@ pub fn supervise<T: Send + 'static>(
         // An interrupted worker stops by itself after the current call; it gets two seconds for that.
         let is_impatient = interrupted_at.is_some_and(|at| at.elapsed() > Duration::from_secs(2));
         if pulse.is_overdue() || is_impatient {
-            pulse.sever();
+            pulse.sever(is_impatient);
             severed_at = Some(Instant::now());
         }
     }
@@ -211,6 +228,26 @@ mod tests {
             pulse.severed().is_some()
         });
         assert_eq!(result, Ok(true));
+    }
+
+    #[test]
+    fn work_that_gives_up_what_hung_goes_on_with_deadlines_of_its_own() {
+        let hangs = |pulse: &Pulse| {
+            pulse.enter(Duration::from_millis(30));
+            let began = Instant::now();
+            while pulse.severed().is_none() && began.elapsed() < Duration::from_secs(5) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let is_severed = pulse.severed().is_some();
+            pulse.mend();
+            is_severed
+        };
+        let result = supervise(&Interrupt::never(), move |pulse| {
+            let first = hangs(pulse);
+            let between = pulse.severed();
+            (first, between, hangs(pulse), pulse.severed())
+        });
+        assert_eq!(result, Ok((true, None, true, None)));
     }
 
     #[test]

@@ -147,6 +147,7 @@ fn by_harness(
             has_bucket: false,
             state: CacheState::Hot,
             slowed_percent: 0,
+            proves_state: true,
             is_counted: false,
             reads_back: false,
             call_timeout: limit,

@@ -103,6 +103,8 @@ impl ServeS3 {
         let (stop, mut stopped) = unbounded_channel();
         stop_on_signal(signals, stop.clone());
         if self.until_stdin_ends {
+            // A run stops its servers between their passes: one whose run is killed must notice that standard input ends.
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
             stop_when_stdin_ends(stop.clone());
         }
         let mut temporary = None;

@@ -16,7 +16,7 @@ use crate::interrupt::Interrupt;
 use crate::replay::{OpenFiles, Scratch, only_lines, perform, prepare};
 use crate::supervise::Pulse;
 
-/// How often it is looked whether two hosts have come to rest.
+/// How often two hosts are compared.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One host, or two, and the subtree in which a pass works.

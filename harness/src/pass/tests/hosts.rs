@@ -1,6 +1,11 @@
-//! Blocks of two hosts, each with a directory of its own.
+//! Passes of two hosts, each with a directory of its own.
+
+use std::path::PathBuf;
+
+use backends::backend::{Description, Lifeline, Receipt, Site, Unavailable};
 
 use super::*;
+use crate::testing::no_lifeline;
 
 /// A directory for each of two hosts. What one host syncs may reach the other.
 struct Split {
@@ -10,17 +15,17 @@ struct Split {
 
 /// One host of two.
 struct Half {
-    site: std::path::PathBuf,
-    root: std::path::PathBuf,
+    site: PathBuf,
+    root: PathBuf,
     exchange: fn(&Path, &Path),
 }
 
 impl Backend for Split {
-    fn describe(&self) -> backends::backend::Description {
-        backends::backend::find("direct").unwrap().describe()
+    fn describe(&self) -> Description {
+        direct().describe()
     }
 
-    fn receipt(&self) -> Result<backends::backend::Receipt, backends::backend::Unavailable> {
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
         Ok(Default::default())
     }
 
@@ -52,8 +57,8 @@ impl Workspace for Half {
         })))
     }
 
-    fn lifeline(&self) -> backends::backend::Lifeline {
-        of_a_plain_directory(&self.site)
+    fn lifeline(&self) -> Lifeline {
+        no_lifeline()
     }
 
     fn daemon(&self) -> Option<u32> {
@@ -68,14 +73,6 @@ impl Workspace for Half {
         if self.root.ends_with("second") {
             (self.exchange)(&self.site.join("first"), &self.root);
         }
-        Ok(())
-    }
-
-    fn drop_caches(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
         Ok(())
     }
 
@@ -96,9 +93,13 @@ impl Workspace for Half {
     }
 }
 
-fn split(exchange: fn(&Path, &Path), script: Script, times: &[u64], timeout_ms: u64) -> Measured {
-    let timeout = Duration::from_millis(timeout_ms);
-    measured_on(Arc::new(Split { exchange }), script, times, timeout)
+fn split(exchange: fn(&Path, &Path), script: Script, times: &[u64], timeout_ms: u64) -> Passed {
+    let made = Made {
+        backend: Arc::new(Split { exchange }),
+        timeout: Duration::from_millis(timeout_ms),
+        ..Made::of(script, times)
+    };
+    made.passed()
 }
 
 fn handoff() -> Script {
@@ -137,9 +138,7 @@ fn writers() -> Script {
 
 #[test]
 fn a_note_is_handed_over_where_the_other_sees_it() {
-    let direct = backends::backend::find("direct").unwrap();
-    let limit = Duration::from_secs(10);
-    let handed = measured_on(direct.into(), handoff(), &[700], limit);
+    let handed = passed(handoff(), &[700]);
     assert!(handed.verdict.is_none(), "{:?}", handed.verdict);
     assert_eq!(handed.calls["handoff"].total_ns, 700, "timed as a whole");
     assert_eq!(handed.outcomes, BTreeMap::from([(Outcome::Ok, 1)]));
@@ -166,28 +165,17 @@ fn a_note_that_the_other_never_sees_is_a_timeout_and_the_calls_after_it_are_made
 }
 
 #[test]
-fn a_backend_of_one_host_cannot_be_prepared_for_two() {
-    let backend = Tampered {
-        tamper: |_| {},
-        obituary: None,
-        guesses_content: false,
-    };
-    let limit = Duration::from_secs(10);
-    let mut script = handoff();
-    // The listing would show a directory of the test's own.
-    script.warm_up.clear();
-    let (outcome, reason) = measured_on(Arc::new(backend), script, &[], limit)
-        .verdict
-        .unwrap();
-    assert_eq!(outcome, Outcome::Setup);
-    assert!(reason.contains("no second host can have it"), "{reason}");
+fn a_backend_of_one_host_has_no_second() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = site(dir.path());
+    let mut hosts = Hosts::one(Broken::default().open(&site).unwrap());
+    let error = hosts.add_second(&site).unwrap_err();
+    assert_eq!(error.to_string(), "no second host can have it");
 }
 
 #[test]
 fn one_directory_loses_no_line_of_two_hosts() {
-    let direct = backends::backend::find("direct").unwrap();
-    let limit = Duration::from_secs(10);
-    let found = measured_on(direct.into(), writers(), &[10, 20, 30, 40], limit);
+    let found = passed(writers(), &[10, 20, 30, 40]);
     assert!(found.verdict.is_none(), "{:?}", found.verdict);
     assert_eq!(found.calls["edit"].count, 4);
     let expected = Settled {
@@ -274,7 +262,7 @@ fn everything_is_synced_file_by_file_where_there_is_no_bucket() {
         files: files.iter().map(|file| path(file)).collect(),
     };
     script.call(CallKind::SyncNew, vec![sync_all(&["a", "b"])]);
-    let synced = measured(script, &[90], Duration::from_secs(10));
+    let synced = passed(script, &[90]);
     assert!(synced.verdict.is_none(), "{:?}", synced.verdict);
     assert_eq!(synced.calls["sync-new"].total_ns, 90);
 }

@@ -1,0 +1,345 @@
+//! Cells over plain directories: which passes there are, in what order, and what becomes of an arm that fails.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
+
+use workloads::script::{Bytes, Host, Script};
+
+use super::*;
+use crate::clock::Monotonic;
+use crate::supervise::supervise;
+use crate::testing::{Broken, direct, no_limits, path, two_files, workload};
+
+/// Both files are read; nothing changes.
+fn two_reads() -> Script {
+    let mut script = two_files();
+    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+    script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
+    script
+}
+
+/// One file is read, the other one replaced.
+fn a_write() -> Script {
+    let mut script = two_files();
+    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+    let write = FileOp::Write {
+        path: path("b"),
+        content: Bytes::from(&b"replaced"[..]),
+        sync: false,
+    };
+    script.call(CallKind::Write, vec![write]);
+    script
+}
+
+fn arm(name: &str, backend: impl Into<Option<Broken>>) -> CellArm {
+    CellArm {
+        name: name.to_owned(),
+        backend: match backend.into() {
+            Some(broken) => Arc::new(broken),
+            None => direct(),
+        },
+        slowed_percent: 0,
+    }
+}
+
+/// A hot cell of these arms for as many rounds as there are orders, on a machine that is never busy.
+fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
+    let order: Vec<usize> = (0..arms.len()).collect();
+    CellTask {
+        epoch: 3,
+        workload: Arc::new(workload(script)),
+        state: CacheState::Hot,
+        arms,
+        orders: vec![order; rounds],
+        dir: PathBuf::new(),
+        program: "/nonexistent".into(),
+        cpu: None,
+        call_timeout: Duration::from_secs(10),
+        slice: Duration::from_secs(60),
+        limits: no_limits(),
+        interrupt: Interrupt::never(),
+        run_started: Instant::now(),
+    }
+}
+
+/// What came of a cell.
+struct Found {
+    samples: Vec<Sample>,
+    cells: Vec<CellEpoch>,
+}
+
+impl Found {
+    fn of(task: CellTask) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let task = CellTask {
+            dir: dir.path().to_owned(),
+            ..task
+        };
+        let (sender, lines) = channel();
+        let interrupt = task.interrupt.clone();
+        supervise(&interrupt, move |pulse| {
+            task.run(pulse, &Monotonic::start(), &sender);
+        })
+        .unwrap();
+        let (mut samples, mut cells) = (Vec::new(), Vec::new());
+        for line in lines {
+            match line {
+                Line::Sample(sample) => samples.push(*sample),
+                Line::Cell(cell) => cells.push(*cell),
+            }
+        }
+        Self { samples, cells }
+    }
+
+    fn outcomes(&self, arm: &str) -> Vec<Outcome> {
+        let own = self.samples.iter().filter(|sample| sample.arm == arm);
+        own.map(|sample| sample.outcome).collect()
+    }
+
+    fn reason(&self, arm: &str) -> &str {
+        let mut own = self.samples.iter().filter(|sample| sample.arm == arm);
+        own.find_map(|sample| sample.reason.as_deref()).unwrap()
+    }
+
+    fn cell(&self, arm: &str) -> &CellEpoch {
+        self.cells.iter().find(|cell| cell.arm == arm).unwrap()
+    }
+
+    fn timed(&self, arm: &str, kind: &str) -> u64 {
+        let latencies = self.cell(arm).latencies.get(kind);
+        latencies.map_or(0, |packed| packed.histogram().unwrap().len())
+    }
+}
+
+const FLIP: fn(&Path) = |subtree| std::fs::write(subtree.join("a"), "fIrst").unwrap();
+const REMOVE: fn(&Path) = |subtree| std::fs::remove_file(subtree.join("a")).unwrap();
+
+#[test]
+fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
+    let orders = vec![vec![1, 0], vec![0, 1], vec![1, 0], vec![0, 1]];
+    let found = Found::of(CellTask {
+        orders: orders.clone(),
+        ..task(two_reads(), vec![arm("one", None), arm("two", None)], 4)
+    });
+    let played: Vec<(u32, &str)> = found
+        .samples
+        .iter()
+        .map(|sample| (sample.round, sample.arm.as_str()))
+        .collect();
+    let names = ["one", "two"];
+    let expected: Vec<(u32, &str)> = (0..)
+        .zip(&orders)
+        .flat_map(|(round, order)| order.iter().map(move |at| (round, names[*at])))
+        .collect();
+    assert_eq!(played, expected);
+    assert!(found.samples.is_sorted_by_key(|sample| sample.started_ms));
+    for sample in &found.samples {
+        assert_eq!(sample.warm_up, sample.round == 0);
+        assert_eq!((sample.epoch, sample.outcome), (3, Outcome::Ok));
+        assert_eq!(sample.calls["read"].count, 2);
+        assert!(sample.load.busy.is_none());
+    }
+    assert_eq!(found.cells.len(), 2);
+    for name in names {
+        // Only the warm-up pass is counted, and only the others are timed.
+        let cell = found.cell(name);
+        let counted = &cell.counted;
+        assert_eq!((counted.passes, counted.calls), (1, 2), "{name}");
+        assert_eq!(counted.system_calls, 8, "{name}");
+        assert_eq!(found.timed(name, "read"), 6, "{name}");
+        let timed: u64 = found
+            .samples
+            .iter()
+            .filter(|sample| sample.arm == name && !sample.warm_up)
+            .map(|sample| sample.makespan_ns)
+            .sum();
+        assert_eq!(cell.timed_us, timed / 1000, "{name}");
+    }
+}
+
+#[test]
+fn wrong_data_of_one_arm_is_in_its_samples_and_no_other_arm_suffers() {
+    let broken = Broken {
+        tamper: Some(FLIP),
+        ..Broken::default()
+    };
+    let arms = vec![arm("broken", broken), arm("direct", None)];
+    let found = Found::of(task(two_reads(), arms, 4));
+    assert_eq!(found.outcomes("broken"), [Outcome::WrongData; 4]);
+    assert_eq!(found.reason("broken"), "read a: byte 1 of 5 is wrong");
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 4]);
+    assert_eq!(found.timed("direct", "read"), 6);
+    assert_eq!(found.timed("broken", "read"), 0);
+    assert_eq!(found.cell("broken").counted, Counted::default());
+}
+
+#[test]
+fn an_arm_whose_daemon_dies_is_out_and_the_others_go_on() {
+    let broken = Broken {
+        tamper: Some(REMOVE),
+        obituary: Some("the daemon was killed"),
+        ..Broken::default()
+    };
+    let opened = Arc::clone(&broken.opened);
+    let arms = vec![arm("broken", broken), arm("direct", None)];
+    let found = Found::of(task(a_write(), arms, 4));
+    assert_eq!(found.outcomes("broken"), [Outcome::Crash]);
+    assert!(found.reason("broken").ends_with("; the daemon was killed"));
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 4]);
+    assert_eq!(found.cells.len(), 2, "its cell is recorded all the same");
+    assert_eq!(*opened.lock().unwrap(), 1);
+}
+
+#[test]
+fn a_guessing_arm_that_is_out_is_not_opened_again() {
+    let broken = Broken {
+        guesses_content: true,
+        ..Broken::default()
+    };
+    let opened = Arc::clone(&broken.opened);
+    let found = Found::of(task(a_write(), vec![arm("broken", broken.clone())], 4));
+    assert_eq!(found.outcomes("broken"), [Outcome::Ok; 4]);
+    assert_eq!(*opened.lock().unwrap(), 4, "each pass has the same paths");
+
+    *opened.lock().unwrap() = 0;
+    let dies = Broken {
+        obituary: Some("the daemon was killed"),
+        // It fails in the first pass.
+        tamper_root: Some(|root| drop(std::fs::remove_file(root.join("a")))),
+        ..broken
+    };
+    let arms = vec![arm("broken", dies), arm("direct", None)];
+    let found = Found::of(task(a_write(), arms, 4));
+    assert_eq!(found.outcomes("broken"), [Outcome::Crash]);
+    assert_eq!(*opened.lock().unwrap(), 1);
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 4]);
+}
+
+#[test]
+fn an_arm_that_cannot_be_opened_is_a_setup_failure_and_the_others_go_on() {
+    let broken = Broken {
+        opening: Some("no server".to_owned()),
+        ..Broken::default()
+    };
+    let arms = vec![arm("broken", broken), arm("direct", None)];
+    let found = Found::of(task(two_reads(), arms, 3));
+    assert_eq!(found.outcomes("broken"), [Outcome::Setup]);
+    assert_eq!(found.reason("broken"), "no server");
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
+}
+
+#[test]
+fn a_workspace_that_cannot_be_filled_is_a_setup_failure() {
+    let mut script = two_reads();
+    script.dirs.clear();
+    script
+        .files
+        .push((path("no/dir/for/this"), Bytes::from([])));
+    let found = Found::of(task(script, vec![arm("direct", None)], 3));
+    assert_eq!(found.outcomes("direct"), [Outcome::Setup]);
+    let reason = found.reason("direct");
+    assert!(reason.contains("write no/dir/for/this"), "{reason}");
+    assert!(found.samples[0].outcomes.is_empty());
+}
+
+#[test]
+fn a_backend_of_one_host_cannot_be_prepared_for_two() {
+    let mut script = two_files();
+    let content = Bytes::from(&b"first"[..]);
+    let seen = FileOp::SeenByOther {
+        path: path("a"),
+        content,
+    };
+    script.call(CallKind::Handoff, vec![seen]);
+    let arms = vec![arm("broken", Broken::default()), arm("direct", None)];
+    let found = Found::of(task(script, arms, 3));
+    assert_eq!(found.outcomes("broken"), [Outcome::Setup]);
+    let reason = found.reason("broken");
+    assert!(reason.contains("no second host can have it"), "{reason}");
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
+}
+
+#[test]
+fn two_hosts_have_a_workspace_of_their_own_in_each_pass() {
+    let mut script = Script::new(Vec::new());
+    for (host, line) in [(Host::First, "a\n"), (Host::Second, "b\n")] {
+        let add = FileOp::AddLine {
+            host,
+            path: path("shared.md"),
+            line: Bytes::from(line.as_bytes()),
+        };
+        script.call(CallKind::Edit, vec![add]);
+    }
+    let found = Found::of(task(script, vec![arm("direct", None)], 3));
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
+    for sample in &found.samples {
+        let settled = sample.settled.unwrap();
+        assert_eq!((settled.lines, settled.on_both), (2, 2), "{settled:?}");
+    }
+}
+
+#[test]
+fn no_round_begins_after_the_slice_but_two_are_always_timed() {
+    let rounds = |slice| {
+        let found = Found::of(CellTask {
+            slice,
+            ..task(two_reads(), vec![arm("direct", None)], 1_000_000)
+        });
+        found.samples.len()
+    };
+    assert_eq!(rounds(Duration::ZERO), 3);
+    let began = Instant::now();
+    assert!(rounds(Duration::from_millis(200)) > 3);
+    assert!(began.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_busy_round_is_repeated_up_to_the_limit_and_is_in_no_latency() {
+    let busy = Limits {
+        // Nothing stalls for less than no time.
+        memory: -1.0,
+        ..no_limits()
+    };
+    let rounds = |repeats| {
+        let found = Found::of(CellTask {
+            slice: Duration::ZERO,
+            limits: Limits { repeats, ..busy },
+            // Longer than the stretch of rounds after which it is known that they were busy.
+            workload: Arc::new(workload(with_pause(two_reads()))),
+            ..task(two_reads(), vec![arm("direct", None)], 100)
+        });
+        assert_eq!(found.timed("direct", "read"), 0);
+        let is_busy = |sample: &Sample| sample.load.busy.is_some();
+        assert!(found.samples.iter().all(is_busy));
+        assert_eq!(found.outcomes("direct"), vec![Outcome::Ok; found.samples.len()]);
+        found.samples.len()
+    };
+    assert_eq!(rounds(0.0), 3);
+    assert_eq!(rounds(0.5), 4);
+    assert_eq!(rounds(1.0), 5);
+}
+
+/// The same with a pause before the last call.
+fn with_pause(mut script: Script) -> Script {
+    if let Some(last) = script.calls.last_mut() {
+        last.pause_ms = 310;
+    }
+    script
+}
+
+#[test]
+fn an_interrupted_cell_makes_no_pass() {
+    let found = Found::of(CellTask {
+        interrupt: Interrupt::of(Arc::new(AtomicBool::new(true))),
+        ..task(two_reads(), vec![arm("direct", None)], 3)
+    });
+    assert!(found.samples.is_empty());
+}
+
+#[test]
+fn what_a_pass_changes_the_next_one_does_not_see() {
+    let found = Found::of(task(a_write(), vec![arm("direct", None)], 6));
+    // Each pass reads everything back: a file of the pass before it would be found.
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 6]);
+    assert_eq!(found.timed("direct", "write"), 5);
+}

@@ -1,0 +1,476 @@
+//! Passes over a plain directory, with a clock that says what it is told to.
+
+mod hosts;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use backends::backend::Backend;
+use workloads::path::WorkspacePath;
+
+use super::*;
+use crate::clock::Scripted;
+use crate::supervise::supervise;
+use crate::testing::{Broken, direct, path, site, two_files};
+
+/// A pass that a test makes: over a plain directory, hot, unless it says otherwise.
+struct Made {
+    backend: Arc<dyn Backend>,
+    script: Script,
+    state: CacheState,
+    /// What the clock advances by at each reading.
+    steps: Vec<u64>,
+    timeout: Duration,
+    slowed_percent: u32,
+    is_counted: bool,
+    reads_back: bool,
+    interrupt: Interrupt,
+    /// Applied to the root once it has been filled.
+    tamper: fn(&Path),
+}
+
+impl Made {
+    /// Each call takes what `times` says; the harness's own time in between costs nothing.
+    fn of(script: Script, times: &[u64]) -> Self {
+        // Each call reads the clock twice.
+        let steps = times.iter().flat_map(|time| [1_000_000, *time]).collect();
+        Self {
+            backend: direct(),
+            script,
+            state: CacheState::Hot,
+            steps,
+            timeout: Duration::from_secs(10),
+            slowed_percent: 0,
+            is_counted: true,
+            reads_back: true,
+            interrupt: Interrupt::never(),
+            tamper: |_| {},
+        }
+    }
+
+    fn passed(self) -> Passed {
+        let clock = Scripted::new(self.steps.clone());
+        self.passed_by(clock)
+    }
+
+    fn passed_by(self, clock: impl Clock + Send + 'static) -> Passed {
+        let dir = tempfile::tempdir().unwrap();
+        let site = site(dir.path());
+        let passed = supervise(&Interrupt::never(), move |pulse| {
+            let described = self.backend.describe();
+            let expectations = Expectations::new(&self.script, self.state, &described, false);
+            let mut hosts = Hosts::one(self.backend.open(&site).unwrap());
+            if self.script.needs_second_host() {
+                hosts.add_second(&site).unwrap();
+            }
+            let mut scratch = Scratch::new();
+            let root = hosts.first.root().to_owned();
+            fill(&self.script, &root, pulse, self.timeout, &mut scratch).unwrap();
+            (self.tamper)(&root);
+            let pass = Pass {
+                expectations: &expectations,
+                backend: &described,
+                has_bucket: false,
+                state: self.state,
+                slowed_percent: self.slowed_percent,
+                is_counted: self.is_counted,
+                proves_state: true,
+                reads_back: self.reads_back,
+                call_timeout: self.timeout,
+                interrupt: &self.interrupt,
+            };
+            pass.run(&mut hosts, pulse, &clock, &mut scratch, &mut || {})
+        });
+        passed.unwrap()
+    }
+}
+
+/// Runs a script over a plain directory, with a clock that makes each call take what it is told.
+fn passed(script: Script, times: &[u64]) -> Passed {
+    Made::of(script, times).passed()
+}
+
+/// Reads of `a` and `b`, which take 100 and 200 ns.
+fn two_reads() -> Script {
+    let mut script = two_files();
+    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+    script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
+    script
+}
+
+fn tampered(tamper: fn(&Path), obituary: Option<&'static str>) -> Passed {
+    let backend = Broken {
+        obituary,
+        ..Broken::default()
+    };
+    let made = Made {
+        backend: Arc::new(backend),
+        tamper,
+        ..Made::of(two_reads(), &[100, 200])
+    };
+    made.passed()
+}
+
+#[test]
+fn a_wrong_byte_an_error_and_a_death_are_told_apart_and_in_no_latency() {
+    let flip: fn(&Path) = |root| std::fs::write(root.join("a"), "fIrst").unwrap();
+    let remove: fn(&Path) = |root| std::fs::remove_file(root.join("a")).unwrap();
+
+    let wrong = tampered(flip, None);
+    assert_eq!(
+        wrong.outcomes,
+        BTreeMap::from([(Outcome::Ok, 1), (Outcome::WrongData, 1)])
+    );
+    assert_eq!((wrong.makespan_ns, wrong.calls["read"].count), (200, 1));
+    assert_eq!(
+        wrong.waited_ns, 300,
+        "the caller waited for wrong bytes, too"
+    );
+    let (outcome, reason) = wrong.verdict.unwrap();
+    assert_eq!(
+        (outcome, reason.as_str()),
+        (Outcome::WrongData, "read a: byte 1 of 5 is wrong")
+    );
+
+    let failed = tampered(remove, None);
+    assert_eq!(failed.outcomes[&Outcome::Errno], 1);
+    assert_eq!(failed.verdict.unwrap().0, Outcome::Errno);
+
+    let died = tampered(remove, Some("the daemon was killed"));
+    let (outcome, reason) = died.verdict.unwrap();
+    assert_eq!(outcome, Outcome::Crash);
+    assert!(reason.ends_with("; the daemon was killed"), "{reason}");
+    assert_eq!(
+        died.outcomes,
+        BTreeMap::from([(Outcome::Crash, 1)]),
+        "nothing that follows a death counts"
+    );
+}
+
+#[test]
+fn a_file_that_no_call_touches_is_read_back_where_that_is_asked_for() {
+    let spoil: fn(&Path) = |root| std::fs::write(root.join("b"), "sXcond").unwrap();
+    let verdict = |reads_back| {
+        let mut script = two_files();
+        script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+        let made = Made {
+            tamper: spoil,
+            reads_back,
+            ..Made::of(script, &[100])
+        };
+        made.passed().verdict
+    };
+    let (outcome, reason) = verdict(true).unwrap();
+    assert_eq!(outcome, Outcome::WrongData);
+    assert!(reason.starts_with("reading everything back: "), "{reason}");
+    assert_eq!(verdict(false), None);
+}
+
+#[test]
+fn what_a_backend_guesses_is_asked_for_by_timed_reads_only() {
+    let spoil: fn(&Path) = |root| std::fs::write(root.join("b"), "sXcond").unwrap();
+    let remove: fn(&Path) = |root| std::fs::remove_file(root.join("b")).unwrap();
+    let verdict = |tamper, guesses_content| {
+        let mut script = two_files();
+        script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+        let backend = Broken {
+            guesses_content,
+            ..Broken::default()
+        };
+        let made = Made {
+            backend: Arc::new(backend),
+            tamper,
+            ..Made::of(script, &[100])
+        };
+        made.passed().verdict.map(|(outcome, _)| outcome)
+    };
+    assert_eq!(verdict(spoil, false), Some(Outcome::WrongData));
+    assert_eq!(verdict(spoil, true), None, "nobody read b");
+    assert_eq!(
+        verdict(remove, true),
+        Some(Outcome::WrongData),
+        "names are no guess"
+    );
+}
+
+#[test]
+fn a_call_takes_what_the_clock_says_and_nothing_around_it_counts() {
+    let mut script = two_reads();
+    // Applied and checked, but nobody's waiting time.
+    script.meanwhile(vec![FileOp::Remove(path("a"))]);
+    script.call(CallKind::Stat, vec![FileOp::Stat(path("b"))]);
+    let found = passed(script, &[100, 300, 7777, 50]);
+    assert!(found.verdict.is_none(), "{:?}", found.verdict);
+    assert_eq!(found.makespan_ns, 450);
+    let read = &found.calls["read"];
+    assert_eq!((read.count, read.total_ns, read.max_ns), (2, 400, 300));
+    assert_eq!(found.times[&CallKind::Read].len(), 2);
+    assert_eq!(found.calls["stat"].total_ns, 50);
+    assert_eq!(found.outcomes, BTreeMap::from([(Outcome::Ok, 3)]));
+    assert_eq!(found.bytes_read, 11);
+}
+
+#[test]
+fn a_failure_that_the_recording_had_too_is_waited_for_but_is_in_no_latency() {
+    let mut script = two_files();
+    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+    script.meanwhile(vec![FileOp::Remove(path("a"))]);
+    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+    let found = passed(script, &[100, 1, 200]);
+    assert_eq!(found.outcomes[&Outcome::Ok], 2);
+    assert_eq!(found.makespan_ns, 300);
+    let read = &found.calls["read"];
+    assert_eq!((read.count, read.total_ns), (1, 100));
+}
+
+#[test]
+fn a_call_that_ends_too_late_is_a_timeout() {
+    let made = Made {
+        timeout: Duration::from_secs(1),
+        ..Made::of(two_reads(), &[2_000_000_000, 100])
+    };
+    let found = made.passed();
+    assert_eq!(
+        found.outcomes,
+        BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)])
+    );
+    let (outcome, reason) = found.verdict.unwrap();
+    assert_eq!(
+        (outcome, reason.as_str()),
+        (Outcome::Timeout, "read a: took 2.0 s")
+    );
+    assert_eq!(found.makespan_ns, 100);
+}
+
+#[test]
+fn calls_that_are_slow_but_in_time_are_not_cut_off_together() {
+    /// Sleeps as long as a slow call takes each time that it is read at a call's end.
+    struct Slow(std::cell::Cell<u64>, Instant);
+    impl Clock for Slow {
+        fn now_ns(&self) -> u64 {
+            self.0.set(self.0.get() + 1);
+            if self.0.get().is_multiple_of(2) {
+                std::thread::sleep(Duration::from_millis(80));
+            }
+            self.1.elapsed().as_nanos() as u64
+        }
+    }
+    let mut script = two_files();
+    for _ in 0..12 {
+        script.call(CallKind::Stat, vec![FileOp::Stat(path("a"))]);
+    }
+    let made = Made {
+        // Twelve calls take four times as long as one call may.
+        timeout: Duration::from_millis(240),
+        ..Made::of(script, &[])
+    };
+    let found = made.passed_by(Slow(std::cell::Cell::new(0), Instant::now()));
+    assert_eq!(found.verdict, None);
+    assert_eq!(found.outcomes, BTreeMap::from([(Outcome::Ok, 12)]));
+}
+
+#[test]
+fn of_several_failures_the_worst_stands() {
+    let mut found = Passed::default();
+    found.note(Outcome::Errno, "first".to_owned());
+    found.note(Outcome::WrongData, "second".to_owned());
+    found.note(Outcome::WrongData, "third".to_owned());
+    found.note(Outcome::Timeout, "fourth".to_owned());
+    assert_eq!(
+        found.verdict,
+        Some((Outcome::WrongData, "second".to_owned()))
+    );
+}
+
+#[test]
+fn system_calls_of_timed_calls_are_counted_exactly() {
+    let content = |text: &str| Bytes::from(text.as_bytes());
+    let write = |sync| FileOp::Write {
+        path: path("c"),
+        content: content("third"),
+        sync,
+    };
+    let list = |attributes| FileOp::List {
+        path: WorkspacePath::root(),
+        attributes,
+    };
+    let read_open = FileOp::ReadOpen {
+        path: path("b"),
+        offset: 1,
+        length: 2,
+    };
+    let append = FileOp::Append {
+        path: path("a"),
+        content: content("!"),
+    };
+    let rename = FileOp::Rename {
+        from: path("a"),
+        to: path("d"),
+    };
+    for (op, calls) in [
+        // Open, fstat, read, close.
+        (FileOp::Read(path("a")), 4),
+        (read_open, 1),
+        (FileOp::Stat(path("a")), 1),
+        // Open, write, close, and fsync.
+        (write(false), 3),
+        (write(true), 4),
+        (append, 3),
+        (FileOp::Create(path("new")), 2),
+        (rename, 1),
+        (FileOp::Remove(path("a")), 1),
+        (FileOp::Sync(path("a")), 3),
+        // Open, getdents twice, close; one look at each of two files.
+        (list(false), 4),
+        (list(true), 6),
+        (FileOp::MakeDir(path("dir")), 1),
+        // Two that fail, then one for each.
+        (FileOp::MakeDir(path("x/y")), 3),
+        // The listing, then each of two files.
+        (FileOp::Walk(WorkspacePath::root()), 4),
+        (FileOp::Search(WorkspacePath::root()), 12),
+    ] {
+        let what = format!("{op:?}");
+        let mut script = two_files();
+        script.meanwhile(vec![FileOp::Read(path("b"))]);
+        script.call(CallKind::Read, vec![op]);
+        let found = passed(script, &[1, 1]);
+        assert_eq!(found.verdict, None, "{what}");
+        let counted = found.counted.unwrap();
+        assert_eq!(counted.system_calls, calls, "{what}");
+        assert_eq!((counted.passes, counted.calls), (1, 1), "{what}");
+    }
+}
+
+#[test]
+fn a_pass_that_is_not_counted_asks_the_daemon_nothing() {
+    let counts = Arc::new(Mutex::new(Vec::new()));
+    let backend = Broken {
+        counts: Some(Arc::clone(&counts)),
+        ..Broken::default()
+    };
+    let made = Made {
+        backend: Arc::new(backend),
+        is_counted: false,
+        ..Made::of(two_reads(), &[1, 1])
+    };
+    // An empty list of counts panics when it is asked.
+    let found = made.passed();
+    assert_eq!((found.verdict, found.counted), (None, None));
+}
+
+#[test]
+fn requests_between_the_timed_calls_are_not_counted() {
+    // Before the pass, around what is untimed, and after it.
+    let counts = Arc::new(Mutex::new(vec![10, 15, 22, 30]));
+    let backend = Broken {
+        counts: Some(Arc::clone(&counts)),
+        ..Broken::default()
+    };
+    let mut script = two_files();
+    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+    script.meanwhile(vec![FileOp::Read(path("b"))]);
+    script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
+    let made = Made {
+        backend: Arc::new(backend),
+        ..Made::of(script, &[1, 1, 1])
+    };
+    let found = made.passed();
+    assert_eq!(found.verdict, None);
+    let daemon = found.counted.unwrap().daemon.unwrap();
+    assert_eq!(daemon.count("read"), 5 + 8);
+    assert!(counts.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_slowed_arm_takes_the_planted_percentage_longer() {
+    let mut script = two_files();
+    script.call(CallKind::Stat, vec![FileOp::Stat(path("a"))]);
+    script.call(CallKind::Stat, vec![FileOp::Stat(path("b"))]);
+    let made = |slowed_percent, steps: &[u64]| Made {
+        slowed_percent,
+        steps: steps.to_vec(),
+        ..Made::of(script.clone(), &[])
+    };
+    let straight = made(0, &[7, 1000, 7, 500]).passed();
+    assert_eq!(straight.makespan_ns, 1500);
+    // 1000 ns and 100 more, which three readings bring; 500 and 50 more, which one reading exceeds.
+    let slowed = made(10, &[7, 1000, 40, 40, 20, 7, 500, 60]).passed();
+    assert_eq!(slowed.verdict, None);
+    assert_eq!(slowed.makespan_ns, 1100 + 560);
+    assert_eq!(slowed.calls["stat"].max_ns, 1100);
+    let counted = slowed.counted.unwrap();
+    assert_eq!(counted.system_calls, 2, "it waits by looking at the clock");
+}
+
+#[test]
+fn an_interrupted_pass_is_not_whole_and_is_not_read_back() {
+    /// Sets the flag at its third reading: in the second call.
+    struct Interrupting(Arc<AtomicBool>, std::cell::Cell<u32>);
+    impl Clock for Interrupting {
+        fn now_ns(&self) -> u64 {
+            self.1.set(self.1.get() + 1);
+            self.0.store(self.1.get() >= 3, Ordering::Relaxed);
+            u64::from(self.1.get())
+        }
+    }
+    let mut script = two_reads();
+    script.call_after(1, CallKind::Stat, vec![FileOp::Stat(path("a"))]);
+    let flag = Arc::new(AtomicBool::new(false));
+    let made = Made {
+        interrupt: Interrupt::of(Arc::clone(&flag)),
+        // Nobody has come to look at that.
+        tamper: |root| std::fs::write(root.join("c"), "not of the script").unwrap(),
+        ..Made::of(script, &[])
+    };
+    let found = made.passed_by(Interrupting(flag, std::cell::Cell::new(0)));
+    assert!(found.interrupted);
+    assert_eq!(found.verdict, None);
+    // The calls after a pause are a stretch of their own.
+    assert_eq!(found.outcomes, BTreeMap::from([(Outcome::Ok, 2)]));
+}
+
+#[test]
+fn expectations_say_whether_calls_change_or_sync_anything() {
+    let of = |state: CacheState, script: &Script| {
+        let described = direct().describe();
+        let expectations = Expectations::new(script, state, &described, false);
+        (expectations.changes(), expectations.syncs())
+    };
+    let write = |sync| FileOp::Write {
+        path: path("a"),
+        content: Bytes::from(&b"x"[..]),
+        sync,
+    };
+    for (op, expected) in [
+        (FileOp::Read(path("a")), (false, false)),
+        (FileOp::Stat(path("a")), (false, false)),
+        (FileOp::Search(WorkspacePath::root()), (false, false)),
+        (write(false), (true, false)),
+        (write(true), (true, true)),
+        (FileOp::Sync(path("a")), (true, true)),
+        (FileOp::Remove(path("a")), (true, false)),
+    ] {
+        let mut script = two_files();
+        script.call(CallKind::Write, vec![op.clone()]);
+        assert_eq!(of(CacheState::Hot, &script), expected, "{op:?}");
+    }
+    // With empty caches only the first touches are replayed.
+    let mut script = two_reads();
+    script.call(CallKind::Write, vec![write(true)]);
+    script.first_touches = Some(2);
+    assert_eq!(of(CacheState::Hot, &script), (true, true));
+    assert_eq!(of(CacheState::Cold, &script), (false, false));
+}
+
+#[test]
+fn a_state_that_is_not_proved_is_the_harnesses_failure() {
+    let made = Made {
+        state: CacheState::Cold,
+        ..Made::of(two_reads(), &[1, 1])
+    };
+    // Filled a moment ago, nothing of it comes from disk.
+    let (outcome, reason) = made.passed().verdict.unwrap();
+    assert_eq!(outcome, Outcome::Infra);
+    assert!(reason.contains("the state cold is not proved"), "{reason}");
+}

@@ -1,0 +1,452 @@
+//! Runs in a lab without a machine: its cells say what they are told.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rundir::{Calls, CellEpoch, Counted, Looks, Memory};
+
+use super::*;
+use crate::testing::{environment, plan};
+
+/// What a scripted lab was asked to measure.
+#[derive(Clone, Debug, PartialEq)]
+struct Asked {
+    epoch: u32,
+    workload: String,
+    arms: Vec<String>,
+    slice: Duration,
+}
+
+/// A lab that answers every cell at once with two rounds, until it is told to stop.
+struct Scripted {
+    asked: Vec<Asked>,
+    /// Cells after which it is interrupted.
+    until: usize,
+    /// What an arm's calls take in a workload and epoch, in nanoseconds.
+    takes: fn(&str, &str, u32) -> u64,
+    /// What an epoch takes.
+    epoch_ms: u64,
+    /// Whether an epoch turns out to be void.
+    is_void: fn(u32) -> bool,
+    /// Why an arm cannot be set up.
+    setup: Option<String>,
+}
+
+impl Default for Scripted {
+    fn default() -> Self {
+        Self {
+            asked: Vec::new(),
+            until: usize::MAX,
+            takes: |_, _, _| 1000,
+            epoch_ms: 10,
+            is_void: |_| false,
+            setup: None,
+        }
+    }
+}
+
+impl Scripted {
+    fn sample(&self, plan: &Plan, epoch: u32, cell: &PlannedCell, arm: usize, round: u32) -> Sample {
+        let workload = &plan.workloads[cell.workload];
+        let arm = &plan.arms[arm].name;
+        // Rounds differ a little, as they do everywhere.
+        let took = (self.takes)(&workload.name, arm, epoch) + u64::from(round);
+        let calls = Calls {
+            count: 1,
+            total_ns: took,
+            p50_ns: took,
+            p90_ns: took,
+            max_ns: took,
+        };
+        Sample {
+            v: SCHEMA_VERSION,
+            epoch,
+            round,
+            order: 0,
+            arm: arm.clone(),
+            workload: workload.name.clone(),
+            state: workload.states[cell.state].clone(),
+            warm_up: false,
+            outcome: self.setup.as_ref().map_or(Outcome::Ok, |_| Outcome::Setup),
+            reason: self.setup.clone(),
+            outcomes: BTreeMap::new(),
+            calls: BTreeMap::from([("stat".to_owned(), calls)]),
+            makespan_ns: took,
+            waited_ns: took,
+            bytes_read: 0,
+            cpu: Default::default(),
+            load: Default::default(),
+            settled: None,
+            started_ms: 0,
+            took_us: 0,
+        }
+    }
+
+    fn cell(&self, plan: &Plan, epoch: u32, cell: &PlannedCell, arm: usize) -> CellEpoch {
+        let workload = &plan.workloads[cell.workload];
+        CellEpoch {
+            v: SCHEMA_VERSION,
+            epoch,
+            arm: plan.arms[arm].name.clone(),
+            workload: workload.name.clone(),
+            state: workload.states[cell.state].clone(),
+            latencies: BTreeMap::new(),
+            counted: Counted::default(),
+            memory: Memory::default(),
+            ready_ns: Vec::new(),
+            took_ms: 4,
+            timed_us: 700,
+        }
+    }
+
+    /// The workloads that were asked for in an epoch, in the plan's order.
+    fn in_epoch(&self, epoch: u32) -> BTreeMap<&str, &[String]> {
+        let asked = self.asked.iter().filter(|asked| asked.epoch == epoch);
+        asked
+            .map(|asked| (asked.workload.as_str(), &asked.arms[..]))
+            .collect()
+    }
+
+    fn epochs(&self) -> BTreeSet<u32> {
+        self.asked.iter().map(|asked| asked.epoch).collect()
+    }
+}
+
+impl Lab for Scripted {
+    fn begin_epoch(&mut self, _: &Plan, epoch: u32) -> anyhow::Result<Option<u32>> {
+        Ok(Some(epoch % 2))
+    }
+
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        epoch: u32,
+        cell: &PlannedCell,
+        slice: Duration,
+    ) -> Option<CellResult> {
+        if self.asked.len() == self.until {
+            return None;
+        }
+        let arms = cell.arms.iter();
+        self.asked.push(Asked {
+            epoch,
+            workload: plan.workloads[cell.workload].name.clone(),
+            arms: arms.map(|arm| plan.arms[*arm].name.clone()).collect(),
+            slice,
+        });
+        let mut result = CellResult {
+            took: Duration::from_millis(4),
+            ..CellResult::default()
+        };
+        for arm in &cell.arms {
+            for round in 0..2 {
+                let sample = self.sample(plan, epoch, cell, *arm, round);
+                result.lines.push(Line::Sample(Box::new(sample)));
+            }
+            let cell = self.cell(plan, epoch, cell, *arm);
+            result.lines.push(Line::Cell(Box::new(cell)));
+        }
+        Some(result)
+    }
+
+    fn end_epoch(&mut self, epoch: &mut Epoch) {
+        epoch.took_ms = self.epoch_ms;
+        epoch.void = (self.is_void)(epoch.epoch).then(|| "the machine slept".to_owned());
+    }
+}
+
+struct Silent;
+
+impl Watcher for Silent {
+    fn epoch(&mut self, _: &Plan, _: u32, _: usize, _: Duration) {}
+    fn begins(&mut self, _: &Plan, _: &PlannedCell) {}
+    fn recorded(&mut self, _: &Sample) {}
+    fn ends(&mut self) {}
+}
+
+/// Two cells of five arms, eight epochs.
+fn two_cells() -> Plan {
+    let mut plan = plan();
+    let mut other = plan.workloads[0].clone();
+    other.name = "micro/other".to_owned();
+    plan.workloads.push(other);
+    plan
+}
+
+/// Runs `plan` in `dir`, or goes on with it where it was begun.
+fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> Ended {
+    let (writer, before) = if dir.join("plan.toml").exists() {
+        let (writer, run) = Writer::resume(dir).unwrap();
+        (writer, Some(run))
+    } else {
+        let writer = Writer::create(dir, plan, &environment(), None, &[]).unwrap();
+        (writer, None)
+    };
+    let never = Interrupt::never();
+    Runner::new(plan, &writer, &never, before).run(lab, &mut Silent)
+}
+
+/// `sqlite` is better in one epoch and worse in the next: no number of epochs decides that.
+fn wavering(arm: &str, epoch: u32) -> u64 {
+    match (arm, epoch % 2) {
+        ("sqlite", 0) => 500_000,
+        ("sqlite", _) => 2_000_000,
+        _ => 1_000_000,
+    }
+}
+
+#[test]
+fn every_cell_is_in_every_epoch_until_it_is_decided_at_a_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = Scripted {
+        takes: |workload, arm, epoch| match (workload, arm) {
+            // Decided, but not before the first look.
+            ("micro/stat", "direct" | "direct-again") => 1_000_000,
+            ("micro/stat", _) => 3_000_000,
+            _ => wavering(arm, epoch),
+        },
+        ..Scripted::default()
+    };
+    let plan = two_cells();
+    assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+    assert_eq!(lab.epochs(), (0..8).collect());
+    let all: Vec<String> = plan.arms.iter().map(|arm| arm.name.clone()).collect();
+    let open = ["direct", "direct-again", "sqlite"].map(str::to_owned);
+    for epoch in 0..8 {
+        let expected: BTreeMap<&str, &[String]> = match epoch < plan.schedule.looks.0[0].epochs {
+            true => BTreeMap::from([("micro/stat", &all[..]), ("micro/other", &all[..])]),
+            false => BTreeMap::from([("micro/other", &open[..])]),
+        };
+        assert_eq!(lab.in_epoch(epoch), expected, "epoch {epoch}");
+    }
+    let run = Run::read(dir.path()).unwrap();
+    assert_eq!(run.samples.len(), 2 * (4 * 2 * 5 + 4 * 3));
+    assert_eq!(run.cells.len(), 4 * 2 * 5 + 4 * 3);
+    let orders: Vec<u64> = run.samples.iter().map(|sample| sample.order).collect();
+    assert_eq!(orders, (0..run.samples.len() as u64).collect::<Vec<_>>());
+    assert_eq!(run.epochs.len(), 8);
+    let first = &run.epochs[0];
+    assert_eq!((first.cells, first.cpu, first.hot_ms), (2, Some(0), 8));
+    // 700 µs an arm and cell.
+    assert_eq!(first.hot_timed_ms, 7);
+}
+
+#[test]
+fn a_run_in_which_all_is_decided_ends_at_a_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = Scripted {
+        takes: |_, arm, _| if arm.starts_with("direct") { 1_000_000 } else { 3_000_000 },
+        ..Scripted::default()
+    };
+    assert!(matches!(go(dir.path(), &two_cells(), &mut lab), Ended::Complete));
+    assert_eq!(lab.epochs(), (0..4).collect());
+}
+
+#[test]
+fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
+    let epochs = |budget_ms, is_void| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut plan = two_cells();
+        plan.schedule.budget_ms = budget_ms;
+        let mut lab = Scripted {
+            takes: |_, arm, epoch| wavering(arm, epoch),
+            epoch_ms: 400,
+            is_void,
+            ..Scripted::default()
+        };
+        assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+        (lab.epochs().len(), lab.asked)
+    };
+    let (made, asked) = epochs(1, |_| false);
+    assert_eq!(made, 3);
+    let slices: Duration = asked.iter().map(|asked| asked.slice).sum();
+    assert!(slices <= Duration::from_millis(1), "{slices:?}");
+    // Five epochs and a half: less than half of one is left for the sixth.
+    assert_eq!(epochs(2_100, |_| false).0, 5);
+    assert_eq!(epochs(60_000, |_| false).0, 8);
+    assert_eq!(epochs(1, |epoch| epoch == 1).0, 4, "one of them is void");
+}
+
+#[test]
+fn what_is_left_of_the_budget_is_shared_by_epochs_and_cells() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = two_cells();
+    plan.schedule.budget_ms = 8_000;
+    plan.schedule.epochs = 8;
+    let mut lab = Scripted {
+        until: 2,
+        ..Scripted::default()
+    };
+    go(dir.path(), &plan, &mut lab);
+    // A second an epoch: a half of it, then what the first cell has left of it.
+    let slices: Vec<u128> = lab.asked.iter().map(|asked| asked.slice.as_millis()).collect();
+    assert_eq!(slices, [500, 996]);
+}
+
+#[test]
+fn a_void_epoch_is_made_anew_but_not_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = Scripted {
+        takes: |_, arm, epoch| wavering(arm, epoch / 2),
+        is_void: |epoch| epoch % 2 == 0 && epoch < 6,
+        ..Scripted::default()
+    };
+    assert!(matches!(go(dir.path(), &two_cells(), &mut lab), Ended::Complete));
+    assert_eq!(lab.epochs(), (0..11).collect());
+    let run = Run::read(dir.path()).unwrap();
+    let void: Vec<u32> = run.epochs.iter().filter(|e| e.void.is_some()).map(|e| e.epoch).collect();
+    assert_eq!(void, [0, 2, 4]);
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut sleeping = Scripted {
+        is_void: |_| true,
+        ..Scripted::default()
+    };
+    let ended = go(dir.path(), &two_cells(), &mut sleeping);
+    assert!(matches!(ended, Ended::Complete));
+    assert_eq!(sleeping.epochs().len(), 5);
+}
+
+#[test]
+fn an_interrupted_run_is_a_smaller_run_and_goes_on_where_it_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("run");
+    let plan = two_cells();
+    let lab = |until| Scripted {
+        until,
+        takes: |_, arm, epoch| wavering(arm, epoch),
+        ..Scripted::default()
+    };
+    // Two epochs and a half.
+    let ended = go(&dir, &plan, &mut lab(5));
+    assert!(matches!(ended, Ended::Interrupted));
+    let before = Run::read(&dir).unwrap();
+    assert_eq!((before.samples.len(), before.epochs.len()), (50, 2));
+
+    // A kill in the middle of a line leaves half of it.
+    for name in ["samples.jsonl", "cells.jsonl", "epochs.jsonl"] {
+        let file = dir.join(name);
+        let mut text = std::fs::read_to_string(&file).unwrap();
+        text.push_str("{\"v\":2,\"epoch\":0,\"ord");
+        std::fs::write(&file, text).unwrap();
+    }
+    let read = Run::read(&dir).unwrap();
+    assert_eq!((read.samples, read.epochs), (before.samples.clone(), before.epochs));
+
+    let mut rest = lab(usize::MAX);
+    assert!(matches!(go(&dir, &plan, &mut rest), Ended::Complete));
+    // The half epoch stays; six whole ones come after it.
+    assert_eq!(rest.epochs(), (3..9).collect());
+    let after = Run::read(&dir).unwrap();
+    assert_eq!(after.samples[..50], before.samples[..]);
+    let orders: Vec<u64> = after.samples.iter().map(|sample| sample.order).collect();
+    assert_eq!(orders, (0..after.samples.len() as u64).collect::<Vec<_>>());
+    let epochs: Vec<u32> = after.epochs.iter().map(|epoch| epoch.epoch).collect();
+    assert_eq!(epochs, [0, 1, 3, 4, 5, 6, 7, 8]);
+
+    let mut none = lab(usize::MAX);
+    assert!(matches!(go(&dir, &plan, &mut none), Ended::Complete));
+    assert_eq!(none.asked, []);
+}
+
+#[test]
+fn a_run_that_is_interrupted_in_every_epoch_still_gets_all_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("run");
+    let mut plan = two_cells();
+    plan.schedule.epochs = 3;
+    plan.schedule.looks = Looks::within(3);
+    for _ in 0..7 {
+        let mut lab = Scripted {
+            until: 1,
+            ..Scripted::default()
+        };
+        assert!(matches!(go(&dir, &plan, &mut lab), Ended::Interrupted));
+    }
+    let mut lab = Scripted::default();
+    assert!(matches!(go(&dir, &plan, &mut lab), Ended::Complete));
+    assert_eq!(lab.epochs(), (7..10).collect());
+}
+
+#[test]
+fn a_run_that_is_told_to_end_begins_no_cell() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let writer = Writer::create(dir.path(), &plan, &environment(), None, &[]).unwrap();
+    let set = Interrupt::of(std::sync::Arc::new(true.into()));
+    let mut lab = Scripted::default();
+    let ended = Runner::new(&plan, &writer, &set, None).run(&mut lab, &mut Silent);
+    assert!(matches!(ended, Ended::Interrupted));
+    assert_eq!(lab.asked, []);
+}
+
+#[test]
+fn a_directory_that_holds_a_run_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = || Writer::create(dir.path(), &plan(), &environment(), Some("text"), &[]);
+    create().unwrap();
+    let before = std::fs::read(dir.path().join("plan.toml")).unwrap();
+    assert!(create().is_err());
+    assert_eq!(std::fs::read(dir.path().join("plan.toml")).unwrap(), before);
+}
+
+#[test]
+fn results_that_cannot_be_written_end_the_run() {
+    for name in ["samples.jsonl", "cells.jsonl", "epochs.jsonl"] {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = Writer::create(dir.path(), &plan(), &environment(), None, &[]).unwrap();
+        // A directory where the lines should be: none can be appended.
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+        let mut lab = Scripted::default();
+        let (plan, never) = (plan(), Interrupt::never());
+        let ended = Runner::new(&plan, &writer, &never, None).run(&mut lab, &mut Silent);
+        assert!(matches!(ended, Ended::CannotRecord(_)), "{name}: {ended:?}");
+        assert_eq!(lab.asked.len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_scratch_without_room_ends_the_run_and_any_other_trouble_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = format!("preparing the workspace: write a: {}", Errno::NOSPC);
+    let mut lab = Scripted {
+        setup: Some(full.clone()),
+        ..Scripted::default()
+    };
+    let ended = go(dir.path(), &two_cells(), &mut lab);
+    assert!(matches!(ended, Ended::ScratchFull(reason) if reason == full));
+    assert_eq!(lab.asked.len(), 1);
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = Scripted {
+        setup: Some("preparing the workspace: the daemon did not mount".to_owned()),
+        ..Scripted::default()
+    };
+    let ended = go(dir.path(), &two_cells(), &mut lab);
+    assert!(matches!(ended, Ended::Complete), "{ended:?}");
+}
+
+#[test]
+fn another_schema_version_is_refused_with_both() {
+    for (name, own, others) in [
+        ("plan.toml", "schema = 2", "schema = 7"),
+        ("env.json", "\"schema\": 2", "\"schema\": 7"),
+        ("samples.jsonl", "\"v\":2", "\"v\":7"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lab = Scripted {
+            until: 1,
+            ..Scripted::default()
+        };
+        go(dir.path(), &plan(), &mut lab);
+        let file = dir.path().join(name);
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replacen(own, others, 1)).unwrap();
+        let error = Run::read(dir.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("schema version 7; this ctxbench reads version 2"),
+            "{name}: {error}"
+        );
+        assert!(Writer::resume(dir.path()).is_err(), "{name}");
+    }
+}

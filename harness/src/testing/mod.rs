@@ -1,0 +1,205 @@
+//! What unit tests of the engine share: scripts, workloads, and backends over plain directories that fail as they are told.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use backends::backend::{
+    self, Backend, Description, Lifeline, Receipt, Site, Unavailable, Workspace,
+};
+use backends::fuse::{Counters, OpcodeCount};
+use rundir::{Environment, Limits, Plan};
+use workloads::definition::{CacheState, SessionSource, Workload};
+use workloads::path::WorkspacePath;
+use workloads::script::{Bytes, Script};
+
+pub fn path(path: &str) -> WorkspacePath {
+    WorkspacePath::new(path).unwrap()
+}
+
+pub fn workload(script: Script) -> Workload {
+    Workload {
+        name: "micro/test".to_owned(),
+        essay: "A test.".to_owned(),
+        states: vec![CacheState::Hot],
+        script,
+        session: SessionSource::Script,
+        contexts: Vec::new(),
+        file: None,
+        is_recorded: false,
+        fits_fixed_tree: false,
+        asks: false,
+        sha256: String::new(),
+    }
+}
+
+/// Files `a`, "first", and `b`, "second".
+pub fn two_files() -> Script {
+    let content = |text: &str| Bytes::from(text.as_bytes());
+    Script::new(vec![
+        (path("a"), content("first")),
+        (path("b"), content("second")),
+    ])
+}
+
+pub fn plan() -> Plan {
+    toml::from_str(include_str!("plan.toml")).unwrap()
+}
+
+pub fn environment() -> Environment {
+    serde_json::from_str(include_str!("env.json")).unwrap()
+}
+
+/// Limits that no machine is outside of, however busy it is with other tests.
+pub fn no_limits() -> Limits {
+    Limits {
+        foreign_cpu: f64::INFINITY,
+        cpu: f64::INFINITY,
+        io: f64::INFINITY,
+        memory: f64::INFINITY,
+        steal: f64::INFINITY,
+        runnable: u32::MAX,
+        ..Limits::default()
+    }
+}
+
+/// A site in `dir`, for backends without daemons.
+pub fn site(dir: &Path) -> Site {
+    Site {
+        dir: dir.to_owned(),
+        program: "/nonexistent".into(),
+        patience: Duration::from_secs(1),
+        cpu: None,
+        allow_other: false,
+    }
+}
+
+pub fn direct() -> Arc<dyn Backend> {
+    backend::find("direct").unwrap().into()
+}
+
+/// A plain directory that fails as it is told.
+#[derive(Clone, Default)]
+pub struct Broken {
+    /// It says that it guesses what files hold.
+    pub guesses_content: bool,
+    /// Why it cannot be opened.
+    pub opening: Option<String>,
+    /// Applied to the newest subtree of a pass, just before its calls.
+    pub tamper: Option<fn(&Path)>,
+    /// The same to the root, for what works in no subtree.
+    pub tamper_root: Option<fn(&Path)>,
+    /// How its daemon ended, as it says when asked.
+    pub obituary: Option<&'static str>,
+    /// Requests that its daemon has counted, from one question to the next; it counts none where there is no list.
+    pub counts: Option<Arc<Mutex<Vec<u64>>>>,
+    /// How often it was opened.
+    pub opened: Arc<Mutex<u32>>,
+}
+
+struct BrokenWorkspace {
+    backend: Broken,
+    root: PathBuf,
+}
+
+impl Backend for Broken {
+    fn describe(&self) -> Description {
+        let mut described = direct().describe();
+        described.name = "broken".to_owned();
+        described.capabilities.guesses_content = self.guesses_content;
+        described.capabilities.counts_requests = self.counts.is_some();
+        described.capabilities.several_hosts = false;
+        described
+    }
+
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
+        Ok(Receipt::new())
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        *self.opened.lock().unwrap() += 1;
+        if let Some(reason) = &self.opening {
+            return Err(io::Error::other(reason.clone()));
+        }
+        let root = site.dir.join("root");
+        std::fs::create_dir_all(&root)?;
+        Ok(Box::new(BrokenWorkspace {
+            backend: self.clone(),
+            root,
+        }))
+    }
+
+    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
+        None
+    }
+}
+
+impl Workspace for BrokenWorkspace {
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Asked for last before the calls of each pass.
+    fn lifeline(&self) -> Lifeline {
+        if let Some(tamper) = self.backend.tamper
+            && let Some(newest) = newest_subtree(&self.root)
+        {
+            tamper(&newest);
+        }
+        if let Some(tamper) = self.backend.tamper_root {
+            tamper(&self.root);
+        }
+        no_lifeline()
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
+
+    fn time_to_ready(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> io::Result<Option<Counters>> {
+        let Some(counts) = &self.backend.counts else {
+            return Ok(None);
+        };
+        let reads = OpcodeCount {
+            count: counts.lock().unwrap().remove(0),
+            ..OpcodeCount::default()
+        };
+        let mut counters = Counters::default();
+        counters.fuse.insert("read".to_owned(), reads);
+        Ok(Some(counters))
+    }
+
+    fn obituary(&mut self) -> Option<String> {
+        self.backend.obituary.map(str::to_owned)
+    }
+
+    fn kill(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn close(self: Box<Self>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The lifeline of something that has neither a daemon nor a mount.
+pub fn no_lifeline() -> Lifeline {
+    let dir = tempfile::tempdir().unwrap();
+    direct().open(&site(dir.path())).unwrap().lifeline()
+}
+
+/// The subtree of the last pass that got one of its own.
+fn newest_subtree(root: &Path) -> Option<PathBuf> {
+    let passes = (1..).map(|pass| root.join(format!("p{pass}")));
+    passes.take_while(|subtree| subtree.exists()).last()
+}
