@@ -22,6 +22,7 @@ use clap::{Args, ValueEnum};
 use super::llm::{GenerateArgs, HistoryArgs, ModelArgs};
 use super::s3::{Behaviour, Bucket};
 use models::LlamaServer;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -86,7 +87,8 @@ pub struct Mount {
     /// Listen on this Unix socket for counters and sync.
     #[arg(long, value_name = "SOCKET", hide = true)]
     control: Option<PathBuf>,
-    /// Say `ready` on standard output, and unmount when standard input ends.
+    /// Say `ready` on standard output, and unmount when standard input ends; a parent that is killed wakes a stopped
+    /// mount for that.
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
 }
@@ -138,6 +140,9 @@ impl Mount {
         }
         if self.without_log && self.database().is_none() {
             bail!("--without-log is for the sqlite, agent-memory and s3 backends only");
+        }
+        if self.until_stdin_ends {
+            wake_when_parent_ends()?;
         }
         // Before anything is created: a database that can never be mounted helps nobody.
         check(&self.dir)?;
@@ -330,6 +335,13 @@ fn beside(dir: &Path, suffix: &str) -> PathBuf {
     let mut db = OsString::from(dir);
     db.push(suffix);
     db.into()
+}
+
+/// The harness stops a daemon while another arm is measured. If the harness is killed then, only a signal makes the
+/// daemon see the end of its standard input. To one that is not stopped the signal means nothing.
+fn wake_when_parent_ends() -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::CONT))
+        .context("asking for a signal when the parent ends")
 }
 
 fn stop_on_signal(mut signals: Signals, stop: Stop) {

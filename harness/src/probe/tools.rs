@@ -80,7 +80,7 @@ const TASKS: &[(&str, &str)] = &[
     ),
     (
         "cargo",
-        "cargo init -q --vcs none --name hello h; cd h; cargo build -q --offline; test \"$(./target/debug/hello)\" = 'Hello, world!'",
+        "cargo init -q --vcs none --name hello h; cd h; unset CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR; cargo build -q --offline; test \"$(./target/debug/hello)\" = 'Hello, world!'",
     ),
     (
         "python3",
