@@ -28,6 +28,8 @@ fn unknown_names_are_answered_with_the_known_ones() {
     );
     assert!(refused(&["run", "--policy", "nonsense"]).contains("there are vsm"));
     assert!(refused(&["run", "--rounds", "0"]).contains("0 is not in 1.."));
+    assert!(refused(&["run", "--epochs", "2"]).contains("2 is not in 3.."));
+    assert!(refused(&["run", "--budget", "0"]).contains("above 0"));
     assert!(refused(&["run", "--call-timeout", "0"]).contains("above 0"));
     assert!(
         refused(&["run", "--workload", "micro/rename", "--state", "cold"])
@@ -64,9 +66,24 @@ fn malformed_files_are_refused_by_file_line_and_field() {
     let message = refused(&["run", "--suite", &suite]);
     assert!(
         message.contains("s.toml:4: ")
-            && message.contains("unknown field `colour`, expected one of `essay`, `rounds`"),
+            && message.contains("unknown field `colour`, expected one of `essay`, `budget`"),
         "{message}"
     );
+
+    for (field, wrong, reason) in [
+        ("epochs", "2", "must be at least 3"),
+        ("budget", "0.0", "is not above 0"),
+        ("rounds", "0", "must be at least 1"),
+    ] {
+        let text = format!(
+            "essay = 'e'\n{field} = {wrong}\nbackends = []\n[[workload]]\nname = 'micro/stat'\nstates = ['hot']\n"
+        );
+        let message = refused(&["run", "--suite", &file("s.toml", &text)]);
+        assert!(
+            message.contains(&format!("field `{field}`: ")) && message.contains(reason),
+            "{message}"
+        );
+    }
 
     let workload = file("w.toml", &format!("name = 'w'\n{essay}states = ['warm']\n"));
     let message = refused(&["run", "--workload", &workload]);
@@ -160,6 +177,10 @@ fn a_recorded_session_becomes_a_trace_that_can_be_shown_and_replayed() {
         workload.to_str().unwrap(),
         "--backend",
         "direct",
+        "--budget",
+        "1",
+        "--epochs",
+        "3",
         "--rounds",
         "2",
         "--policy",
@@ -167,14 +188,15 @@ fn a_recorded_session_becomes_a_trace_that_can_be_shown_and_replayed() {
         "--no-probes",
         "--out",
         run_dir.to_str().unwrap(),
-        "--scratch",
+        "--scratch-dir",
         scratch.path().to_str().unwrap(),
     ]);
     assert!(replayed.status.success(), "{}", stderr(&replayed));
     let samples = fs::read_to_string(run_dir.join("samples.jsonl")).unwrap();
     assert_eq!(
         samples.matches("\"outcome\":\"ok\"").count(),
-        4,
+        // Two arms, a round to warm up and two, in each epoch.
+        3 * 3 * 2,
         "{samples}"
     );
 

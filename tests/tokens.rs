@@ -286,6 +286,10 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
         "micro/stat",
         "--state",
         "hot",
+        "--budget",
+        "1",
+        "--epochs",
+        "3",
         "--rounds",
         "1",
         "--seed",
@@ -295,7 +299,7 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
         "--no-probes",
         "--out",
         dir.to_str().unwrap(),
-        "--scratch",
+        "--scratch-dir",
         scratch.path().to_str().unwrap(),
     ]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -315,7 +319,8 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
             )
         })
         .collect();
-    assert_eq!(ended.len(), 2, "{ended:?}");
+    // Two workloads, a round to warm up and one, in each epoch.
+    assert_eq!(ended.len(), 2 * 2 * 3, "{ended:?}");
     assert!(
         ended.iter().all(|(_, outcome, _)| *outcome == "ok"),
         "{ended:?}"
@@ -334,7 +339,7 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
         "## What the context costs",
         "As published: 109,150 tokens before, 15,550 after, 85.8 % saved",
         "The ledger against what the API reported",
-        "No arm of this run (direct, direct-twin, state) breaks a prompt's prefix",
+        "No arm of this run (direct, direct-again, state) breaks a prompt's prefix",
         "The same for the prompt cache",
         "| simulated, from recorded |",
         "| partly stated |",
