@@ -117,20 +117,34 @@ fn a_call_costs_what_its_budget_says() {
             let each = |count: u64| count as f64 / own.calls as f64;
             let mut hold = |what: &str, count: f64, budget: f64| {
                 if count > budget + ABOVE {
-                    problems.push(format!("{workload} on {arm}: {count:.3} {what} a call, more than {budget}"));
+                    problems.push(format!(
+                        "{workload} on {arm}: {count:.3} {what} a call, more than {budget}"
+                    ));
                 } else if count < budget - BELOW {
                     problems.push(format!("{workload} on {arm}: {count:.3} {what} a call, less than {budget}: lower the budget"));
                 }
             };
             hold("system calls", each(own.system_calls), budget.system_calls);
             for (opcode, count) in &own.fuse {
-                hold(opcode, each(*count), budget.fuse.get(opcode).copied().unwrap_or(0.0));
+                hold(
+                    opcode,
+                    each(*count),
+                    budget.fuse.get(opcode).copied().unwrap_or(0.0),
+                );
             }
-            for opcode in budget.fuse.keys().filter(|opcode| !own.fuse.contains_key(*opcode)) {
+            for opcode in budget
+                .fuse
+                .keys()
+                .filter(|opcode| !own.fuse.contains_key(*opcode))
+            {
                 hold(opcode, 0.0, budget.fuse[opcode]);
             }
             for (name, budget) in &budget.store {
-                hold(name, each(own.store.get(name).copied().unwrap_or(0)), *budget);
+                hold(
+                    name,
+                    each(own.store.get(name).copied().unwrap_or(0)),
+                    *budget,
+                );
             }
         }
     }

@@ -416,7 +416,9 @@ fn a_killed_run_takes_its_daemons_with_it_stopped_ones_too() {
         });
         // And to end, or they would write into the scratch directory while it is removed.
         wait_for("the daemons to end", || {
-            daemons.iter().all(|daemon| state(*daemon).is_none_or(|state| state == 'Z'))
+            daemons
+                .iter()
+                .all(|daemon| state(*daemon).is_none_or(|state| state == 'Z'))
         });
     }
     let output = ctxbench(["run", "--no-probes", "--policy", "none", "--state", "hot"])
@@ -460,10 +462,16 @@ fn a_stopped_daemon_is_a_hang_with_its_duration_and_the_run_goes_on() {
     assert!(output.status.success(), "{message}");
     assert!(outcomes(&out)["hang"] >= 1, "{:?}", outcomes(&out));
     let samples = samples(&out);
-    for sample in samples.iter().filter(|s| s["arm"].as_str().unwrap().starts_with("direct")) {
+    for sample in samples
+        .iter()
+        .filter(|s| s["arm"].as_str().unwrap().starts_with("direct"))
+    {
         assert_eq!(sample["outcome"], "ok", "it was not touched: {sample}");
     }
-    let hung = samples.iter().find(|sample| sample["outcome"] == "hang").unwrap();
+    let hung = samples
+        .iter()
+        .find(|sample| sample["outcome"] == "hang")
+        .unwrap();
     let reason = hung["reason"].as_str().unwrap();
     assert!(
         reason.contains("no answer after 1.") && reason.ends_with("its connection was aborted"),
@@ -472,12 +480,20 @@ fn a_stopped_daemon_is_a_hang_with_its_duration_and_the_run_goes_on() {
     // The other arms had further rounds in that cell, and the arm itself further epochs.
     let after = |arm: &str| {
         let mut later = samples.iter();
-        later.any(|s| s["arm"] == arm && s["epoch"] == hung["epoch"] && s["round"].as_u64() > hung["round"].as_u64())
+        later.any(|s| {
+            s["arm"] == arm
+                && s["epoch"] == hung["epoch"]
+                && s["round"].as_u64() > hung["round"].as_u64()
+        })
     };
     assert!(after("direct"), "{hung}");
     assert!(!after(hung["arm"].as_str().unwrap()), "{hung}");
     assert_eq!(lines(&out, "epochs.jsonl").len(), 3);
-    assert_eq!(lines(&out, "cells.jsonl").len(), 3 * 4, "all cells are recorded");
+    assert_eq!(
+        lines(&out, "cells.jsonl").len(),
+        3 * 4,
+        "all cells are recorded"
+    );
     nothing_is_left(&scratch);
 }
 
@@ -560,9 +576,17 @@ states = ["cold"]
     let features = receipt["features"].as_array().unwrap();
     assert!(features.contains(&"has_journal".into()), "{receipt}");
     let device = receipt["device"].as_str().unwrap();
-    assert!(device.starts_with("loop device (direct I/O) on "), "{device}");
+    assert!(
+        device.starts_with("loop device (direct I/O) on "),
+        "{device}"
+    );
     assert!(receipt.get("fallback").is_none(), "{receipt}");
-    assert_eq!(outcomes(&out).keys().collect::<Vec<_>>(), ["ok"], "{}", stderr(&output));
+    assert_eq!(
+        outcomes(&out).keys().collect::<Vec<_>>(),
+        ["ok"],
+        "{}",
+        stderr(&output)
+    );
     assert!(mounts_under(scratch.path()).is_empty());
     assert_eq!(fs::read_dir(&base).unwrap().count(), 0);
     let loops = fs::read_dir("/sys/block").unwrap().flatten();

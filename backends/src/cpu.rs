@@ -10,7 +10,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// If the kernel does not say.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .collect())
 }
 
 /// Keeps the calling thread, and the threads and processes that it starts from now on, on one processor.

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::backend::{
-    Backend, Capabilities, Description, Lifeline, Receipt, Site, Unavailable, Workspace,
-    kernel,
+    Backend, Capabilities, Description, Lifeline, Receipt, Site, Unavailable, Workspace, kernel,
 };
 use crate::fuse::Counters;
 use crate::promise::{Acknowledgement, Promises};

@@ -285,7 +285,9 @@ fn end(mut process: Process) {
 /// The processes of all servers that were started here, and what these have started.
 pub fn processes() -> Vec<u32> {
     let services = services();
-    let started = services.values().filter_map(|service| service.process.as_ref());
+    let started = services
+        .values()
+        .filter_map(|service| service.process.as_ref());
     let mut all: Vec<u32> = started.map(|process| process.child.id()).collect();
     let mut next = 0;
     while let Some(pid) = all.get(next).copied() {
@@ -294,7 +296,11 @@ pub fn processes() -> Vec<u32> {
         for thread in threads.into_iter().flatten().flatten() {
             let children = std::fs::read_to_string(thread.path().join("children"));
             let children = children.unwrap_or_default();
-            all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+            all.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|child| child.parse::<u32>().ok()),
+            );
         }
     }
     all

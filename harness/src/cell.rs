@@ -228,7 +228,12 @@ impl CellTask {
         let described = arm.backend.describe();
         let by_tools = arm.backend.is_tools_only();
         Mounted {
-            expectations: Expectations::new(&self.workload.script, self.state, &described, by_tools),
+            expectations: Expectations::new(
+                &self.workload.script,
+                self.state,
+                &described,
+                by_tools,
+            ),
             has_bucket: arm.backend.promises().machine_loss.is_some(),
             site: Site {
                 dir: self.dir.join(&arm.name),
@@ -463,12 +468,7 @@ impl CellTask {
         Ok(())
     }
 
-    fn warm(
-        &self,
-        arm: &mut Mounted<'_>,
-        pulse: &Pulse,
-        scratch: &mut Scratch,
-    ) -> io::Result<()> {
+    fn warm(&self, arm: &mut Mounted<'_>, pulse: &Pulse, scratch: &mut Scratch) -> io::Result<()> {
         let script = &self.workload.script;
         let capabilities = arm.described.capabilities;
         let Some(hosts) = &mut arm.hosts else {

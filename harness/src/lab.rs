@@ -115,7 +115,10 @@ impl Clocks {
         let ran = self.monotonic.saturating_sub(before.monotonic);
         let slept = self.boot.saturating_sub(before.boot).saturating_sub(ran);
         if slept > CLOCKS_APART {
-            return Some(format!("the machine slept for {:.0} s", slept.as_secs_f64()));
+            return Some(format!(
+                "the machine slept for {:.0} s",
+                slept.as_secs_f64()
+            ));
         }
         let wall = self.wall.as_secs_f64() - before.wall.as_secs_f64() - ran.as_secs_f64();
         (wall.abs() > CLOCKS_APART.as_secs_f64())
@@ -195,7 +198,10 @@ impl Lab for Machine {
         let began = Instant::now();
         let under_way = self.epoch.as_mut()?;
         under_way.cells += 1;
-        let dir = under_way.scratch.path().join(format!("c{}", under_way.cells));
+        let dir = under_way
+            .scratch
+            .path()
+            .join(format!("c{}", under_way.cells));
         let task = self.task(plan, epoch, cell, slice, dir.clone())?;
         let mut result = CellResult::default();
         let (sender, lines) = channel();

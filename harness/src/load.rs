@@ -19,7 +19,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins: processes of their own would do no more than threads, which go wherever the scheduler puts them.
+    /// Begins.
     ///
     /// # Errors
     /// If there is no disk to write to.

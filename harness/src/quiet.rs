@@ -109,7 +109,9 @@ impl Gauge {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        Some(format!("tasks ready to run in the queue: {others} of others"))
+        Some(format!(
+            "tasks ready to run in the queue: {others} of others"
+        ))
     }
 
     /// Between rounds: whether a stretch of rounds has ended, and whether others used the processors in it. A cell that
@@ -158,7 +160,8 @@ impl Gauge {
         let share = |at: usize| now[at].saturating_sub(began.stalled_us[at]) as f64 / took;
         let (cpu, io, memory) = (share(0), share(1), share(2));
         let over = |what: &str, share: f64, limit: f64| {
-            (share > limit).then(|| format!("tasks waited for {what} in {:.0} % of it", share * 100.0))
+            (share > limit)
+                .then(|| format!("tasks waited for {what} in {:.0} % of it", share * 100.0))
         };
         let limits = &self.limits;
         let busy = over("a processor", cpu, limits.cpu)
@@ -284,12 +287,13 @@ mod tests {
             found,
             Ticks {
                 all: 400,
-                stolen: 60            }
+                stolen: 60
+            }
         );
         assert_eq!(runnable("0.23 0.10 0.03 2/79 2364\n"), Some(2));
         let later = Ticks {
             all: 600,
-            stolen: 110
+            stolen: 110,
         };
         assert_eq!(later.stolen_since(&found), 0.25);
     }

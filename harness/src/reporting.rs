@@ -10,8 +10,8 @@ use reports::context::{Contexts, contexts};
 use reports::decide::{Decision, Policy, decide, find};
 use reports::prices::Prices;
 use reports::render::{Report, splice, write};
-use rundir::{PLAN, POLICY, Run};
 use reports::summary::{Summary, summarise};
+use rundir::{PLAN, POLICY, Run};
 
 /// Which price list counts.
 #[derive(Clone, Debug, Args)]

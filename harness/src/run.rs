@@ -68,7 +68,8 @@ impl<'a> Runner<'a> {
         interrupt: &'a Interrupt,
         before: Option<Run>,
     ) -> Self {
-        let (samples, epochs) = before.map_or_else(Default::default, |run| (run.samples, run.epochs));
+        let (samples, epochs) =
+            before.map_or_else(Default::default, |run| (run.samples, run.epochs));
         Self {
             plan,
             writer,
@@ -90,7 +91,11 @@ impl<'a> Runner<'a> {
         let took = self.epochs.iter().map(|epoch| epoch.took_ms).sum();
         let mut spent = Duration::from_millis(took);
         let mut cells = all_cells(self.plan);
-        let mut sound = self.epochs.iter().filter(|epoch| epoch.void.is_none()).count() as u32;
+        let mut sound = self
+            .epochs
+            .iter()
+            .filter(|epoch| epoch.void.is_none())
+            .count() as u32;
         let begun = self.samples.iter().map(|sample| sample.epoch + 1).max();
         let mut next = begun.unwrap_or(0).max(self.epochs.len() as u32);
         // Epochs that are void are made anew, but not for ever.
@@ -136,7 +141,9 @@ impl<'a> Runner<'a> {
         lab: &mut dyn Lab,
         watcher: &mut dyn Watcher,
     ) -> Result<Epoch, Ended> {
-        let cpu = lab.begin_epoch(self.plan, number).map_err(Ended::NoScratch)?;
+        let cpu = lab
+            .begin_epoch(self.plan, number)
+            .map_err(Ended::NoScratch)?;
         let mut epoch = Epoch {
             v: SCHEMA_VERSION,
             epoch: number,

@@ -38,7 +38,9 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
                         && skipped.state == *name
                 })
             };
-            let arms: Vec<usize> = (0..plan.arms.len()).filter(|arm| !is_skipped(*arm)).collect();
+            let arms: Vec<usize> = (0..plan.arms.len())
+                .filter(|arm| !is_skipped(*arm))
+                .collect();
             if !arms.is_empty() {
                 cells.push(PlannedCell {
                     workload,
@@ -124,7 +126,11 @@ mod tests {
         let cell = &all_cells(&plan(1))[0];
         let rounds = orders(&plan(1), 0, cell, 20);
         let firsts: BTreeSet<usize> = rounds.iter().map(|order| order[0]).collect();
-        assert_eq!(firsts.len(), cell.arms.len(), "every arm goes first in some round");
+        assert_eq!(
+            firsts.len(),
+            cell.arms.len(),
+            "every arm goes first in some round"
+        );
         for order in rounds {
             let mut sorted = order.clone();
             sorted.sort_unstable();
@@ -132,7 +138,10 @@ mod tests {
         }
         assert_ne!(orders(&plan(1), 0, cell, 20), orders(&plan(1), 1, cell, 20));
         let other = &all_cells(&plan(1))[1];
-        assert_ne!(orders(&plan(1), 0, cell, 20), orders(&plan(1), 0, other, 20));
+        assert_ne!(
+            orders(&plan(1), 0, cell, 20),
+            orders(&plan(1), 0, other, 20)
+        );
     }
 
     #[test]
@@ -162,6 +171,9 @@ mod tests {
         let mut plan = plan(1);
         plan.arms.truncate(2);
         let cells = all_cells(&plan);
-        assert_eq!(still_open(&plan, cells.clone(), &[], &BTreeSet::new()), cells);
+        assert_eq!(
+            still_open(&plan, cells.clone(), &[], &BTreeSet::new()),
+            cells
+        );
     }
 }

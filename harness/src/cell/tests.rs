@@ -311,7 +311,10 @@ fn a_busy_round_is_repeated_up_to_the_limit_and_is_in_no_latency() {
         assert_eq!(found.timed("direct", "read"), 0);
         let is_busy = |sample: &Sample| sample.load.busy.is_some();
         assert!(found.samples.iter().all(is_busy));
-        assert_eq!(found.outcomes("direct"), vec![Outcome::Ok; found.samples.len()]);
+        assert_eq!(
+            found.outcomes("direct"),
+            vec![Outcome::Ok; found.samples.len()]
+        );
         found.samples.len()
     };
     assert_eq!(rounds(0.0), 3);

@@ -166,12 +166,7 @@ impl Bucket {
             }
             eprintln!();
             for (what, candidate, baseline) in PAIRS {
-                rows.push(row(
-                    *rtt,
-                    what,
-                    &times[&candidate],
-                    &times[&baseline],
-                ));
+                rows.push(row(*rtt, what, &times[&candidate], &times[&baseline]));
             }
             println!(
                 "at {rtt} ms: mounting without a cache and listing {LISTED} files took {} requests, \

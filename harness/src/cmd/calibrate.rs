@@ -139,7 +139,15 @@ fn by_harness(
         let root = hosts.first.root().to_owned();
         fill(script, &root, pulse, limit, &mut scratch)?;
         let mut model = start_model(script, &direct);
-        warm_up(script, &mut model, &root, pulse, limit, &mut scratch, |_| false)?;
+        warm_up(
+            script,
+            &mut model,
+            &root,
+            pulse,
+            limit,
+            &mut scratch,
+            |_| false,
+        )?;
         let expectations = Expectations::new(script, CacheState::Hot, &direct, false);
         let pass = Pass {
             expectations: &expectations,

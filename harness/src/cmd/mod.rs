@@ -1,6 +1,7 @@
 //! The command line: one file a verb.
 
 mod bucket;
+mod busy;
 mod calibrate;
 mod check_store;
 mod claims;
@@ -67,6 +68,8 @@ enum Verb {
     Fault(fault::Fault),
     #[command(hide = true)]
     FaultAgent(fault_agent::FaultAgent),
+    #[command(hide = true)]
+    Busy(busy::Busy),
     Bucket(bucket::Bucket),
     Recall(recall::Recall),
     Sync(sync::Sync),
@@ -99,6 +102,7 @@ impl Arguments {
             Verb::LoadWorker(worker) => worker.run(),
             Verb::Fault(fault) => fault.run(),
             Verb::FaultAgent(agent) => agent.run(),
+            Verb::Busy(busy) => busy.run(),
             Verb::Bucket(bucket) => bucket.run(),
             Verb::Recall(recall) => recall.run(),
             Verb::Sync(sync) => sync.run(),

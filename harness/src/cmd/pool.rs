@@ -49,7 +49,13 @@ impl Pool {
         plan.schedule.epochs = runs.iter().map(epochs).sum();
         plan.schedule.looks = Looks::at_end(plan.schedule.epochs);
         let policy = first.policy.as_deref();
-        let writer = Writer::create(&self.out, &plan, &first.environment, policy, &first.contexts)?;
+        let writer = Writer::create(
+            &self.out,
+            &plan,
+            &first.environment,
+            policy,
+            &first.contexts,
+        )?;
         let (mut epoch, mut order) = (0, 0);
         for run in &runs {
             for sample in &run.samples {
@@ -68,8 +74,12 @@ impl Pool {
                 own.epoch += epoch;
                 writer.epoch(&own)?;
             }
-            run.probes.iter().try_for_each(|probe| writer.probe(probe))?;
-            run.faults.iter().try_for_each(|fault| writer.fault(fault))?;
+            run.probes
+                .iter()
+                .try_for_each(|probe| writer.probe(probe))?;
+            run.faults
+                .iter()
+                .try_for_each(|fault| writer.fault(fault))?;
             epoch += epochs(run);
             order += run.samples.len() as u64;
         }

@@ -241,9 +241,7 @@ fn times(samples: &Samples, sizes: &[usize]) -> (Vec<&'static str>, Vec<Vec<Stri
             row.extend(ITEMS.map(|item| {
                 samples
                     .get(&(place, *size, item))
-                    .map_or("–".to_owned(), |medians| {
-                        Figure::of(medians).show(3)
-                    })
+                    .map_or("–".to_owned(), |medians| Figure::of(medians).show(3))
             }));
             rows.push(row);
         }

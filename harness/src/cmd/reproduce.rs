@@ -9,9 +9,9 @@ use reports::render::table;
 use reports::reproduction::{Reproduction, reproduction};
 use rundir::Run;
 
+use super::busy::Detached;
 use super::run::{Measured, Options};
 use crate::interrupt::Interrupt;
-use crate::load::Load;
 
 /// How much the planted arms are slowed down, in percent.
 const PLANTED: [u32; 3] = [5, 10, 20];
@@ -87,7 +87,7 @@ impl Reproduce {
                 self.runs,
                 if is_loaded { ", beside a load" } else { "" }
             );
-            let load = is_loaded.then(Load::start).transpose()?;
+            let load = is_loaded.then(Detached::start).transpose()?;
             let measured = options.measure(&interrupt, None)?;
             drop(load);
             match measured {

@@ -22,12 +22,12 @@ use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::render::result_tokens;
 use workloads::suite::Suite;
 
+use crate::cell::pass_bytes;
 use crate::environment::{self, environment, warnings};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::lab::{Machine, SHARED_CPU};
 use crate::model_files;
-use crate::cell::pass_bytes;
 use crate::plan::{self, BASELINE, Inputs, LiveArm, SAME, arms};
 use crate::probe::Prober;
 use crate::progress::Progress;
@@ -259,7 +259,11 @@ impl Options {
             plan.seed,
             dir.display()
         );
-        let probed: BTreeSet<String> = before.iter().flat_map(|run| &run.probes).map(|probe| probe.arm.clone()).collect();
+        let probed: BTreeSet<String> = before
+            .iter()
+            .flat_map(|run| &run.probes)
+            .map(|probe| probe.arm.clone())
+            .collect();
         let probers = probers(&plan, &arms, beside.path(), interrupt)?;
         let mut machine = Machine {
             arms,
@@ -367,7 +371,11 @@ impl Options {
         words.extend(self.prices.option());
         let scratch = self.scratch_dir.iter();
         words.extend(scratch.map(|dir| format!("--scratch-dir {}", dir.display())));
-        words.extend(self.slowed.iter().map(|percent| format!("--slowed {percent}")));
+        words.extend(
+            self.slowed
+                .iter()
+                .map(|percent| format!("--slowed {percent}")),
+        );
         words.extend(self.no_probes.then(|| "--no-probes".to_owned()));
         words.extend(self.no_model_files.then(|| "--no-model-files".to_owned()));
         words.join(" ")
@@ -575,10 +583,16 @@ impl Options {
             workloads.push(Arc::new(workload));
         }
         let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
-        for arm in run.plan.arms.iter().filter(|arm| arm.same_as.is_none() && arm.slowed_percent.is_none()) {
+        for arm in run
+            .plan
+            .arms
+            .iter()
+            .filter(|arm| arm.same_as.is_none() && arm.slowed_percent.is_none())
+        {
             let named = arm.backend.file.as_ref().unwrap_or(&arm.backend.name);
             let found = backend::find(named)?;
-            if arm.unavailable.is_none() && found.receipt().ok().as_ref() != Some(&arm.backend.receipt)
+            if arm.unavailable.is_none()
+                && found.receipt().ok().as_ref() != Some(&arm.backend.receipt)
             {
                 bail!(
                     "backend {} is not what it was when {} was planned\n  fix: start a new run",
@@ -654,7 +668,12 @@ fn probers(
     let arms = arms
         .iter()
         // Programs are what is probed with: what has no path has nothing for them.
-        .filter(|arm| arm.receipt.is_ok() && arm.name != SAME && arm.slowed_percent.is_none() && !arm.backend.is_tools_only());
+        .filter(|arm| {
+            arm.receipt.is_ok()
+                && arm.name != SAME
+                && arm.slowed_percent.is_none()
+                && !arm.backend.is_tools_only()
+        });
     let prober = |arm: &LiveArm| Prober {
         arm: arm.name.clone(),
         backend: Arc::clone(&arm.backend),
@@ -667,7 +686,11 @@ fn probers(
 
 /// What workspaces may take on the scratch at once, in bytes, with room for logs and journals.
 fn scratch_bytes(workloads: &[Arc<Workload>], arms: usize) -> u64 {
-    let largest = workloads.iter().map(|own| pass_bytes(own)).max().unwrap_or(0);
+    let largest = workloads
+        .iter()
+        .map(|own| pass_bytes(own))
+        .max()
+        .unwrap_or(0);
     // A store holds bytes in its log and its database; finished passes stay up to 32 MiB an arm.
     (1 << 30) + arms as u64 * 3 * (2 * largest + (32 << 20))
 }

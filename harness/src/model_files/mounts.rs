@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use backends::fuse::{Counters, ask};
-use stats::mean_with_interval;
 use serde::{Deserialize, Serialize};
+use stats::mean_with_interval;
 
 use super::Purse;
 use crate::interrupt::Interrupt;

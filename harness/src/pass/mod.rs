@@ -272,7 +272,8 @@ impl Pass<'_> {
             let counts = capabilities.counts_requests && self.is_counted;
             let counted = of_daemon.as_ref().filter(|_| counts);
             // Without the counts of a daemon that has them, only what comes from disk can prove anything.
-            let can_prove = self.state == CacheState::Hot || counts || !capabilities.counts_requests;
+            let can_prove =
+                self.state == CacheState::Hot || counts || !capabilities.counts_requests;
             let disk = proof::DiskReads {
                 client: client_disk,
                 daemon: daemon.map(|_| {
@@ -502,7 +503,10 @@ impl<C: Clock> Replay<'_, C> {
                     times.saturating_record(took.max(1));
                     *total += took;
                 }
-                let returned = observed.iter().flatten().map(|one| self.returned_bytes(one));
+                let returned = observed
+                    .iter()
+                    .flatten()
+                    .map(|one| self.returned_bytes(one));
                 passed.bytes_read += returned.sum::<u64>();
             }
         }

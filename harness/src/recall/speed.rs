@@ -15,8 +15,8 @@ use backends::store::{Change, ROOT, Store, Timestamp};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use stats::{Interval, mean_with_interval};
 use serde::Serialize;
+use stats::{Interval, mean_with_interval};
 use workloads::generate::notes::{Notebook, notebook};
 
 use super::{ask, caller, encoded, fill, node};

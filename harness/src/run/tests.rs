@@ -46,7 +46,14 @@ impl Default for Scripted {
 }
 
 impl Scripted {
-    fn sample(&self, plan: &Plan, epoch: u32, cell: &PlannedCell, arm: usize, round: u32) -> Sample {
+    fn sample(
+        &self,
+        plan: &Plan,
+        epoch: u32,
+        cell: &PlannedCell,
+        arm: usize,
+        round: u32,
+    ) -> Sample {
         let workload = &plan.workloads[cell.workload];
         let arm = &plan.arms[arm].name;
         // Rounds differ a little, as they do everywhere.
@@ -235,10 +242,19 @@ fn every_cell_is_in_every_epoch_until_it_is_decided_at_a_look() {
 fn a_run_in_which_all_is_decided_ends_at_a_look() {
     let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
-        takes: |_, arm, _| if arm.starts_with("direct") { 1_000_000 } else { 3_000_000 },
+        takes: |_, arm, _| {
+            if arm.starts_with("direct") {
+                1_000_000
+            } else {
+                3_000_000
+            }
+        },
         ..Scripted::default()
     };
-    assert!(matches!(go(dir.path(), &two_cells(), &mut lab), Ended::Complete));
+    assert!(matches!(
+        go(dir.path(), &two_cells(), &mut lab),
+        Ended::Complete
+    ));
     assert_eq!(lab.epochs(), (0..4).collect());
 }
 
@@ -279,7 +295,11 @@ fn what_is_left_of_the_budget_is_shared_by_epochs_and_cells() {
     };
     go(dir.path(), &plan, &mut lab);
     // A second an epoch: a half of it, then what the first cell has left of it.
-    let slices: Vec<u128> = lab.asked.iter().map(|asked| asked.slice.as_millis()).collect();
+    let slices: Vec<u128> = lab
+        .asked
+        .iter()
+        .map(|asked| asked.slice.as_millis())
+        .collect();
     assert_eq!(slices, [500, 996]);
 }
 
@@ -291,10 +311,18 @@ fn a_void_epoch_is_made_anew_but_not_for_ever() {
         is_void: |epoch| epoch % 2 == 0 && epoch < 6,
         ..Scripted::default()
     };
-    assert!(matches!(go(dir.path(), &two_cells(), &mut lab), Ended::Complete));
+    assert!(matches!(
+        go(dir.path(), &two_cells(), &mut lab),
+        Ended::Complete
+    ));
     assert_eq!(lab.epochs(), (0..11).collect());
     let run = Run::read(dir.path()).unwrap();
-    let void: Vec<u32> = run.epochs.iter().filter(|e| e.void.is_some()).map(|e| e.epoch).collect();
+    let void: Vec<u32> = run
+        .epochs
+        .iter()
+        .filter(|e| e.void.is_some())
+        .map(|e| e.epoch)
+        .collect();
     assert_eq!(void, [0, 2, 4]);
 
     let dir = tempfile::tempdir().unwrap();
@@ -331,7 +359,10 @@ fn an_interrupted_run_is_a_smaller_run_and_goes_on_where_it_stopped() {
         std::fs::write(&file, text).unwrap();
     }
     let read = Run::read(&dir).unwrap();
-    assert_eq!((read.samples, read.epochs), (before.samples.clone(), before.epochs));
+    assert_eq!(
+        (read.samples, read.epochs),
+        (before.samples.clone(), before.epochs)
+    );
 
     let mut rest = lab(usize::MAX);
     assert!(matches!(go(&dir, &plan, &mut rest), Ended::Complete));

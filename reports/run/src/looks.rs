@@ -65,7 +65,10 @@ mod tests {
             let looks = Looks::within(epochs);
             let spent: f64 = looks.0.iter().map(|look| look.alpha).sum();
             assert!(spent < 0.010_000_1, "{looks:?}");
-            assert!(looks.0.is_sorted_by(|a, b| a.epochs < b.epochs), "{looks:?}");
+            assert!(
+                looks.0.is_sorted_by(|a, b| a.epochs < b.epochs),
+                "{looks:?}"
+            );
             assert_eq!(looks.0.last().unwrap().epochs, epochs);
         }
         let eight = Looks::within(8);

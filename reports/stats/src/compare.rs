@@ -116,7 +116,8 @@ pub fn compare(epochs: &[Vec<f64>], alpha: f64, margin: Margin) -> Option<Compar
     let needed = pooled.error.filter(|_| undecided).and_then(|error| {
         let now = pooled.estimates.len();
         let spread = error * (now as f64).sqrt();
-        let decides = |epochs: usize| t_quantile(epochs, alpha) * spread / (epochs as f64).sqrt() < distance;
+        let decides =
+            |epochs: usize| t_quantile(epochs, alpha) * spread / (epochs as f64).sqrt() < distance;
         (now.max(3)..=MOST_EPOCHS).find(|epochs| decides(*epochs))
     });
     Some(Comparison {
@@ -147,13 +148,17 @@ mod tests {
         (0..4)
             .map(|epoch| {
                 let level = center.ln() + spread * (f64::from(epoch) - 1.5);
-                (0..10).map(|n| level + 0.003 * f64::from(n % 3 - 1)).collect()
+                (0..10)
+                    .map(|n| level + 0.003 * f64::from(n % 3 - 1))
+                    .collect()
             })
             .collect()
     }
 
     fn verdict(center: f64, spread: f64) -> Verdict {
-        compare(&epochs(center, spread), 0.01, MARGIN).unwrap().verdict
+        compare(&epochs(center, spread), 0.01, MARGIN)
+            .unwrap()
+            .verdict
     }
 
     #[test]

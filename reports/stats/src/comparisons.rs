@@ -77,7 +77,9 @@ pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
     let is_session = key.metric == MAKESPAN;
     let calls = |own: &PlannedWorkload| own.calls.values().sum::<u64>() as f64;
     let calls = workload.filter(|_| is_session).map_or(1.0, calls);
-    let session_ms = workload.filter(|_| is_session).and_then(|own| own.session_ms);
+    let session_ms = workload
+        .filter(|_| is_session)
+        .and_then(|own| own.session_ms);
     let of = |kind, share: f64| Margin {
         ratio: 1.0 + share,
         kind,
@@ -131,10 +133,17 @@ pub fn compare_arms(
     let baselines: Option<Vec<&Series>> = with.iter().map(|own| arms.get(*own)).collect();
     let baselines = baselines?;
     let ratios = log_ratios(arms.get(arm)?, &baselines);
-    let mut typical: Vec<f64> = baselines.iter().flat_map(|own| own.values().copied()).collect();
+    let mut typical: Vec<f64> = baselines
+        .iter()
+        .flat_map(|own| own.values().copied())
+        .collect();
     let margin = margin(plan, key, median(&mut typical)?);
     // The A/A check decides nothing, so that no look of it has to be paid for.
-    let is_check = with.len() == 1 && plan.arms.iter().any(|own| own.name == arm && own.same_as.is_some());
+    let is_check = with.len() == 1
+        && plan
+            .arms
+            .iter()
+            .any(|own| own.name == arm && own.same_as.is_some());
     let alpha = match is_check {
         true => 1.0 - LEVEL,
         false => plan.schedule.looks.alpha(ratios.len()),

@@ -85,7 +85,9 @@ pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
     let error = (estimates.len() >= 2).then(|| {
         let squares: f64 = estimates.iter().map(|own| (own - mean).powi(2)).sum();
         let between = squares / (count - 1.0) / count;
-        let within = with_values.iter().map(|values| variance_of_location(values));
+        let within = with_values
+            .iter()
+            .map(|values| variance_of_location(values));
         between.max(within.sum::<f64>() / count / count).sqrt()
     });
     Some(Pooled {

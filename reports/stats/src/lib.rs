@@ -14,6 +14,8 @@ pub use comparisons::{
     CellKey, MAKESPAN, Series, Table, baselines, compare_arms, compare_with_baseline, margin,
     undecided,
 };
-pub use epochs::{Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool};
+pub use epochs::{
+    Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool,
+};
 pub use modes::{Modes, modes};
 pub use percentile_support::{calls_needed, earned};

@@ -32,7 +32,11 @@ pub struct Modes {
 /// Finds two modes in positive values, by the gap test on logarithms: the split in two that leaves the least
 /// variance, if its parts are far apart for their spread. `None` where there is one.
 pub fn modes(values: &[f64]) -> Option<Modes> {
-    let mut logs: Vec<f64> = values.iter().filter(|v| **v > 0.0).map(|v| v.ln()).collect();
+    let mut logs: Vec<f64> = values
+        .iter()
+        .filter(|v| **v > 0.0)
+        .map(|v| v.ln())
+        .collect();
     if logs.len() < MIN_VALUES {
         return None;
     }
@@ -114,7 +118,9 @@ mod tests {
 
     #[test]
     fn a_few_outliers_are_no_mode() {
-        let mut values = vec![20.0, 20.1, 19.9, 20.2, 19.8, 20.0, 20.1, 20.0, 20.0, 19.9, 20.05, 20.15, 20.1, 20.0];
+        let mut values = vec![
+            20.0, 20.1, 19.9, 20.2, 19.8, 20.0, 20.1, 20.0, 20.0, 19.9, 20.05, 20.15, 20.1, 20.0,
+        ];
         values.push(200.0);
         assert_eq!(modes(&values), None);
     }

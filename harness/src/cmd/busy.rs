@@ -1,0 +1,63 @@
+//! `ctxbench busy`: makes the machine busy until standard input ends, for `ctxbench reproduce --load`.
+
+use std::io::Read;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::load::Load;
+
+/// Make this machine busy until standard input ends: a loop for each processor, and a writing disk.
+#[derive(Debug, Args)]
+pub struct Busy {
+    /// Leave that to a process that is nobody's child, and end.
+    #[arg(long)]
+    detach: bool,
+}
+
+impl Busy {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.detach {
+            // It keeps this process's standard input, and ends with it.
+            Command::new(std::env::current_exe()?)
+                .arg("busy")
+                .spawn()
+                .context("starting the load")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let load = Load::start()?;
+        let mut end = Vec::new();
+        // An error is an end, too.
+        let _ = std::io::stdin().read_to_end(&mut end);
+        drop(load);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A load in a process of its own that is no child of the harness: it counts as somebody else's. Dropping it ends it.
+pub struct Detached {
+    _stdin: Option<ChildStdin>,
+    _started: Child,
+}
+
+impl Detached {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start() -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["busy", "--detach"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("starting the load")?;
+        let stdin = child.stdin.take();
+        let ended = child.wait().context("starting the load")?;
+        anyhow::ensure!(ended.success(), "the load did not start: {ended}");
+        Ok(Self {
+            _stdin: stdin,
+            _started: child,
+        })
+    }
+}
