@@ -2,7 +2,7 @@
 //!
 //! What a pass does is [`crate::pass`]'s; which cells there are, and in what order, is [`crate::schedule`]'s.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use backends::cpu;
 use backends::s3_service;
 use hdrhistogram::Histogram;
 use rundir::{
-    CellEpoch, Counted, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION, Sample,
+    CellEpoch, Counted, DaemonCounters, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION,
+    Sample,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::definition::{CacheState, Workload};
@@ -22,7 +23,7 @@ use workloads::script::{CallKind, FileOp};
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::pass::{Expectations, Hosts, Pass, Passed, fill, start_model, warm_up};
+use crate::pass::{self, Counting, Expectations, Hosts, Pass, Passed, fill, start_model, warm_up};
 use crate::quiet::Gauge;
 use crate::replay::Scratch;
 use crate::supervise::Pulse;
@@ -51,6 +52,10 @@ pub const MIN_ROUNDS: u32 = 2;
 pub struct CellArm {
     /// Its name.
     pub name: String,
+    /// The name of its backend: identical arms share it.
+    pub backend_name: String,
+    /// Whether it is somebody else's file system.
+    pub is_external: bool,
     /// Its backend.
     pub backend: Arc<dyn Backend>,
     /// By how many percent its calls are lengthened on purpose.
@@ -116,6 +121,10 @@ struct Mounted<'a> {
     ready_ns: Vec<u64>,
     timed_ns: u64,
     memory: Memory,
+    /// With empty caches: what its daemon had counted before they were emptied.
+    counted_before: Option<DaemonCounters>,
+    /// Its servers are stopped with its daemon.
+    stops_servers: bool,
     /// It takes part in every so many-th round.
     stride: u32,
 }
@@ -135,6 +144,11 @@ impl CellTask {
     /// Runs the cell in the calling thread and sends what came of it.
     pub fn run(&self, pulse: &Pulse, clock: &impl Clock, lines: &Sender<Line>) {
         let began = Instant::now();
+        if let Some(cpu) = self.cpu
+            && let Err(error) = cpu::stay_on(cpu)
+        {
+            tracing::warn!("staying on processor {cpu}: {error}");
+        }
         let mut arms: Vec<Mounted<'_>> = self.arms.iter().map(|arm| self.mounted(arm)).collect();
         for arm in &mut arms {
             pulse.enter(SETUP_LIMIT);
@@ -143,24 +157,28 @@ impl CellTask {
                 self.send(lines, arm.arm, 0, passed, Load::default(), began);
                 self.give_up(arm, pulse);
             }
-            self.pause(arm);
         }
-        // Not before: a server that is started with the first workspace would stay on this processor, too.
-        if let Some(cpu) = self.cpu
-            && let Err(error) = cpu::stay_on(cpu)
-        {
-            tracing::warn!("staying on processor {cpu}: {error}");
-        }
+        // Not before: one arm may need the server that another one's pause stops.
+        arms.iter().for_each(|arm| self.pause(arm));
         pulse.leave();
         let mut gauge = Gauge::open(self.limits);
         let mut scratch = Scratch::new();
         let first_timed = self.first_timed();
         let mut pending: Vec<Pending> = Vec::new();
-        let mut busy_rounds = 0;
+        // Timed rounds whose stretch has ended: quiet ones, and others.
+        let mut rounds = (0, 0);
         for (round, order) in (0..).zip(&self.orders) {
-            let is_over = round >= self.least_rounds(busy_rounds) && began.elapsed() >= self.slice;
-            if self.interrupt.is_set() || is_over {
+            if self.ends(pulse) {
                 break;
+            }
+            if began.elapsed() >= self.slice && round >= first_timed + MIN_ROUNDS {
+                if let Some(quiet) = gauge.window(true) {
+                    self.flush(&mut arms, &mut pending, quiet, lines, &mut rounds);
+                }
+                let most = self.limits.repeats * f64::from(MIN_ROUNDS.max(rounds.0));
+                if rounds.0 >= MIN_ROUNDS || f64::from(rounds.1) > most {
+                    break;
+                }
             }
             let alive = order.iter().any(|at| arms[*at].hosts.is_some());
             if !alive {
@@ -170,16 +188,29 @@ impl CellTask {
                 self.bring_into_state(&mut arms, order, round, pulse, &mut scratch, lines);
             }
             let outside = gauge.before_round();
+            let mut passed_here: Vec<&str> = Vec::new();
             for at in order {
                 let arm = &mut arms[*at];
-                if arm.hosts.is_none() || (round > first_timed && round % arm.stride != 0) {
+                let is_passed_over = round >= first_timed + MIN_ROUNDS && round % arm.stride != 0;
+                if arm.hosts.is_none() || is_passed_over {
                     continue;
                 }
+                let backend = self.arms[*at].backend_name.as_str();
+                if self.state != CacheState::Hot && passed_here.contains(&backend) {
+                    // An identical arm has just read the same maps and tables into the kernel's caches.
+                    pulse.enter(SETUP_LIMIT);
+                    if let Err(error) = drop_machine_caches(&self.dir) {
+                        tracing::warn!("{error}");
+                    }
+                    pulse.leave();
+                    std::thread::sleep(SETTLING);
+                }
+                passed_here.push(backend);
                 let pass_began = Instant::now();
                 let is_warm_up = round < first_timed;
                 let (passed, mut load) =
                     self.pass(arm, is_warm_up, &gauge, pulse, clock, &mut scratch);
-                if passed.interrupted || self.interrupt.is_set() {
+                if passed.interrupted || self.ends(pulse) {
                     return self.take_down(arms, pulse, lines, began);
                 }
                 load.busy = load.busy.or_else(|| outside.clone());
@@ -205,11 +236,11 @@ impl CellTask {
                 set_strides(&mut arms, &pending);
             }
             if let Some(quiet) = gauge.window(false) {
-                busy_rounds += self.flush(&mut arms, &mut pending, quiet, lines);
+                self.flush(&mut arms, &mut pending, quiet, lines, &mut rounds);
             }
         }
         let quiet = gauge.window(true).unwrap_or(Ok(()));
-        self.flush(&mut arms, &mut pending, quiet, lines);
+        self.flush(&mut arms, &mut pending, quiet, lines, &mut rounds);
         self.take_down(arms, pulse, lines, began);
     }
 
@@ -218,10 +249,9 @@ impl CellTask {
         u32::from(self.state == CacheState::Hot)
     }
 
-    /// The fewest rounds, however short the slice is: those that were busy are repeated, up to the limit.
-    fn least_rounds(&self, busy: u32) -> u32 {
-        let most = (self.limits.repeats * f64::from(MIN_ROUNDS)).ceil() as u32;
-        self.first_timed() + MIN_ROUNDS + busy.min(most)
+    /// Whether no call may follow: the user ended the run, or the supervisor gave up on this thread.
+    fn ends(&self, pulse: &Pulse) -> bool {
+        self.interrupt.is_set() || pulse.is_abandoned()
     }
 
     fn mounted<'a>(&'a self, arm: &'a CellArm) -> Mounted<'a> {
@@ -254,6 +284,10 @@ impl CellTask {
             ready_ns: Vec::new(),
             timed_ns: 0,
             memory: Memory::default(),
+            counted_before: None,
+            // Where somebody else's file system is in the cell, which may use the same server, servers stay awake.
+            stops_servers: arm.backend.promises().machine_loss.is_some()
+                && self.arms.iter().all(|arm| !arm.is_external),
             stride: 1,
         }
     }
@@ -307,6 +341,12 @@ impl CellTask {
                 // Nothing that was written to get here may still be on its way to the disk.
                 hosts.first.sync()?;
                 hosts.first.drop_own_caches()?;
+                // Now, and not between the emptying and the clock: others are asked for nothing there, either. A new
+                // daemon has counted nothing.
+                arm.counted_before = match is_cold {
+                    true => hosts.first.counters()?.map(|_| DaemonCounters::default()),
+                    false => pass::counters(&mut *hosts.first).map_err(io::Error::other)?,
+                };
                 if is_cold {
                     pulse.independent();
                     hosts.first.stop()?;
@@ -527,7 +567,11 @@ impl CellTask {
             has_bucket: arm.has_bucket,
             state: self.state,
             slowed_percent: arm.arm.slowed_percent,
-            is_counted: is_warm_up || !is_hot,
+            counting: match (is_hot, is_warm_up) {
+                (true, true) => Counting::Now,
+                (true, false) => Counting::Never,
+                (false, _) => Counting::Since(arm.counted_before.take()),
+            },
             // What is cold in the warm-up pass is what it is there for.
             proves_state: !is_warm_up,
             reads_back: arm.expectations.changes() || is_warm_up || !is_hot,
@@ -553,21 +597,28 @@ impl CellTask {
         (passed, load)
     }
 
-    /// Sends the passes of a stretch of rounds that has ended; answers how many of the timed rounds were busy.
+    /// Sends the passes of a stretch of rounds that has ended, and counts its timed rounds, quiet ones and others. A round
+    /// with one pass outside the limits is left out as a whole: otherwise each arm would lose its own slow passes.
     fn flush(
         &self,
         arms: &mut [Mounted<'_>],
         pending: &mut Vec<Pending>,
         quiet: Result<(), String>,
         lines: &Sender<Line>,
-    ) -> u32 {
-        let mut busy = BTreeSet::new();
+        (quiet_rounds, busy_rounds): &mut (u32, u32),
+    ) {
+        let mut rounds: BTreeMap<u32, Option<String>> = BTreeMap::new();
+        for pass in pending.iter().filter(|pass| !pass.is_warm_up) {
+            let busy = pass.load.busy.clone().or_else(|| quiet.clone().err());
+            let round = rounds.entry(pass.round).or_default();
+            *round = round.take().or(busy);
+        }
+        let busy = rounds.values().flatten().count() as u32;
+        *busy_rounds += busy;
+        *quiet_rounds += rounds.len() as u32 - busy;
         for mut pass in pending.drain(..) {
-            if let Err(reason) = &quiet {
+            if let Some(Some(reason)) = rounds.get(&pass.round) {
                 pass.load.busy.get_or_insert_with(|| reason.clone());
-            }
-            if pass.load.busy.is_some() && !pass.is_warm_up {
-                busy.insert(pass.round);
             }
             let arm = &mut arms[pass.arm];
             self.keep(arm, &pass.passed, &pass.load, pass.is_warm_up);
@@ -580,7 +631,6 @@ impl CellTask {
                 (pass.began, pass.took),
             );
         }
-        busy.len() as u32
     }
 
     /// Adds a pass to what the arm's cell holds.
@@ -664,8 +714,9 @@ impl CellTask {
         lines: &Sender<Line>,
         began: Instant,
     ) {
+        pulse.close();
+        arms.iter().for_each(resume);
         for mut arm in arms {
-            resume(&arm);
             pulse.independent();
             pulse.enter(SETUP_LIMIT);
             if arm.has_bucket && arm.described.capabilities.counts_requests {
@@ -730,7 +781,7 @@ impl Mounted<'_> {
     /// Stops or continues the arm's daemon, and the servers of an arm that has one.
     fn signal(&self, signal: Signal) {
         let daemon = self.hosts.as_ref().and_then(|hosts| hosts.first.daemon());
-        let servers = match self.has_bucket && self.described.capabilities.counts_requests {
+        let servers = match self.stops_servers {
             true => s3_service::processes(),
             false => Vec::new(),
         };

@@ -6,7 +6,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use backends::s3_service;
 use rundir::{Epoch, Outcome, Plan, SCHEMA_VERSION, Sample};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use workloads::definition::{CacheState, Workload};
 
@@ -153,6 +155,8 @@ impl Machine {
         let rounds = plan.schedule.rounds.saturating_add(warm_ups);
         let arms = cell.arms.iter().map(|at| CellArm {
             name: plan.arms[*at].name.clone(),
+            backend_name: plan.arms[*at].backend.name.clone(),
+            is_external: plan.arms[*at].backend.file.is_some(),
             backend: Arc::clone(&self.arms[*at].backend),
             slowed_percent: plan.arms[*at].slowed_percent.unwrap_or(0),
         });
@@ -230,6 +234,7 @@ impl Lab for Machine {
         if self.interrupt.is_set() {
             return None;
         }
+        let is_lost = lost.is_some();
         if let Some((outcome, reason)) = lost {
             // Which arm it was is not known any more: it is every one's that has not come back.
             for arm in &cell.arms {
@@ -241,7 +246,10 @@ impl Lab for Machine {
                 }
             }
         }
-        if let Err(error) = std::fs::remove_dir_all(&dir) {
+        if is_lost {
+            // Mounts below may still hang: the scratch detaches them when the epoch ends.
+            wake_servers();
+        } else if let Err(error) = std::fs::remove_dir_all(&dir) {
             tracing::warn!("removing {}: {error}", dir.display());
         }
         result.took = began.elapsed();
@@ -263,6 +271,16 @@ impl Lab for Machine {
             .map(|at| stalled[at].saturating_sub(under_way.stalled_us[at]) as f64 / micros);
         if let Err(error) = under_way.scratch.close() {
             tracing::warn!("taking an epoch's scratch down: {error}");
+        }
+    }
+}
+
+/// Continues servers that an abandoned cell had stopped.
+fn wake_servers() {
+    for pid in s3_service::processes() {
+        if let Some(pid) = Pid::from_raw(pid as i32) {
+            // An error means that it has ended, which the next request will find.
+            let _ = kill_process(pid, Signal::CONT);
         }
     }
 }

@@ -138,7 +138,7 @@ pub fn check(
     let unproved = |why: String| Err(format!("the state {name} is not proved: {why}"));
     if state == CacheState::Hot {
         let daemon = disk.daemon.map_or(0, |(_, timed)| timed);
-        if !touched.changes && (disk.client > HOT_CLIENT_MAX || daemon > HOT_DAEMON_MAX) {
+        if disk.client > HOT_CLIENT_MAX || daemon > HOT_DAEMON_MAX {
             return unproved(format!(
                 "{} bytes came from disk for the caller, {daemon} for the daemon",
                 disk.client

@@ -167,7 +167,7 @@ impl Gauge {
         let busy = over("a processor", cpu, limits.cpu)
             .filter(|_| is_alone && !waits_for_disk)
             .or_else(|| over("memory", memory, limits.memory))
-            .or_else(|| over("the disk", io, limits.io).filter(|_| !waits_for_disk));
+            .or_else(|| over("the disk", io, limits.io).filter(|_| is_alone && !waits_for_disk));
         Load {
             busy,
             cpu: rounded(cpu),

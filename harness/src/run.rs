@@ -79,9 +79,29 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Epochs of which nothing counts: void ones, and those that did not come to their end.
     fn void(&self) -> BTreeSet<u32> {
-        let void = self.epochs.iter().filter(|epoch| epoch.void.is_some());
-        void.map(|epoch| epoch.epoch).collect()
+        let mut void: BTreeSet<u32> = self.samples.iter().map(|sample| sample.epoch).collect();
+        for epoch in self.epochs.iter().filter(|epoch| epoch.void.is_none()) {
+            void.remove(&epoch.epoch);
+        }
+        void
+    }
+
+    /// What was left to measure after the looks that an earlier part of the run has taken.
+    fn left(&self, mut cells: Vec<PlannedCell>) -> Vec<PlannedCell> {
+        let void = self.void();
+        let mut sound: Vec<u32> = self.epochs.iter().map(|epoch| epoch.epoch).collect();
+        sound.retain(|epoch| !void.contains(epoch));
+        for look in &self.plan.schedule.looks.0 {
+            let Some(last) = sound.get(look.epochs.saturating_sub(1) as usize) else {
+                break;
+            };
+            let seen = self.samples.iter().filter(|sample| sample.epoch <= *last);
+            let seen: Vec<Sample> = seen.cloned().collect();
+            cells = still_open(self.plan, cells, &seen, &void);
+        }
+        cells
     }
 
     /// Measures until the budget is used up, the last epoch is made, or every cell is decided.
@@ -90,7 +110,7 @@ impl<'a> Runner<'a> {
         let budget = Duration::from_millis(schedule.budget_ms);
         let took = self.epochs.iter().map(|epoch| epoch.took_ms).sum();
         let mut spent = Duration::from_millis(took);
-        let mut cells = all_cells(self.plan);
+        let mut cells = self.left(all_cells(self.plan));
         let mut sound = self
             .epochs
             .iter()

@@ -54,7 +54,7 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
 }
 
 /// What is left of `cells` at a look: cells with an arm that is not decided, with those arms and the baselines. A cell
-/// whose identical arms are not shown to be alike yet goes on with these alone.
+/// whose identical arms are not shown to be alike yet goes on with all of its arms.
 pub fn still_open(
     plan: &Plan,
     cells: Vec<PlannedCell>,
@@ -70,8 +70,10 @@ pub fn still_open(
     let open = cells.into_iter().filter_map(|mut cell| {
         let (workload, state) = cell.names(plan);
         let open = undecided(plan, &table, workload, state);
+        // Where identical arms are not shown to be alike, no arm's interval is as narrow as it can be.
+        let all_go_on = same.as_ref().is_some_and(|same| open.contains(same));
         cell.arms
-            .retain(|arm| is_baseline(*arm) || open.contains(&plan.arms[*arm].name));
+            .retain(|arm| all_go_on || is_baseline(*arm) || open.contains(&plan.arms[*arm].name));
         (!open.is_empty()).then_some(cell)
     });
     open.collect()

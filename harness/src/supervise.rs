@@ -25,6 +25,10 @@ pub struct Pulse {
     /// When the current step began, in nanoseconds since `epoch`.
     entered: AtomicU64,
     severed: AtomicBool,
+    /// The supervisor has given up on this work.
+    abandoned: AtomicBool,
+    /// The work takes everything down: an interrupt has nothing more to ask of it.
+    closing: AtomicBool,
     lifelines: Mutex<Vec<Lifeline>>,
     how: Mutex<Option<Cut>>,
 }
@@ -60,6 +64,8 @@ impl Pulse {
             deadline: AtomicU64::new(0),
             entered: AtomicU64::new(0),
             severed: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             lifelines: Mutex::new(Vec::new()),
             how: Mutex::new(None),
         }
@@ -76,6 +82,16 @@ impl Pulse {
     /// The step has ended.
     pub fn leave(&self) {
         self.deadline.store(0, Ordering::Release);
+    }
+
+    /// Whether the supervisor has given up on this work: it must not go on where it hung.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// From now on everything is taken down: only the deadline of a step can cut it off.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
     }
 
     /// What it takes to end a call that hangs, from now on.
@@ -186,6 +202,7 @@ pub fn supervise<T: Send + 'static>(
         }
         if let Some(at) = severed_at {
             if at.elapsed() > GRACE {
+                pulse.abandoned.store(true, Ordering::Release);
                 return Err(Lost::Stuck);
             }
             continue;
@@ -194,7 +211,8 @@ pub fn supervise<T: Send + 'static>(
             interrupted_at = Some(Instant::now());
         }
         // An interrupted worker stops by itself after the current call; it gets two seconds for that.
-        let is_impatient = interrupted_at.is_some_and(|at| at.elapsed() > Duration::from_secs(2));
+        let is_impatient = interrupted_at.is_some_and(|at| at.elapsed() > Duration::from_secs(2))
+            && !pulse.closing.load(Ordering::Acquire);
         if pulse.is_overdue() || is_impatient {
             pulse.sever(is_impatient);
             severed_at = Some(Instant::now());

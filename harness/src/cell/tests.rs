@@ -34,6 +34,8 @@ fn a_write() -> Script {
 fn arm(name: &str, backend: impl Into<Option<Broken>>) -> CellArm {
     CellArm {
         name: name.to_owned(),
+        backend_name: name.to_owned(),
+        is_external: false,
         backend: match backend.into() {
             Some(broken) => Arc::new(broken),
             None => direct(),

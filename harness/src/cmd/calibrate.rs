@@ -19,7 +19,7 @@ use workloads::definition::{CacheState, Workload};
 
 use crate::clock::Monotonic;
 use crate::interrupt::Interrupt;
-use crate::pass::{Expectations, Hosts, Pass, Passed, fill, start_model, warm_up};
+use crate::pass::{Counting, Expectations, Hosts, Pass, Passed, fill, start_model, warm_up};
 use crate::replay::Scratch;
 use crate::scratch::ScratchDir;
 use crate::supervise::supervise;
@@ -156,7 +156,7 @@ fn by_harness(
             state: CacheState::Hot,
             slowed_percent: 0,
             proves_state: true,
-            is_counted: false,
+            counting: Counting::Never,
             reads_back: false,
             call_timeout: limit,
             interrupt: &interrupted,

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use reports::reproduction::check_same_plan;
-use rundir::{Looks, Run, Writer};
+use rundir::{Look, Looks, Run, Writer};
 
 use crate::reporting::{Judgement, PriceList};
 
 /// Join runs of one plan on one machine: their epochs become the epochs of one run.
 ///
-/// Every run has epochs of its own already, so that more of them narrow the intervals as if they had been made in one
-/// run. The joined run is judged at one look, after all of its epochs.
+/// The joined run is judged at one look, after all of its epochs. Its intervals hold what varies between epochs, and what
+/// varies between the runs' hours only as far as they are many.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench pool results/20261123-100000-default results/20261123-110000-default --out results/pooled
@@ -37,6 +37,12 @@ impl Pool {
         if let Err(problem) = check_same_plan(&runs) {
             anyhow::bail!("{problem}\n  fix: join only runs of one plan on one machine");
         }
+        let mut made = std::collections::BTreeSet::new();
+        for run in &runs {
+            if !made.insert((run.plan.created.clone(), run.plan.seed)) {
+                anyhow::bail!("{}: the same run twice", run.dir.display());
+            }
+        }
         let first = &runs[0];
         let mut plan = first.plan.clone();
         let names = self.runs.iter().map(|dir| dir.display().to_string());
@@ -47,7 +53,18 @@ impl Pool {
             begun.unwrap_or(0).max(run.epochs.len() as u32)
         };
         plan.schedule.epochs = runs.iter().map(epochs).sum();
-        plan.schedule.looks = Looks::at_end(plan.schedule.epochs);
+        // Cells that stopped at a run's first look have spent that look's share.
+        let alpha = first
+            .plan
+            .schedule
+            .looks
+            .0
+            .last()
+            .map_or(0.01, |look| look.alpha);
+        plan.schedule.looks = Looks(vec![Look {
+            epochs: plan.schedule.epochs,
+            alpha,
+        }]);
         let policy = first.policy.as_deref();
         let writer = Writer::create(
             &self.out,

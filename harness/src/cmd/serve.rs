@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use backends::cpu;
 use clap::{Args, ValueEnum};
 use servers::{Found, Options, ServerKind, start};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -103,6 +104,8 @@ impl ServeS3 {
         let (stop, mut stopped) = unbounded_channel();
         stop_on_signal(signals, stop.clone());
         if self.until_stdin_ends {
+            // The run that starts a server may stay on one processor: its server does not.
+            cpu::go_anywhere()?;
             // A run stops its servers between their passes: one whose run is killed must notice that standard input ends.
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
             stop_when_stdin_ends(stop.clone());

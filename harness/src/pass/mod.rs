@@ -100,6 +100,18 @@ pub fn start_model(script: &Script, backend: &Description) -> Model {
     }
 }
 
+/// Whether, and from when on, a pass is counted.
+#[derive(Debug)]
+pub enum Counting {
+    /// The daemon is asked for nothing.
+    Never,
+    /// The daemon is asked right before the calls, around those that are not timed, and after them.
+    Now,
+    /// The daemon had counted this before its caches were emptied, and is asked after the calls only; what is not timed
+    /// between them counts, too. `None` where nothing counts.
+    Since(Option<DaemonCounters>),
+}
+
 /// What a pass is to do.
 pub struct Pass<'a> {
     /// What is called, and what must come of it.
@@ -112,8 +124,8 @@ pub struct Pass<'a> {
     pub state: CacheState,
     /// By how many percent every call is lengthened on purpose.
     pub slowed_percent: u32,
-    /// The daemon is asked for its counters before and after.
-    pub is_counted: bool,
+    /// Whether the daemon is asked for its counters.
+    pub counting: Counting,
     /// That the caches were as the state says is proved afterwards.
     pub proves_state: bool,
     /// Everything is read back afterwards.
@@ -214,10 +226,14 @@ impl Pass<'_> {
             Ok(prepared) => prepared,
             Err(error) => return Passed::ended(Outcome::Infra, error),
         };
-        let before = match self.is_counted.then(|| counters(&mut *hosts.first)) {
-            None => None,
-            Some(Ok(counters)) => counters,
-            Some(Err(error)) => return Passed::ended(Outcome::Infra, error),
+        let is_counted = !matches!(self.counting, Counting::Never);
+        let before = match &self.counting {
+            Counting::Never => None,
+            Counting::Since(before) => before.clone(),
+            Counting::Now => match counters(&mut *hosts.first) {
+                Ok(counters) => counters,
+                Err(error) => return Passed::ended(Outcome::Infra, error),
+            },
         };
         let mut replay = Replay {
             pass: self,
@@ -242,7 +258,7 @@ impl Pass<'_> {
         };
         let client_disk = after.client_disk.saturating_sub(meters.client_disk);
         let mut of_daemon = None;
-        if self.is_counted {
+        if is_counted {
             match counters(&mut *hosts.first) {
                 Ok(Some(now)) => of_daemon = replay.uncounted.take().map(|then| now.since(&then)),
                 Ok(None) => {}
@@ -269,7 +285,7 @@ impl Pass<'_> {
         let added = std::mem::take(&mut replay.added);
         if passed.verdict.is_none() && !passed.interrupted {
             let capabilities = self.backend.capabilities;
-            let counts = capabilities.counts_requests && self.is_counted;
+            let counts = capabilities.counts_requests && is_counted;
             let counted = of_daemon.as_ref().filter(|_| counts);
             // Without the counts of a daemon that has them, only what comes from disk can prove anything.
             let can_prove =
@@ -352,8 +368,8 @@ impl<C: Clock> Replay<'_, C> {
                 return;
             }
             let stretch = next..self.stretch_end(next);
-            let before = match (calls[next].kind, &self.uncounted) {
-                (None, Some(_)) => counters(&mut *hosts.first).ok().flatten(),
+            let before = match (calls[next].kind, &self.pass.counting) {
+                (None, Counting::Now) => counters(&mut *hosts.first).ok().flatten(),
                 _ => None,
             };
             next = stretch.end;
@@ -671,7 +687,10 @@ pub fn warm_up(
 }
 
 /// What the daemon has counted so far.
-fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>, String> {
+///
+/// # Errors
+/// If it does not answer.
+pub fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>, String> {
     match workspace.counters() {
         Ok(counters) => Ok(counters.map(|counters| daemon_counters(&counters))),
         Err(error) => Err(format!("reading the daemon's counters: {error}")),

@@ -73,7 +73,10 @@ impl Made {
                 has_bucket: false,
                 state: self.state,
                 slowed_percent: self.slowed_percent,
-                is_counted: self.is_counted,
+                counting: match self.is_counted {
+                    true => Counting::Now,
+                    false => Counting::Never,
+                },
                 proves_state: true,
                 reads_back: self.reads_back,
                 call_timeout: self.timeout,
