@@ -55,7 +55,8 @@ impl Evidence<'_> {
         let (demand, must) = match criterion.must_be_below_ms {
             None => (String::new(), Must::None),
             Some(limit) => {
-                let interval = candidate.and_then(|cell| cell.interval);
+                let is_busy = self.summary.health.is_busy;
+                let interval = candidate.filter(|_| !is_busy).and_then(|cell| cell.interval);
                 let must = match interval.map(|interval| interval.map(|ns| ns / 1e6)) {
                     Some(interval) if interval.high < limit => Must::Passed,
                     Some(interval) if interval.low > limit => Must::Failed,

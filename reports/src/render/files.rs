@@ -397,7 +397,7 @@ fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let head = [
         "workload",
         "arm",
-        "blocks",
+        "passes",
         "agreed",
         "lines",
         "lines_on_both",
@@ -582,7 +582,7 @@ mod tests {
             log.lines()
                 .filter(|line| line.starts_with("Tag=read,"))
                 .count(),
-            10
+            crate::testing::EPOCHS as usize
         );
         let left = fs::read_dir(dir.path()).unwrap().flatten();
         assert!(
