@@ -6,6 +6,7 @@ use ledger::{Account, CacheResidual, Step, Terms, cached_prompts, residual};
 use serde::Serialize;
 
 use crate::prices::{Cache, Model, Prices};
+use crate::summary::void;
 use rundir::{Basis, Outcome, Run, Sample, SessionContext};
 
 /// The models that a report shows dollars for; one of each provider in the price list.
@@ -109,16 +110,16 @@ pub struct Delay {
     pub workload: String,
     /// The arm.
     pub arm: String,
-    /// The cache state of its blocks.
+    /// The cache state of its passes.
     pub state: String,
-    /// Blocks whose times are in here.
-    pub blocks: usize,
+    /// Passes whose times are in here.
+    pub passes: usize,
     /// Of them, those in which calls timed out or hung. Their times are not known: they are in no mean, and at
     /// worst every call takes twice the limit after which a call counts as timed out, when it is cut off.
     pub too_slow: usize,
-    /// Blocks that ended otherwise than well and are left out.
+    /// Passes that ended otherwise than well and are left out.
     pub left_out: usize,
-    /// Kinds of calls that the session makes and no block has timed: they are taken to take no time.
+    /// Kinds of calls that the session makes and no pass has timed: they are taken to take no time.
     pub untimed: Vec<String>,
     /// If files took no time.
     pub without: Waited,
@@ -185,6 +186,7 @@ pub fn check_prices(prices: &Prices, day: &str) -> Result<(), String> {
 pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
     let day: String = run.plan.created.chars().take(10).collect();
     let mut found = Contexts::default();
+    let timed = timed(run);
     if !run.contexts.is_empty() {
         for model in MODELS {
             found.prices.push(prices.of(model, &day)?.label());
@@ -204,7 +206,7 @@ pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
         found.residuals.extend(reconciled(session, prices, &day));
         found
             .delays
-            .extend(delays(run, session, prices.of(MODELS[0], &day)?));
+            .extend(delays(run, &timed, session, prices.of(MODELS[0], &day)?));
         for factor in &session.factors {
             let line = format!("{}: {}", factor.model, factor.label);
             if !found.factors.contains(&line) {
@@ -300,20 +302,29 @@ fn reconciled(session: &SessionContext, prices: &Prices, day: &str) -> Option<Re
     })
 }
 
-/// How long the turns of a session wait for each arm's files, in each cache state, by the arm's own times.
-fn delays(run: &Run, session: &SessionContext, price: &Model) -> Vec<Delay> {
-    let own = run.samples.iter();
-    let own = own
-        .filter(|sample| sample.workload == session.workload && !sample.warm_up && sample.outcome != Outcome::Skipped);
-    let mut passes: BTreeMap<(&str, &str), Vec<&Sample>> = BTreeMap::new();
-    for sample in own {
+/// Timed passes of epochs that count: by workload, then by arm and cache state.
+type Timed<'a> = BTreeMap<&'a str, BTreeMap<(&'a str, &'a str), Vec<&'a Sample>>>;
+
+fn timed(run: &Run) -> Timed<'_> {
+    let void = void(run);
+    let mut timed = Timed::new();
+    for sample in &run.samples {
+        if sample.warm_up || sample.outcome == Outcome::Skipped || void.contains(&sample.epoch) {
+            continue;
+        }
+        let of_workload = timed.entry(&sample.workload).or_default();
         let place = (sample.arm.as_str(), sample.state.as_str());
-        passes.entry(place).or_default().push(sample);
+        of_workload.entry(place).or_default().push(sample);
     }
+    timed
+}
+
+/// How long the turns of a session wait for each arm's files, in each cache state, by the arm's own times.
+fn delays(run: &Run, timed: &Timed<'_>, session: &SessionContext, price: &Model) -> Vec<Delay> {
     let limit_ns = 2 * run.plan.settings.call_timeout_ms * 1_000_000;
-    let passes = passes.into_iter();
+    let passes = timed.get(session.workload.as_str()).into_iter().flatten();
     passes
-        .map(|((arm, state), samples)| delay(session, price, (arm, state), &samples, limit_ns))
+        .map(|(place, samples)| delay(session, price, *place, samples, limit_ns))
         .collect()
 }
 
@@ -373,7 +384,7 @@ fn delay(
         workload: session.workload.clone(),
         arm: arm.to_owned(),
         state: state.to_owned(),
-        blocks: timed.len(),
+        passes: timed.len(),
         too_slow,
         left_out: samples.len() - timed.len(),
         untimed: kinds
@@ -424,8 +435,8 @@ mod tests {
             assert_eq!(delay.worst.fresh, delay.without.fresh);
             assert!(delay.worst.longest_ms >= delay.typical.longest_ms);
         }
-        // From 10 microseconds a call to 100 seconds; each scripted turn makes one, four minutes after the last.
-        testing::scale(&mut run, "sqlite", 1e7);
+        // From 200 microseconds a call to 100 seconds; each scripted turn makes one, four minutes after the last.
+        testing::scale(&mut run, "sqlite", 5e5);
         assert_eq!(of(&run, "direct").worst.expired, 0);
         let slow = of(&run, "sqlite");
         assert!(slow.typical.expired > 0 && slow.worst.expired >= slow.typical.expired);
@@ -438,8 +449,9 @@ mod tests {
         let mut run = testing::run();
         run.plan.settings.call_timeout_ms = 200_000;
         let own = run.samples.iter_mut();
-        let mut own =
-            own.filter(|sample| sample.arm == "sqlite" && sample.workload == "agent/session");
+        let mut own = own.filter(|sample| {
+            sample.arm == "sqlite" && sample.workload == "agent/session" && !sample.warm_up
+        });
         let one = own.next().unwrap();
         (one.outcome, one.calls) = (Outcome::Timeout, BTreeMap::new());
         let state = one.state.clone();
@@ -460,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_block_has_timed_is_named() {
+    fn what_no_pass_has_timed_is_named() {
         let mut run = testing::run();
         for session in &mut run.contexts {
             session.conversation.steps[0]

@@ -40,7 +40,10 @@ pub struct Reproduced {
 
 /// What two runs must have in common to be of one plan: all that is measured, and how.
 fn identity(plan: &Plan) -> serde_json::Value {
-    let arms = plan.arms.iter().map(|arm| (&arm.name, &arm.backend.receipt));
+    let arms = plan
+        .arms
+        .iter()
+        .map(|arm| (&arm.name, &arm.backend.receipt));
     let workloads = plan.workloads.iter();
     let workloads = workloads.map(|own| (&own.name, &own.sha256, &own.states));
     serde_json::json!({
@@ -151,7 +154,9 @@ fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -
         for (at, one) in runs.iter().enumerate() {
             found.judged += 1;
             found.undecided += usize::from(one.verdict == Verdict::Undecided);
-            let excludes_one = one.interval.is_some_and(|own| own.low > 1.0 || own.high < 1.0);
+            let excludes_one = one
+                .interval
+                .is_some_and(|own| own.low > 1.0 || own.high < 1.0);
             found.called_different += usize::from(excludes_one && one.withheld.is_none());
             for other in &runs[at + 1..] {
                 if let (Some(own), Some(theirs)) = (one.interval, other.interval) {

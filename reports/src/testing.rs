@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -10,18 +11,26 @@ use ledger::{Conversation, Fixed, Part, PartKind, Reported, Step};
 
 use crate::context::{self, Contexts};
 use crate::prices::Prices;
-use rundir::{
-    Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, Cpu, DaemonCounters, Environment, Fault,
-    Memory, ModelFactor, ModelFiles, ModelRead, MountedModel, OpcodeCount, Outcome, Plan,
-    PlannedWorkload, Pressure, Probe, Run, SCHEMA_VERSION, Sample, SessionContext, Settings,
-    histogram,
-};
 use crate::summary::{Summary, summarise};
+use rundir::{
+    Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, Cpu, DaemonCounters,
+    Environment, Epoch, Fault, Journal, Latencies, Limits, Load, Looks, Margins, Memory,
+    ModelFactor, ModelFiles, ModelRead, MountedModel, OpcodeCount, Outcome, Plan, PlannedWorkload,
+    Probe, Run, SCHEMA_VERSION, Sample, Schedule, ScratchKind, ScratchReceipt, SessionContext,
+    Settings, WriteCache, histogram,
+};
 
-const ROUNDS: u32 = 10;
-const CALLS: u64 = 100;
+/// Epochs of the scripted run.
+pub const EPOCHS: u32 = 4;
+/// Timed rounds of a cell in an epoch; round 0 comes before them and is a warm-up.
+pub const ROUNDS: u32 = 6;
+/// Timed calls in a pass.
+pub const CALLS: u64 = 100;
+/// What a call of `direct` takes on average, in nanoseconds, before the noise.
+const TYPICAL_NS: f64 = 100_000.0;
 
-/// Three arms, direct twice and sqlite twice as slow, one micro and one agent workload.
+/// Three arms (`direct`, its A/A arm `direct-again`, and `sqlite`, which is twice as slow), one micro and one agent
+/// workload.
 pub fn run() -> Run {
     seeded(1)
 }
@@ -81,31 +90,16 @@ fn session_contexts() -> Vec<SessionContext> {
     ]
 }
 
-/// As [`run`], with other noise: a slow drift that all arms share, jitter of 3 % of every block, and
-/// now and then a block that something else slowed down.
+/// As [`run`], with other noise: a level for each epoch and a drift, which all arms share; jitter of 1 % of each pass;
+/// once in a hundred a pass that something else slowed down.
 pub fn seeded(seed: u64) -> Run {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let plan = plan(seed);
-    let mut samples = Vec::new();
-    let mut drift = 1.0f64;
-    for round in 0..ROUNDS {
+    let mut script = Script::default();
+    for epoch in 0..EPOCHS {
+        let level = 1.0 + rng.random_range(-0.1..0.1);
         for workload in &plan.workloads {
-            for arm in &plan.arms {
-                drift *= 1.0 + rng.random_range(-0.02..0.02);
-                let burst = if rng.random_range(0..40) == 0 {
-                    1.4
-                } else {
-                    1.0
-                };
-                let jitter = 1.0 + rng.random_range(-0.03..0.03);
-                let factor = if arm.backend.name == "sqlite" {
-                    2.0
-                } else {
-                    1.0
-                };
-                let typical = 5000.0 * factor * drift * burst * jitter;
-                samples.push(sample(&mut rng, &plan, round, workload, arm, typical));
-            }
+            script.cell(&mut rng, &plan, epoch, workload, level);
         }
     }
     let (probes, faults) = probes();
@@ -115,7 +109,9 @@ pub fn seeded(seed: u64) -> Run {
         policy: None,
         contexts: session_contexts(),
         plan,
-        samples,
+        samples: script.samples,
+        cells: script.cells,
+        epochs: (0..EPOCHS).map(epoch).collect(),
         probes,
         faults,
         model_files: Some(model_files()),
@@ -124,78 +120,223 @@ pub fn seeded(seed: u64) -> Run {
 
 /// Multiplies all times of an arm.
 pub fn scale(run: &mut Run, arm: &str, factor: f64) {
+    let scaled = |ns: u64| (ns as f64 * factor).max(1.0) as u64;
     for sample in run.samples.iter_mut().filter(|sample| sample.arm == arm) {
-        for calls in sample.calls.values_mut() {
-            let mut scaled = histogram();
-            for step in calls.histogram().unwrap().iter_recorded() {
-                let value = (step.value_iterated_to() as f64 * factor).max(1.0) as u64;
-                scaled.record_n(value, step.count_at_value()).unwrap();
+        scale_pass(sample, factor);
+    }
+    for cell in run.cells.iter_mut().filter(|cell| cell.arm == arm) {
+        for latencies in cell.latencies.values_mut() {
+            let mut times = histogram();
+            for step in latencies.histogram().unwrap().iter_recorded() {
+                times
+                    .record_n(scaled(step.value_iterated_to()), step.count_at_value())
+                    .unwrap();
             }
-            let total = (calls.total_ns as f64 * factor) as u64;
-            *calls = Calls::new(&scaled, total).unwrap();
+            *latencies = Latencies::new(&times).unwrap();
         }
-        sample.makespan_ns = (sample.makespan_ns as f64 * factor) as u64;
+        cell.counted.waited_ns = scaled(cell.counted.waited_ns);
+        cell.timed_us = scaled(cell.timed_us);
     }
 }
 
-fn sample(
-    rng: &mut ChaCha8Rng,
-    plan: &Plan,
-    round: u32,
-    workload: &PlannedWorkload,
-    arm: &Arm,
-    typical: f64,
-) -> Sample {
+/// Multiplies all times of a pass; the histograms of its cell stay as they are.
+pub fn scale_pass(sample: &mut Sample, factor: f64) {
+    let scaled = |ns: u64| (ns as f64 * factor).max(1.0) as u64;
+    for calls in sample.calls.values_mut() {
+        calls.total_ns = scaled(calls.total_ns);
+        calls.p50_ns = scaled(calls.p50_ns);
+        calls.p90_ns = scaled(calls.p90_ns);
+        calls.max_ns = scaled(calls.max_ns);
+    }
+    sample.makespan_ns = scaled(sample.makespan_ns);
+    sample.waited_ns = scaled(sample.waited_ns);
+}
+
+/// Gives an arm another name.
+pub fn rename_arm(run: &mut Run, from: &str, to: &str) {
+    let arms = run.plan.arms.iter_mut();
+    let names = arms.flat_map(|arm| std::iter::once(&mut arm.name).chain(arm.same_as.as_mut()));
+    let names = names.chain(run.samples.iter_mut().map(|own| &mut own.arm));
+    let names = names.chain(run.cells.iter_mut().map(|own| &mut own.arm));
+    for name in names.filter(|name| *name == from) {
+        *name = to.to_owned();
+    }
+}
+
+/// Gives a kind of calls another name.
+pub fn rename_calls(run: &mut Run, from: &str, to: &str) {
+    fn rename<T>(by_kind: &mut BTreeMap<String, T>, from: &str, to: &str) {
+        if let Some(value) = by_kind.remove(from) {
+            by_kind.insert(to.to_owned(), value);
+        }
+    }
+    for workload in &mut run.plan.workloads {
+        rename(&mut workload.calls, from, to);
+    }
+    for sample in &mut run.samples {
+        rename(&mut sample.calls, from, to);
+    }
+    for cell in &mut run.cells {
+        rename(&mut cell.latencies, from, to);
+    }
+}
+
+/// What was scripted so far.
+#[derive(Default)]
+struct Script {
+    samples: Vec<Sample>,
+    cells: Vec<CellEpoch>,
+}
+
+impl Script {
+    /// All passes of a workload in an epoch.
+    fn cell(
+        &mut self,
+        rng: &mut ChaCha8Rng,
+        plan: &Plan,
+        epoch: u32,
+        workload: &PlannedWorkload,
+        level: f64,
+    ) {
+        let kind = workload.calls.keys().next().unwrap();
+        let mut cells: Vec<(Histogram<u64>, CellEpoch)> = plan
+            .arms
+            .iter()
+            .map(|arm| (histogram(), cell_epoch(epoch, workload, arm)))
+            .collect();
+        let mut drift = 1.0f64;
+        for round in 0..=ROUNDS {
+            drift *= 1.0 + rng.random_range(-0.02..0.02);
+            for (arm, (times, cell)) in plan.arms.iter().zip(&mut cells) {
+                let is_burst = rng.random_range(0..100) == 0;
+                let burst = if is_burst { 1.4 } else { 1.0 };
+                let jitter = 1.0 + rng.random_range(-0.01..0.01);
+                let is_sqlite = arm.backend.name == "sqlite";
+                let factor = if is_sqlite { 2.0 } else { 1.0 };
+                let typical = TYPICAL_NS * factor * level * drift * burst * jitter;
+                let (pass, total) = pass_times(rng, typical);
+                let mut sample = sample(epoch, round, workload, arm);
+                sample.order = self.samples.len() as u64;
+                sample.calls = BTreeMap::from([(kind.clone(), Calls::of(&pass, total))]);
+                (sample.makespan_ns, sample.waited_ns) = (total, total);
+                sample.cpu.client_ns = total / 2;
+                if arm.backend.daemons > 0 {
+                    sample.cpu.daemon_ns = total / 3;
+                }
+                if sample.warm_up {
+                    cell.counted = counted(arm, total);
+                } else {
+                    times.add(&pass).unwrap();
+                    cell.timed_us += total / 1000;
+                }
+                self.samples.push(sample);
+            }
+        }
+        for (times, mut cell) in cells {
+            let latencies = Latencies::new(&times).unwrap();
+            cell.latencies = BTreeMap::from([(kind.clone(), latencies)]);
+            self.cells.push(cell);
+        }
+    }
+}
+
+/// Service times of a pass, and their sum: a long tail, as latencies have.
+fn pass_times(rng: &mut ChaCha8Rng, typical: f64) -> (Histogram<u64>, u64) {
     let mut times = histogram();
     let mut total = 0;
     for _ in 0..CALLS {
-        // A long tail, as latencies have.
         let tail: f64 = rng.random_range(0.0..1.0);
-        let time = (typical * (0.9 + 0.1 / (1.02 - tail))) as u64;
+        let time = (typical * (0.92 + 0.02 / (1.02 - tail))) as u64;
         times.record(time).unwrap();
         total += time;
     }
-    let kind = workload.calls.keys().next().unwrap().clone();
+    (times, total)
+}
+
+/// A pass without times.
+fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Sample {
+    Sample {
+        v: SCHEMA_VERSION,
+        epoch,
+        round,
+        order: 0,
+        arm: arm.name.clone(),
+        workload: workload.name.clone(),
+        state: "hot".to_owned(),
+        warm_up: round == 0,
+        outcome: Outcome::Ok,
+        reason: None,
+        outcomes: BTreeMap::from([(Outcome::Ok, CALLS)]),
+        calls: BTreeMap::new(),
+        makespan_ns: 0,
+        waited_ns: 0,
+        bytes_read: 1024 * CALLS,
+        cpu: Cpu::default(),
+        load: Load::default(),
+        settled: None,
+        started_ms: u64::from(epoch) * 10_000 + u64::from(round) * 1000,
+        took_us: 50_000,
+    }
+}
+
+/// What was counted in a warm-up pass whose calls took `total` nanoseconds.
+fn counted(arm: &Arm, total: u64) -> Counted {
     let counts = OpcodeCount {
         count: 2 * CALLS,
         errors: 0,
         handling_ns: total / 4,
         store_ns: total / 5,
     };
-    let has_daemon = arm.backend.daemons > 0;
-    Sample {
-        v: SCHEMA_VERSION,
-        round,
-        order: round * plan.arms.len() as u32,
-        arm: arm.name.clone(),
-        backend: arm.backend.name.clone(),
-        workload: workload.name.clone(),
-        state: "hot".to_owned(),
-        outcome: Outcome::Ok,
-        reason: None,
-        outcomes: BTreeMap::from([(Outcome::Ok, CALLS)]),
-        calls: BTreeMap::from([(kind, Calls::new(&times, total).unwrap())]),
-        makespan_ns: total,
+    Counted {
+        passes: 1,
+        calls: CALLS,
         waited_ns: total,
-        bytes_read: 1024 * CALLS,
+        system_calls: 3 * CALLS,
+        disk_written_bytes: 4096 * CALLS,
         disk_read_bytes: 0,
-        ready_ns: if has_daemon { 12_000_000 } else { 0 },
-        daemon: has_daemon.then(|| DaemonCounters {
+        daemon: (arm.backend.daemons > 0).then(|| DaemonCounters {
             fuse: BTreeMap::from([("lookup".to_owned(), counts)]),
             store: BTreeMap::from([("sql_statements".to_owned(), 3 * CALLS)]),
         }),
-        cpu: Cpu {
-            client_ns: total / 2,
-            daemon_ns: if has_daemon { total / 3 } else { 0 },
-        },
+    }
+}
+
+/// An arm's line of a cell, without times and counts.
+fn cell_epoch(epoch: u32, workload: &PlannedWorkload, arm: &Arm) -> CellEpoch {
+    CellEpoch {
+        v: SCHEMA_VERSION,
+        epoch,
+        arm: arm.name.clone(),
+        workload: workload.name.clone(),
+        state: "hot".to_owned(),
+        latencies: BTreeMap::new(),
+        counted: Counted::default(),
         memory: Memory {
             resident: 8 << 20,
             peak: 9 << 20,
         },
-        pressure: Pressure::default(),
-        settled: None,
-        started_ms: u64::from(round) * 1000,
-        took_ms: 50,
+        ready_ns: match arm.backend.daemons {
+            0 => Vec::new(),
+            // Daemons start neither in the same time always, nor in very different ones.
+            _ => vec![11_800_000 + 100_000 * u64::from(epoch)],
+        },
+        took_ms: 1000,
+        timed_us: 0,
+    }
+}
+
+fn epoch(epoch: u32) -> Epoch {
+    Epoch {
+        v: SCHEMA_VERSION,
+        epoch,
+        cpu: Some(epoch % 2),
+        void: None,
+        cells: 2,
+        took_ms: 10_000,
+        hot_ms: 8000,
+        hot_timed_ms: 5000,
+        steal: 0.01,
+        stalled: [0.05, 0.02, 0.0],
     }
 }
 
@@ -220,7 +361,14 @@ fn plan(seed: u64) -> Plan {
         ctxbench: "0.0.0 (test)".to_owned(),
         command: format!("ctxbench run --suite scripted --seed {seed}"),
         seed,
-        rounds: ROUNDS,
+        schedule: Schedule {
+            budget_ms: 240_000,
+            epochs: EPOCHS,
+            rounds: ROUNDS,
+            looks: Looks::within(EPOCHS),
+        },
+        margins: Margins::default(),
+        limits: Limits::default(),
         probes: true,
         model_files: true,
         settings: Settings {
@@ -235,20 +383,21 @@ fn plan(seed: u64) -> Plan {
         ],
         workloads: vec![
             workload("micro/read", "read", None, None),
-            workload("agent/session", "edit", Some(1234), Some(3600)),
+            workload("agent/session", "edit", Some(1234), Some(700)),
         ],
         skipped: Vec::new(),
     }
 }
 
-fn arm(backend: &str, twin_of: Option<&str>) -> Arm {
+pub(crate) fn arm(backend: &str, same_as: Option<&str>) -> Arm {
     let is_direct = backend == "direct";
     Arm {
-        name: match twin_of {
-            Some(first) => format!("{first}-twin"),
+        name: match same_as {
+            Some(first) => format!("{first}-again"),
             None => backend.to_owned(),
         },
-        twin_of: twin_of.map(str::to_owned),
+        same_as: same_as.map(str::to_owned),
+        slowed_percent: None,
         unavailable: None,
         backend: ArmBackend {
             name: backend.to_owned(),
@@ -349,7 +498,17 @@ pub(crate) fn environment() -> Environment {
         memory_bytes: 24 << 30,
         clock: "tsc".to_owned(),
         hypervisor: Some("yes".to_owned()),
-        scratch: "ext4 on /dev/vda (rw)".to_owned(),
+        scratch: ScratchReceipt {
+            kind: ScratchKind::Image,
+            file_system: "ext4".to_owned(),
+            features: vec!["has_journal".to_owned(), "extent".to_owned()],
+            journal: Journal::Journaled,
+            mount_options: "rw,relatime".to_owned(),
+            device: "loop device (direct I/O) on /dev/vda".to_owned(),
+            write_cache: WriteCache::Volatile,
+            bytes: 8 << 30,
+            fallback: None,
+        },
         user: "root".to_owned(),
         binary_sha256: "0".repeat(64),
         build: "release".to_owned(),

@@ -3,7 +3,7 @@
 use ledger::{Conversation, ThinkingStays};
 use serde::{Deserialize, Serialize};
 
-/// A line of `contexts.jsonl`: a workload's session under one context policy. Written before the first block.
+/// A line of `contexts.jsonl`: a workload's session under one context policy. Written before the first pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionContext {

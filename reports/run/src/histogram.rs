@@ -1,4 +1,4 @@
-//! Latencies of the calls of one kind in one block, as a line of JSON can carry them.
+//! Latencies of the calls of one kind in one pass, as a line of JSON can carry them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

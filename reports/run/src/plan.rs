@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Looks, ScratchReceipt};
 
-/// `plan.toml`: written before the first block.
+/// `plan.toml`: written before the first pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -26,11 +26,11 @@ pub struct Plan {
     pub seed: u64,
     /// How long it measures, in how many epochs and rounds.
     pub schedule: Schedule,
-    /// The differences below which nobody cares.
+    /// The differences below which we do not care.
     pub margins: Margins,
     /// What counts as a busy machine.
     pub limits: Limits,
-    /// Whether probes run after the blocks.
+    /// Whether probes run after the passes.
     pub probes: bool,
     /// Whether files that a language model makes up are measured after that, in short.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub struct Schedule {
     pub looks: Looks,
 }
 
-/// The differences below which nobody cares. In a cell the widest of them holds.
+/// The differences below which we do not care. In a cell the widest of them holds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Margins {
@@ -191,7 +191,7 @@ pub struct ArmBackend {
     pub mounts: u32,
     /// What must be on the machine.
     pub needs: Vec<String>,
-    /// Lines of code that must work for its files to be there; 0 where nobody counted.
+    /// Lines of code that must work for its files to be there; 0 where they were not counted.
     pub lines_of_code: u32,
     /// Versions of its parts; empty if it is unavailable.
     pub receipt: BTreeMap<String, String>,

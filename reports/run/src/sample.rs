@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Calls, Latencies};
 
-/// How a call or a block ended.
+/// How a call or a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -256,7 +256,7 @@ pub struct DaemonCounters {
 }
 
 impl DaemonCounters {
-    /// All requests that somebody waited for.
+    /// All requests that a caller waited for.
     pub fn requests(&self) -> u64 {
         self.waited().map(|(_, count)| count.count).sum()
     }
@@ -306,7 +306,7 @@ impl DaemonCounters {
         }
     }
 
-    /// The requests that somebody waited for, by opcode. Nobody waits for a forget, and release is answered after
+    /// The requests that a caller waited for, by opcode. No caller waits for a forget, and release is answered after
     /// `close` has returned.
     pub fn waited(&self) -> impl Iterator<Item = (&str, &OpcodeCount)> {
         let unwaited = ["forget", "release", "releasedir"];

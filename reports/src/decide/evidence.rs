@@ -3,8 +3,8 @@
 use super::policy::{Count, Criterion, Place, Policy};
 use super::{Must, Row, Winner};
 use crate::render::time;
-use rundir::{Outcome, Run, SAMPLES};
 use crate::summary::{Cell, Summary};
+use rundir::{Outcome, Run, SAMPLES};
 
 /// A run and what follows from its samples.
 pub(super) struct Evidence<'a> {
@@ -55,7 +55,10 @@ impl Evidence<'_> {
         let (demand, must) = match criterion.must_be_below_ms {
             None => (String::new(), Must::None),
             Some(limit) => {
-                let interval = candidate.and_then(|cell| cell.interval);
+                let is_busy = self.summary.health.is_busy;
+                let interval = candidate
+                    .filter(|_| !is_busy)
+                    .and_then(|cell| cell.interval);
                 let must = match interval.map(|interval| interval.map(|ns| ns / 1e6)) {
                     Some(interval) if interval.high < limit => Must::Passed,
                     Some(interval) if interval.low > limit => Must::Failed,
@@ -70,7 +73,10 @@ impl Evidence<'_> {
                 let interval = cell
                     .interval
                     .map(|interval| format!(" [{}, {}]", time(interval.low), time(interval.high)));
-                let ratio = cell.against_baseline.as_ref().map(|c| format!(", ×{:.2}", c.ratio));
+                let ratio = cell
+                    .against_baseline
+                    .as_ref()
+                    .map(|c| format!(", ×{:.2}", c.ratio));
                 format!(
                     "{}{}{}",
                     time(cell.typical_ns),

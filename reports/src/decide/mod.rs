@@ -5,10 +5,10 @@ mod policy;
 
 use serde::Serialize;
 
-use rundir::Run;
 use crate::summary::Summary;
 use evidence::Evidence;
 pub use policy::{Count, Criterion, Place, Policy, find, identity};
+use rundir::Run;
 
 /// Which arm a row goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -293,9 +293,9 @@ must_be_at_most = 0
     }
 
     #[test]
-    fn one_block_says_nothing() {
+    fn one_epoch_says_nothing() {
         let mut run = testing::run();
-        run.samples.retain(|sample| sample.round == 0);
+        run.samples.retain(|sample| sample.epoch == 0);
         let decision = decided(POLICY, &run);
         assert_eq!(
             decision.verdict,
@@ -303,6 +303,20 @@ must_be_at_most = 0
             "{}",
             decision.because
         );
+    }
+
+    #[test]
+    fn a_busy_machine_decides_nothing() {
+        for factor in [0.3, 1.0, 1000.0] {
+            let mut run = testing::run();
+            testing::scale(&mut run, "sqlite", factor);
+            for sample in &mut run.samples {
+                sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
+            }
+            let decision = decided(POLICY, &run);
+            assert_eq!(decision.verdict, Verdict::Inconclusive, "{factor}");
+            assert!(decision.because.starts_with("Read latency"));
+        }
     }
 
     #[test]

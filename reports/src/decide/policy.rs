@@ -8,8 +8,8 @@ use serde::Deserialize;
 use inputs::{InputError, parse_toml};
 
 use crate::digest::sha256;
-use rundir::Plan;
 use crate::summary::MAKESPAN;
+use rundir::Plan;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
 

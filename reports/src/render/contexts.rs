@@ -12,7 +12,7 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "What the context costs".to_owned()));
-    parts.push(Text("Recorded and generated sessions are exact counts of texts (`o200k`), not measurements; only what stands before a recorded session's first message is inferred. \"Partly stated\": who published the session gave numbers, and no text, for a part of it. \"Simulated\": the session as it would have been under that policy, with calls that nobody made; what is read back is the policy's assumption. \"Enter once\": all that comes into the context for the first time, what the model writes included. \"Sent in all\": the prompts of all calls together, which is what is billed without a cache. \"Sent anew\": of that, what a prompt cache of five minutes does not answer. Files add to the first when they are read, and to all of them when a model writes them: what it writes is output first, and input of every later call.".to_owned()));
+    parts.push(Text("Recorded and generated sessions are exact counts of texts (`o200k`), not measurements; only what stands before a recorded session's first message is inferred. \"Partly stated\": the published session has numbers, and no text, for a part of it. \"Simulated\": the session as it would have been under that policy, with calls that nobody made; what is read back is the policy's assumption. \"Enter once\": all that comes into the context for the first time, what the model writes included. \"Sent in all\": the prompts of all calls together, which is what is billed without a cache. \"Sent anew\": of that, what a prompt cache of five minutes does not answer. Files add to the first when they are read, and to all of them when a model writes them: what it writes is output first, and input of every later call.".to_owned()));
     parts.push(accounts(&found.costs));
     subagents(&found.costs, parts);
     parts.push(Folded(
@@ -359,7 +359,7 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
             three(|own| own.expired.to_string(), delay),
             three(|own| count(own.fresh), delay),
             three(|own| format!("{:.4}", own.dollars), delay),
-            delay.blocks.to_string(),
+            delay.passes.to_string(),
             delay.too_slow.to_string(),
             delay.left_out.to_string(),
             match delay.untimed.is_empty() {
@@ -377,9 +377,9 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
         "prompts expired: no waiting / mean / slowest",
         "sent anew",
         &usd,
-        "blocks",
+        "passes",
         "of them with calls that timed out or hung",
-        "failed blocks, left out",
+        "failed passes, left out",
         "calls of the session that nothing has timed, taken as 0",
     ];
     let mut arms: Vec<&str> = delays.iter().map(|delay| delay.arm.as_str()).collect();

@@ -263,7 +263,7 @@ fn first_page(run: &FaultRun, parts: &mut Vec<Part>) {
             labelled.count(),
         ),
         format!(
-            "On {} ({} processors), Linux {}, as {}, scratch on {}.",
+            "On {} ({} processors), Linux {}, as {}. Scratch: {}.",
             run.environment.cpu,
             run.environment.cpus,
             run.environment.kernel.split(' ').next().unwrap_or_default(),

@@ -18,8 +18,8 @@ use super::page::page;
 use crate::claims::Judged;
 use crate::context::{Contexts, MODELS};
 use crate::decide::Decision;
-use rundir::{Run, Settled};
 use crate::summary::Summary;
+use rundir::{Run, Settled};
 
 /// Everything that a report is made from.
 pub struct Report<'a> {
@@ -397,7 +397,7 @@ fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let head = [
         "workload",
         "arm",
-        "blocks",
+        "passes",
         "agreed",
         "lines",
         "lines_on_both",
@@ -582,7 +582,7 @@ mod tests {
             log.lines()
                 .filter(|line| line.starts_with("Tag=read,"))
                 .count(),
-            10
+            testing::EPOCHS as usize
         );
         let left = fs::read_dir(dir.path()).unwrap().flatten();
         assert!(

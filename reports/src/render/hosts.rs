@@ -10,11 +10,11 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "Several hosts".to_owned()));
-    parts.push(Text("Two mounts on this machine of what one backend holds; of a plain directory, the same directory twice: that is what it costs where nothing has to be handed over, and loses nothing.".to_owned()));
+    parts.push(Text("Two mounts on this machine show what one backend holds. Of a plain directory, both hosts are the same directory: nothing has to be handed over, and nothing can be lost.".to_owned()));
     let owned = |head: &[&str]| head.iter().map(|name| (*name).to_owned()).collect();
     let of = |time_ns: Option<u64>| time_ns.map_or("–".to_owned(), |ns| time(ns as f64));
     if !summary.handoffs.is_empty() {
-        parts.push(Text("From the writing of a note on one host until the other has read it, close and all. The times are of notes that were seen within the limit for a call; the others are timeouts, and a block with one is in no ratio or verdict.".to_owned()));
+        parts.push(Text("The time from the start of writing a note on one host until the other host has read it and closed it. The times are of notes that were seen within the limit for a call; the others are timeouts, and a pass with one is in no ratio or verdict.".to_owned()));
         let rows = summary.handoffs.iter().map(|own| {
             vec![
                 own.workload.clone(),
@@ -36,7 +36,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Table(owned(&head), rows.collect()));
     }
     if !summary.shared_files.is_empty() {
-        parts.push(Text("Two hosts add lines to one file, neither waiting for the other; then both are given time to settle, and each line is looked for in every file on both, and then in the versions that are kept. A lost line is in none of them. No two edits are under way at one moment: what is lost is lost by the file system.".to_owned()));
+        parts.push(Text("Two hosts add lines to one file, without waiting for each other. When both have settled, the harness looks for each line in every file on both hosts, and then in the versions that are kept. A lost line is in none of them. No two edits are in flight at one moment: the file system lost it, not the writers.".to_owned()));
         let rows = summary.shared_files.iter().map(|own| {
             vec![
                 own.workload.clone(),
@@ -59,7 +59,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
             "in an old version only",
             "lost",
             "files kept beside",
-            "blocks after which both show the same",
+            "passes after which both show the same",
         ];
         parts.push(Table(owned(&head), rows.collect()));
     }
@@ -92,9 +92,9 @@ mod tests {
     use crate::context::contexts;
     use crate::prices::Prices;
     use crate::render::markdown::markdown;
-    use rundir::{Run, Settled};
     use crate::summary::summarise;
     use crate::testing;
+    use rundir::{Run, Settled};
     use std::collections::BTreeMap;
 
     fn page(run: &Run) -> String {
@@ -135,8 +135,8 @@ mod tests {
         }
         let text = page(&run);
         for row in [
-            "| micro/read | sqlite | 1,000 | 0 | – | – |",
-            "| agent/session | sqlite | 500 | 480 | 0 | 0 | 20 | 70 | 10 of 10 |",
+            "| micro/read | sqlite | 2,400 | 0 | – | – |",
+            "| agent/session | sqlite | 1,400 | 1,344 | 0 | 0 | 56 | 196 | 28 of 28 |",
             "sqlite: `fsync` of each file, one after the other; what is promised",
         ] {
             assert!(text.contains(row), "{row} is not in {text}");

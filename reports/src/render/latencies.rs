@@ -5,6 +5,7 @@ use super::charts;
 use super::page::Part::{self, Chart, Folded, Heading, List, Table, Text};
 use super::text::{count, percent, ratio, time};
 use crate::summary::{Cell, MAKESPAN, is_simulated};
+use stats::Comparison;
 
 /// What the chart of operations shows.
 pub(super) const LATENCY_SHOWS: &str = "One operation by backend, caches hot: each tick is a pass (of many, forty by rank), the bar the 99 % interval over epochs, the dot its middle; logarithmic.";
@@ -43,10 +44,9 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
     let mut rows = Vec::new();
     let baseline = report.summary.cells.iter();
     for cell in baseline.filter(|cell| cell.arm == report.summary.baseline && wanted(cell)) {
-        let aa = report.summary.health.aa.iter().find(|aa| {
-            aa.workload == cell.workload && aa.state == cell.state && aa.metric == cell.metric
-        });
-        let spread = aa.and_then(|aa| aa.spread);
+        let same = report.summary.same.as_deref();
+        let aa = same.and_then(|same| find(report, cell, same)?.against_baseline.as_ref());
+        let spread = aa.and_then(Comparison::reach);
         let mut row = vec![
             cell.workload.clone(),
             cell.state.clone(),
@@ -76,7 +76,7 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
 pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
     parts.push(Text(format!(
-        "Each figure is the ratio of the mean time of a call to that of {} in the same round (the mean of both identical arms): a Hodges–Lehmann estimate an epoch, their mean, and a 99 % interval over epochs. \"better\" and \"worse\": the whole interval is past the margin, and all epochs agree. \"same\": the whole interval is inside it. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": two levels, both shown. A/A: how far identical arms' interval reaches.",
+        "Each figure is the ratio of the mean time of a call to that of {} in the same round, which is the mean of both identical arms. Each epoch gives a Hodges–Lehmann estimate; the figure is their mean, with an interval over epochs. The intervals of all looks at a cell together leave out the true ratio in at most 1 % of runs. \"better\" and \"worse\": the whole interval is past the margin, and all epochs agree in direction. \"same\": the whole interval is inside the margin. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": two levels, both shown. A/A: how far the interval of the identical arms reaches.",
         report.summary.baseline,
         margins(report)
     )));

@@ -8,8 +8,8 @@ use super::model_files::model_files;
 use super::text::{count, must, time, winner};
 use super::{Report, charts};
 use crate::claims::Standing;
-use rundir::Outcome;
 use crate::summary::{Cost, MAKESPAN, is_simulated};
+use rundir::Outcome;
 
 /// A part of a page.
 pub(super) enum Part {
@@ -130,7 +130,9 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
             count(passes as u64),
             health.took_ms as f64 / 1000.0,
             count(ok as u64),
-            health.hot_timed_share.map_or("an unknown share".to_owned(), share)
+            health
+                .hot_timed_share
+                .map_or("an unknown share".to_owned(), share)
         ),
         format!(
             "On {} ({} processors{}), Linux {}.",
@@ -153,7 +155,7 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
             }
         ),
         format!(
-            "Pressure while it was measured: tasks waited for a processor {}, for the disk {}, for memory {} of the time, the run's own among them; {} of processor time was stolen; {} of {} timed passes were outside the plan's limits{}.",
+            "Pressure while it was measured: tasks waited for a processor {}, for the disk {}, for memory {} of the time, the run's own tasks among them. The hypervisor gave {} of processor time to other machines. {} of {} timed passes were outside the plan's limits{}.",
             share(health.stalled[0]),
             share(health.stalled[1]),
             share(health.stalled[2]),
@@ -182,7 +184,9 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
 
 /// What busy passes were outside of.
 fn busy(reasons: &std::collections::BTreeMap<String, usize>) -> String {
-    let reasons = reasons.iter().map(|(what, passes)| format!("{what}: {passes}"));
+    let reasons = reasons
+        .iter()
+        .map(|(what, passes)| format!("{what}: {passes}"));
     let reasons: Vec<String> = reasons.collect();
     match reasons.is_empty() {
         true => String::new(),
@@ -252,7 +256,7 @@ fn decision(report: &Report<'_>, parts: &mut Vec<Part>) {
     });
     let head = [
         "aspect",
-        "the seed says",
+        "the source says",
         &decision.baseline,
         &decision.candidate,
         "winner",
@@ -268,18 +272,18 @@ fn decision(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
-    let with_daemon: Vec<_> = report
-        .summary
-        .costs
-        .iter()
-        .collect();
-    if with_daemon.is_empty() {
+    let costs = &report.summary.costs;
+    if costs.is_empty() {
         return;
     }
     parts.push(Heading(2, "Where the time goes".to_owned()));
-    parts.push(Text("The cost by amputation, a call: what the caller waited, split into the store, our front end around it, and all the rest (the caller's own system calls, the kernel, the queue, waking up, reading and writing /dev/fuse). Counts are exact: they come from passes of their own, one an epoch, that are in no latency (lukewarm and cold: from every pass). Processor times are around the timed calls; checking is outside.".to_owned()));
+    parts.push(Text("What a caller waits for one call, in three parts. Store: the time inside it. Front end: our code around the store. Kernel and queue: all the rest, which is the caller's own system calls, the kernel, the queue, waking up, reading and writing /dev/fuse. Counts are exact. Counts and parts of hot cells come from the warm-up pass of each epoch, which is in no latency: they show where time goes, not how long a hot call takes. Those of lukewarm and cold cells come from every pass. Processor times are around the timed calls; checking is outside.".to_owned()));
     parts.push(Chart(charts::COSTS, "Time of one call: kernel and queue, front end, store; caches hot where anything reached the daemon, else lukewarm."));
-    let rows = with_daemon.iter().map(|cost| {
+    let spent = |ns: f64| match ns > 0.0 {
+        true => time(ns),
+        false => "–".to_owned(),
+    };
+    let rows = costs.iter().map(|cost| {
         let counts = cost.store_counts.iter().filter(|(_, n)| **n >= 0.005);
         let counts: Vec<_> = counts.map(|(name, n)| format!("{name} {n:.2}")).collect();
         vec![
@@ -288,15 +292,15 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             cost.arm.clone(),
             time(cost.service_ns),
             time(cost.kernel_and_queue_ns),
-            time(cost.front_end_ns),
-            time(cost.store_ns),
+            spent(cost.front_end_ns),
+            spent(cost.store_ns),
             format!("{:.2}", cost.requests),
             opcodes(cost),
             counts.join(", "),
             format!("{:.2}", cost.system_calls),
-            format!("{:.0}", cost.disk_written_bytes),
+            count(cost.disk_written_bytes.round() as u64),
             time(cost.client_cpu_ns),
-            time(cost.daemon_cpu_ns),
+            spent(cost.daemon_cpu_ns),
         ]
     });
     let head = [
@@ -451,7 +455,7 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
     parts.push(Heading(2, "How it was measured".to_owned()));
     parts.push(List(vec![
-        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes; ratios are paired within a round. A pass that changes files has a fresh subtree. In hot cells a daemon is stopped while it is not its turn, so that what it does in the background is charged to nobody else.".to_owned(),
+        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes; ratios are paired within a round. A pass that changes files has a fresh subtree. In hot cells a daemon is stopped while it is not its turn, so that no other arm pays for its background work.".to_owned(),
         "An epoch has a scratch, daemons, an order and a processor of its own. An epoch gives one Hodges–Lehmann estimate a cell; the interval is Student's t over epochs, so that it contains what varies between them. Verdicts are looked at after five eighths and all of the epochs, which share an error rate of 1 % by Bonferroni's inequality; cells that are decided stop.".to_owned(),
         "p99 is printed from 299 calls on, p99.9 from 2,995; percentiles come from merged histograms, never from averages.".to_owned(),
         "One client in a closed loop: service times, no queueing of its own, so nothing for coordinated omission to hide.".to_owned(),

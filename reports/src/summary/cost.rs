@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use rundir::{CellEpoch, Counted, DaemonCounters, Sample};
 use stats::{Interval, LEVEL, pool};
-use rundir::{CellEpoch, Counted, DaemonCounters, Run, Sample};
 
-use super::void;
+use super::groups::{Group, Groups};
 
 /// Where the time of the timed calls went, in nanoseconds a call.
 #[derive(Clone, Debug, Serialize)]
@@ -40,12 +40,12 @@ pub struct Cost {
     pub daemon_cpu_ns: f64,
     /// The most memory that the daemon had resident, in bytes.
     pub daemon_peak_bytes: u64,
-    /// From each start of the daemon to a usable mount, in nanoseconds. Where caches are cold it is started on the files
-    /// that are there, else on nothing.
+    /// From each start of the daemon to a usable mount, in nanoseconds: of a cold cell those on the files that are
+    /// there, else those on nothing.
     pub ready_ns: Vec<u64>,
     /// The store's own counts, for each call.
     pub store_counts: BTreeMap<String, f64>,
-    /// The requests that somebody waited for, by what took longest in all.
+    /// The requests that a caller waited for, by what took longest in all.
     pub opcodes: Vec<OpcodeCost>,
 }
 
@@ -96,27 +96,17 @@ pub struct Ready {
     pub interval: Option<Interval>,
 }
 
-pub(super) fn ready(run: &Run) -> Vec<Ready> {
-    let void = void(run);
-    let mut starts: BTreeMap<(&str, &str, &str), BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
-    for cell in run.cells.iter().filter(|cell| !void.contains(&cell.epoch)) {
-        // The first start of a cold cell is on nothing.
-        let skip = usize::from(cell.state == "cold");
-        let logs = cell.ready_ns.iter().skip(skip).map(|ns| (*ns as f64).ln());
-        let key = (
-            cell.workload.as_str(),
-            cell.state.as_str(),
-            cell.arm.as_str(),
-        );
-        let epochs = starts.entry(key).or_default();
-        epochs.entry(cell.epoch).or_default().extend(logs);
-    }
-    let found = starts.into_iter().filter_map(|((workload, state, arm), epochs)| {
-        let pooled = pool(&epochs.into_values().collect::<Vec<_>>())?;
+pub(super) fn ready(groups: &Groups<'_>) -> Vec<Ready> {
+    let found = groups.all().filter_map(|group| {
+        let epochs = group.cells.iter().map(|cell| {
+            let starts = starts(cell).iter().filter(|ns| **ns > 0);
+            starts.map(|ns| (*ns as f64).ln()).collect()
+        });
+        let pooled = pool(&epochs.collect::<Vec<_>>())?;
         Some(Ready {
-            workload: workload.to_owned(),
-            state: state.to_owned(),
-            arm: arm.to_owned(),
+            workload: group.workload.name.clone(),
+            state: group.state.to_owned(),
+            arm: group.arm.name.clone(),
             typical_ns: pooled.mean.exp(),
             interval: pooled.interval(1.0 - LEVEL).map(|logs| logs.map(f64::exp)),
         })
@@ -124,40 +114,20 @@ pub(super) fn ready(run: &Run) -> Vec<Ready> {
     found.collect()
 }
 
-pub(super) fn costs(run: &Run) -> Vec<Cost> {
-    let void = void(run);
-    let mut costs = Vec::new();
-    for workload in &run.plan.workloads {
-        for state in &workload.states {
-            for arm in &run.plan.arms {
-                let cells = run.cells.iter();
-                let cells: Vec<&CellEpoch> = cells
-                    .filter(|own| {
-                        own.workload == workload.name
-                            && own.state == *state
-                            && own.arm == arm.name
-                            && !void.contains(&own.epoch)
-                    })
-                    .collect();
-                let passes = run.samples.iter();
-                let passes: Vec<&Sample> = passes
-                    .filter(|own| {
-                        own.workload == workload.name
-                            && own.state == *state
-                            && own.arm == arm.name
-                            && own.is_measured(true)
-                            && !void.contains(&own.epoch)
-                    })
-                    .collect();
-                costs.extend(cost(&cells, &passes));
-            }
-        }
-    }
-    costs
+/// The starts of a cell's daemon that its cache state is about: the first one of a cold cell is on nothing.
+fn starts(cell: &CellEpoch) -> &[u64] {
+    let first = usize::from(cell.state == "cold");
+    cell.ready_ns.get(first..).unwrap_or_default()
 }
 
-fn cost(cells: &[&CellEpoch], passes: &[&Sample]) -> Option<Cost> {
-    let first = cells.first()?;
+pub(super) fn costs(groups: &Groups<'_>) -> Vec<Cost> {
+    groups.all().filter_map(cost).collect()
+}
+
+fn cost(group: &Group<'_>) -> Option<Cost> {
+    let cells = &group.cells;
+    let passes = group.passes.iter().filter(|own| own.is_measured(true));
+    let passes: Vec<&&Sample> = passes.collect();
     let mut counted = Counted::default();
     for cell in cells {
         counted.add(&cell.counted);
@@ -176,9 +146,9 @@ fn cost(cells: &[&CellEpoch], passes: &[&Sample]) -> Option<Cost> {
     };
     let counts = daemon.store.iter();
     Some(Cost {
-        workload: first.workload.clone(),
-        state: first.state.clone(),
-        arm: first.arm.clone(),
+        workload: group.workload.name.clone(),
+        state: group.state.to_owned(),
+        arm: group.arm.name.clone(),
         service_ns,
         store_ns,
         front_end_ns: handling_ns - store_ns,
@@ -190,7 +160,7 @@ fn cost(cells: &[&CellEpoch], passes: &[&Sample]) -> Option<Cost> {
         client_cpu_ns: mean(|own| own.cpu.client_ns),
         daemon_cpu_ns: mean(|own| own.cpu.daemon_ns),
         daemon_peak_bytes: cells.iter().map(|own| own.memory.peak).max().unwrap_or(0),
-        ready_ns: cells.iter().flat_map(|own| own.ready_ns.clone()).collect(),
+        ready_ns: cells.iter().flat_map(|own| starts(own).to_vec()).collect(),
         store_counts: counts
             .map(|(name, count)| (name.clone(), *count as f64 / calls))
             .collect(),

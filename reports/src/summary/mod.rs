@@ -2,6 +2,7 @@
 
 mod cost;
 mod ending;
+mod groups;
 mod health;
 mod hosts;
 
@@ -10,15 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use cost::{costs, ready};
 pub use cost::{Cost, OpcodeCost, Ready};
+use cost::{costs, ready};
 pub use ending::{Ending, Failing};
 use ending::{endings, failing};
+use groups::{Group, Groups};
 pub use health::{AaCell, Health};
 use health::{health, withhold};
 pub use hosts::{Handoffs, SharedFiles};
 use hosts::{handoffs, shared_files};
-use rundir::{Arm, Plan, Run};
+use rundir::{Arm, Plan, Run, Sample};
 pub use stats::MAKESPAN;
 use stats::{
     CellKey, Comparison, Interval, Modes, Series, Table, baselines, compare_arms,
@@ -77,7 +79,8 @@ pub struct Cell {
     pub interval: Option<Interval>,
     /// The median of all calls together, in nanoseconds; `None` for [`MAKESPAN`].
     pub p50_ns: Option<u64>,
-    /// Other percentiles of all calls together, in nanoseconds, where there are enough calls for them.
+    /// Other percentiles of all calls together, in nanoseconds, where there are enough calls for them. Calls on a busy
+    /// machine are in no percentile.
     pub p90_ns: Option<u64>,
     /// As `p90_ns`.
     pub p99_ns: Option<u64>,
@@ -118,44 +121,34 @@ pub fn is_simulated(arm: &str) -> bool {
     arm.contains('@')
 }
 
-/// How many kinds of timed calls a workload makes.
-fn kinds(plan: &Plan, workload: &str) -> usize {
-    let planned = plan
-        .workloads
-        .iter()
-        .find(|planned| planned.name == workload);
-    planned.map_or(0, |planned| planned.calls.len())
+/// The calls of a pass that a metric is made from.
+fn calls(pass: &Sample, metric: &str) -> u64 {
+    match metric {
+        MAKESPAN => pass.outcomes.values().sum(),
+        kind => pass.calls.get(kind).map_or(0, |calls| calls.count),
+    }
 }
 
-/// Epochs of which nothing counts.
+/// Epochs of which nothing counts: void ones, and those that did not come to their end.
 pub(crate) fn void(run: &Run) -> BTreeSet<u32> {
-    let void = run.epochs.iter().filter(|epoch| epoch.void.is_some());
-    void.map(|epoch| epoch.epoch).collect()
+    let mut void: BTreeSet<u32> = run.samples.iter().map(|sample| sample.epoch).collect();
+    void.extend(run.epochs.iter().map(|epoch| epoch.epoch));
+    for epoch in run.epochs.iter().filter(|epoch| epoch.void.is_none()) {
+        void.remove(&epoch.epoch);
+    }
+    void
 }
 
-/// All calls of one kind, by cell and arm.
-type Histograms = BTreeMap<(CellKey, String), Histogram<u64>>;
-
-fn histograms(run: &Run) -> Result<Histograms, String> {
-    let void = void(run);
-    let mut all: Histograms = BTreeMap::new();
-    for cell in run.cells.iter().filter(|cell| !void.contains(&cell.epoch)) {
-        for (kind, latencies) in &cell.latencies {
-            let key = CellKey {
-                workload: cell.workload.clone(),
-                state: cell.state.clone(),
-                metric: kind.clone(),
-            };
-            let more = latencies.histogram()?;
-            match all.entry((key, cell.arm.clone())) {
-                std::collections::btree_map::Entry::Vacant(empty) => {
-                    empty.insert(more);
-                }
-                std::collections::btree_map::Entry::Occupied(mut held) => held
-                    .get_mut()
-                    .add(&more)
-                    .map_err(|error| format!("merging histograms: {error:?}"))?,
-            }
+/// All calls of one kind of one arm in one cell; `None` where none were kept.
+fn all_calls(group: &Group<'_>, kind: &str) -> Result<Option<Histogram<u64>>, String> {
+    let mut all: Option<Histogram<u64>> = None;
+    for latencies in group.cells.iter().filter_map(|own| own.latencies.get(kind)) {
+        let more = latencies.histogram()?;
+        match &mut all {
+            Some(all) => all
+                .add(&more)
+                .map_err(|error| format!("merging histograms: {error:?}"))?,
+            None => all = Some(more),
         }
     }
     Ok(all)
@@ -170,8 +163,8 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
     let (baseline, same) = baselines(plan);
     let mut health = health(run);
     let table = Table::of(&run.samples, &void(run), health.is_busy);
-    let histograms = histograms(run)?;
-    let costs = costs(run);
+    let groups = Groups::of_run(run);
+    let costs = costs(&groups);
     let mut cells = Vec::new();
     for key in keys(plan, &table) {
         let arms = &table.0[&key];
@@ -186,26 +179,32 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             let against_floor = has_floor
                 .then(|| compare_arms(plan, &table, &key, &arm.name, &[FLOOR]))
                 .flatten();
+            let Some(group) = groups.of(&key.workload, &key.state, &arm.name) else {
+                continue;
+            };
             let cost = costs.iter().find(|cost| {
                 cost.workload == key.workload && cost.state == key.state && cost.arm == arm.name
             });
-            let of_one_kind = key.metric == MAKESPAN || kinds(plan, &key.workload) == 1;
+            let of_one_kind = key.metric == MAKESPAN || group.workload.calls.len() == 1;
             let requests = cost.filter(|_| arm.backend.counts_requests && of_one_kind);
-            let all = histograms.get(&(key.clone(), arm.name.clone()));
-            let mut cell = cell(&key, arm, series, all);
+            let all = all_calls(group, &key.metric)?;
+            let mut cell = cell(&key, arm, series, all.as_ref());
+            let passes = group.passes.iter();
+            let passes = passes.filter(|own| own.is_measured(health.is_busy));
+            cell.calls = passes.map(|own| calls(own, &key.metric)).sum();
             cell.against_baseline = against_baseline;
             cell.against_floor = against_floor;
             cell.requests_per_call = requests.map(|cost| cost.requests);
             cells.push(cell);
         }
     }
-    withhold(run, &mut health, &baseline, &mut cells);
+    withhold(run, &mut health, &table, &mut cells);
     Ok(Summary {
-        ready: ready(run),
-        failing: failing(run, &baseline),
-        handoffs: handoffs(run)?,
-        shared_files: shared_files(plan, &run.samples),
-        endings: endings(plan, &run.samples),
+        ready: ready(&groups),
+        failing: failing(&groups, &baseline),
+        handoffs: handoffs(plan, &groups)?,
+        shared_files: shared_files(plan, &groups),
+        endings: endings(plan, &groups),
         baseline,
         same,
         cells,
@@ -256,7 +255,7 @@ fn cell(key: &CellKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>>)
         arm: arm.name.clone(),
         epochs: epochs.len(),
         passes: values.len(),
-        calls: all.map_or(0, Histogram::len),
+        calls: 0,
         typical_ns: pooled.as_ref().map_or(0.0, |pooled| pooled.mean.exp()),
         interval: pooled
             .and_then(|pooled| pooled.interval(1.0 - stats::LEVEL))

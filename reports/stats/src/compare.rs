@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::epochs::{Interval, pool, t_quantile};
+use crate::epochs::{Interval, MIN_EPOCHS, pool, t_quantile};
 
 /// The most epochs that [`Comparison::epochs_needed`] looks ahead.
 const MOST_EPOCHS: usize = 500;
@@ -53,7 +53,7 @@ pub enum MarginKind {
     Session,
 }
 
-/// The difference below which nobody cares, fixed before the run.
+/// The difference below which we do not care, fixed before the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Margin {
@@ -84,12 +84,18 @@ pub struct Comparison {
     /// Why there is no verdict although the interval would carry one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-    /// Of an undecided one: epochs that would decide it, if they vary as these do; `None` past 500 or where unknown.
+    /// Of an undecided one: epochs in all that would decide it, more than there are, if they vary as these do; `None`
+    /// past 500 or where unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs_needed: Option<u32>,
 }
 
 impl Comparison {
+    /// The ratio, at least 1, that the interval reaches in either direction.
+    pub fn reach(&self) -> Option<f64> {
+        self.interval.map(|own| own.high.max(1.0 / own.low))
+    }
+
     /// Takes the verdict away.
     pub fn withhold(&mut self, why: &str) {
         self.verdict = Verdict::Undecided;
@@ -118,7 +124,7 @@ pub fn compare(epochs: &[Vec<f64>], alpha: f64, margin: Margin) -> Option<Compar
         let spread = error * (now as f64).sqrt();
         let decides =
             |epochs: usize| t_quantile(epochs, alpha) * spread / (epochs as f64).sqrt() < distance;
-        (now.max(3)..=MOST_EPOCHS).find(|epochs| decides(*epochs))
+        ((now + 1).max(MIN_EPOCHS)..=MOST_EPOCHS).find(|epochs| decides(*epochs))
     });
     Some(Comparison {
         ratio: pooled.mean.exp(),

@@ -6,6 +6,10 @@ use rundir::{Plan, PlannedWorkload, Sample};
 
 use crate::compare::{Comparison, Margin, MarginKind, Verdict, compare};
 use crate::epochs::{LEVEL, median};
+use crate::modes::modes;
+
+/// Of the rounds of a cell, the least share at a combination of levels that a verdict must hold at: fewer are outliers.
+const MIN_LEVEL_SHARE: f64 = 0.05;
 
 /// The metric that sums all calls of a session.
 pub const MAKESPAN: &str = "makespan";
@@ -110,15 +114,23 @@ pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
 fn log_ratios(candidate: &Series, baselines: &[&Series]) -> Vec<Vec<f64>> {
     let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (at, value) in candidate {
-        let base: Option<Vec<f64>> = baselines.iter().map(|own| own.get(at).copied()).collect();
-        let Some(base) = base.filter(|base| *value > 0.0 && base.iter().all(|own| *own > 0.0))
-        else {
-            continue;
-        };
-        let mean = base.iter().map(|own| own.ln()).sum::<f64>() / base.len() as f64;
-        epochs.entry(at.0).or_default().push(value.ln() - mean);
+        let base = baselines.iter().map(|own| own.get(at).copied());
+        let values: Option<Vec<f64>> = std::iter::once(Some(*value)).chain(base).collect();
+        if let Some(ratio) = values.and_then(|values| log_ratio(&values)) {
+            epochs.entry(at.0).or_default().push(ratio);
+        }
     }
     epochs.into_values().collect()
+}
+
+/// The logarithm of the first value over the geometric mean of the others; `None` where one is not above 0.
+fn log_ratio(values: &[f64]) -> Option<f64> {
+    let (own, base) = values.split_first()?;
+    if base.is_empty() || values.iter().any(|value| *value <= 0.0) {
+        return None;
+    }
+    let mean = base.iter().map(|own| own.ln()).sum::<f64>() / base.len() as f64;
+    Some(own.ln() - mean)
 }
 
 /// Compares `arm` with the mean of the arms `with` in a cell; `None` where they have no round in common.
@@ -158,12 +170,57 @@ pub fn compare_with_baseline(
     key: &CellKey,
     arm: &str,
 ) -> Option<Comparison> {
+    let with = compared_with(plan, arm);
+    let with: Vec<&str> = with.iter().map(String::as_str).collect();
+    compare_arms(plan, table, key, arm, &with)
+}
+
+/// The arms whose mean `arm` is compared with: both identical ones, where there are two and it is neither of them.
+pub fn compared_with(plan: &Plan, arm: &str) -> Vec<String> {
     let (baseline, same) = baselines(plan);
-    match &same {
-        Some(same) if arm == same => compare_arms(plan, table, key, arm, &[&baseline]),
-        Some(same) => compare_arms(plan, table, key, arm, &[&baseline, same]),
-        None => compare_arms(plan, table, key, arm, &[&baseline]),
+    let same = same.filter(|same| arm != same);
+    std::iter::once(baseline).chain(same).collect()
+}
+
+/// The median ratios of `arm` to the mean of the arms `with`, one for each combination of levels that they were measured
+/// at in a cell, see [`modes`]. Empty where each of them has one level. Levels that all arms change together, such as a
+/// slower processor in one epoch, leave the ratios as they are; levels of one arm alone do not.
+pub fn ratios_by_level(table: &Table, key: &CellKey, arm: &str, with: &[&str]) -> Vec<f64> {
+    let Some(arms) = table.0.get(key) else {
+        return Vec::new();
+    };
+    let series = std::iter::once(&arm).chain(with);
+    let Some(series) = series.map(|own| arms.get(*own)).collect::<Option<Vec<_>>>() else {
+        return Vec::new();
+    };
+    let borders = series.iter().map(|own| {
+        let values: Vec<f64> = own.values().copied().collect();
+        modes(&values).map(|modes| (modes.low * modes.high).sqrt())
+    });
+    let borders: Vec<Option<f64>> = borders.collect();
+    if borders.iter().all(Option::is_none) {
+        return Vec::new();
     }
+    let mut by_levels: BTreeMap<Vec<bool>, Vec<f64>> = BTreeMap::new();
+    let mut rounds = 0;
+    for at in series[0].keys() {
+        let values = series.iter().map(|own| own.get(at).copied());
+        let Some(values) = values.collect::<Option<Vec<f64>>>() else {
+            continue;
+        };
+        let levels = values.iter().zip(&borders);
+        let levels = levels.map(|(value, border)| border.is_some_and(|border| *value > border));
+        let ratio = log_ratio(&values);
+        by_levels.entry(levels.collect()).or_default().extend(ratio);
+        rounds += 1;
+    }
+    let fewest = (MIN_LEVEL_SHARE * f64::from(rounds)).max(2.0);
+    let often = by_levels
+        .into_values()
+        .filter(|own| own.len() as f64 >= fewest);
+    often
+        .filter_map(|mut own| Some(median(&mut own)?.exp()))
+        .collect()
 }
 
 /// How far identical arms may differ in a cell that stops, as a share of the relative margin.

@@ -85,10 +85,7 @@ pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
     let error = (estimates.len() >= 2).then(|| {
         let squares: f64 = estimates.iter().map(|own| (own - mean).powi(2)).sum();
         let between = squares / (count - 1.0) / count;
-        let within = with_values
-            .iter()
-            .map(|values| variance_of_location(values));
-        between.max(within.sum::<f64>() / count / count).sqrt()
+        between.max(within_epochs(&with_values)).sqrt()
     });
     Some(Pooled {
         mean,
@@ -114,15 +111,24 @@ pub fn hodges_lehmann(values: &[f64]) -> f64 {
     median(&mut means).unwrap_or(f64::NAN)
 }
 
-/// The squared standard error of [`hodges_lehmann`], from the median absolute deviation; its efficiency on normal values
-/// is 3/π.
-fn variance_of_location(values: &[f64]) -> f64 {
-    let Some(middle) = median(&mut values.to_vec()) else {
-        return 0.0;
+/// The squared standard error of the mean of the epochs' estimates that their rounds alone allow: the variance within
+/// epochs, pooled over them, by the rounds of each. 0 where no epoch has two rounds.
+fn within_epochs(epochs: &[&Vec<f64>]) -> f64 {
+    let squares = |values: &Vec<f64>| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
     };
-    let mut deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    let deviation = 1.4826 * median(&mut deviations).unwrap_or(0.0);
-    deviation.powi(2) * std::f64::consts::FRAC_PI_3 / values.len() as f64
+    let freedom: usize = epochs.iter().map(|values| values.len() - 1).sum();
+    if freedom == 0 {
+        return 0.0;
+    }
+    let variance = epochs.iter().map(|values| squares(values)).sum::<f64>() / freedom as f64;
+    let count = epochs.len() as f64;
+    let each = epochs.iter().map(|values| variance / values.len() as f64);
+    each.sum::<f64>() / count / count
 }
 
 /// The median; sorts the values. `None` of none.

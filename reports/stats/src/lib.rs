@@ -11,8 +11,8 @@ mod percentile_support;
 
 pub use compare::{Comparison, Margin, MarginKind, Verdict, compare};
 pub use comparisons::{
-    CellKey, MAKESPAN, Series, Table, baselines, compare_arms, compare_with_baseline, margin,
-    undecided,
+    CellKey, MAKESPAN, Series, Table, baselines, compare_arms, compare_with_baseline,
+    compared_with, margin, ratios_by_level, undecided,
 };
 pub use epochs::{
     Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool,

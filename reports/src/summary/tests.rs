@@ -1,0 +1,639 @@
+use super::*;
+use crate::testing::{self, CALLS, EPOCHS, ROUNDS};
+use rundir::{Journal, Outcome, Sample};
+use stats::{MarginKind, Verdict};
+
+const SEEDS: u64 = 20;
+
+/// Timed passes of an arm in a cell.
+const PASSES: usize = (EPOCHS * ROUNDS) as usize;
+
+fn cell<'a>(summary: &'a Summary, metric: &str, arm: &str) -> &'a Cell {
+    let mut cells = summary.cells.iter();
+    cells
+        .find(|cell| cell.metric == metric && cell.arm == arm)
+        .unwrap()
+}
+
+fn compared<'a>(summary: &'a Summary, metric: &str, arm: &str) -> &'a Comparison {
+    cell(summary, metric, arm)
+        .against_baseline
+        .as_ref()
+        .unwrap()
+}
+
+/// How often identical arms are called different, of how many cells.
+fn called_different(seeds: u64, change: impl Fn(&mut Run)) -> (usize, usize) {
+    let mut found = (0, 0);
+    for seed in 0..seeds {
+        let mut run = testing::seeded(seed);
+        change(&mut run);
+        let health = summarise(&run).unwrap().health;
+        found.0 += health.aa_called_different;
+        found.1 += health.aa.len();
+    }
+    found
+}
+
+#[test]
+fn identical_arms_are_called_different_in_at_most_1_percent_of_cells() {
+    let (different, cells) = called_different(SEEDS, |_| {});
+    assert_eq!(
+        cells,
+        2 * SEEDS as usize,
+        "a micro cell and a session a run"
+    );
+    assert!(different * 100 <= cells, "{different} of {cells}");
+}
+
+#[test]
+fn the_intervals_alone_call_few_identical_arms_different() {
+    // No margin hides a wrong interval.
+    let (different, cells) = called_different(5 * SEEDS, |run| {
+        run.plan.margins.relative = 0.0;
+        run.plan.margins.absolute_ns = 0.0;
+        run.plan.margins.session_share = 0.0;
+    });
+    assert!(different * 100 <= cells, "{different} of {cells}");
+}
+
+#[test]
+fn identical_arms_are_shown_to_be_the_same() {
+    let health = testing::summary().health;
+    for aa in &health.aa {
+        assert_eq!(aa.comparison.verdict, Verdict::Same, "{aa:?}");
+        assert!(aa.spread.unwrap() < 1.05, "{aa:?}");
+    }
+    assert!(health.aa_spread(|_| true).unwrap() > 1.0);
+}
+
+#[test]
+fn an_arm_that_takes_twice_as_long_is_called_worse_in_every_run() {
+    for seed in 0..SEEDS {
+        let summary = summarise(&testing::seeded(seed)).unwrap();
+        for cell in summary.cells.iter().filter(|cell| cell.arm == "sqlite") {
+            let comparison = cell.against_baseline.as_ref().unwrap();
+            assert_eq!(comparison.verdict, Verdict::Worse, "seed {seed}, {cell:?}");
+            let interval = comparison.interval.unwrap();
+            assert!(interval.low < 2.1 && 1.9 < interval.high, "{comparison:?}");
+        }
+    }
+}
+
+#[test]
+fn a_second_arm_that_is_10_percent_slower_is_found_out() {
+    let (different, cells) = called_different(SEEDS, |run| {
+        // The session's own margin is 7 %, too near to be sure of it in so few passes.
+        run.plan.margins.session_share = 0.0;
+        testing::scale(run, "direct-again", 1.1);
+    });
+    assert!(different * 100 >= 95 * cells, "{different} of {cells}");
+}
+
+#[test]
+fn a_ratio_is_to_the_mean_of_both_identical_arms() {
+    let mut run = testing::run();
+    let before = compared(&summarise(&run).unwrap(), "read", "sqlite").ratio;
+    testing::scale(&mut run, "direct-again", 4.0);
+    let after = compared(&summarise(&run).unwrap(), "read", "sqlite").ratio;
+    assert!((before / after - 2.0).abs() < 1e-3, "{before}, {after}");
+}
+
+#[test]
+fn only_rounds_that_all_compared_arms_have_are_paired() {
+    let mut run = testing::run();
+    run.samples
+        .retain(|own| own.warm_up || own.arm != "sqlite" || own.round < 4);
+    run.samples
+        .retain(|own| own.warm_up || own.arm != "direct-again" || own.round > 1);
+    // What is left of direct's other rounds must not matter.
+    let alone = |own: &&mut Sample| own.arm == "direct" && !(2..4).contains(&own.round);
+    for sample in run.samples.iter_mut().filter(alone) {
+        testing::scale_pass(sample, 100.0);
+    }
+    let summary = summarise(&run).unwrap();
+    let found = compared(&summary, "read", "sqlite");
+    assert_eq!(found.rounds, 2 * EPOCHS as usize);
+    assert!((found.ratio - 2.0).abs() < 0.1, "{found:?}");
+}
+
+#[test]
+fn a_cell_is_open_until_all_its_candidates_are_decided() {
+    let open = |run: &Run, workload: &str| {
+        let table = Table::of(&run.samples, &void(run), false);
+        let open = stats::undecided(&run.plan, &table, workload, "hot");
+        open.into_iter().collect::<Vec<_>>()
+    };
+    let mut run = testing::run();
+    assert!(open(&run, "micro/read").is_empty());
+    run.samples.retain(|own| own.epoch < 2);
+    // The identical arms are a check of the run, and wait for no verdict.
+    assert_eq!(open(&run, "micro/read"), ["sqlite"]);
+    assert_eq!(open(&run, "agent/session"), ["sqlite"]);
+    let at_the_margin = at_ratio(1.05);
+    assert_eq!(open(&at_the_margin, "micro/read"), ["sqlite"]);
+}
+
+#[test]
+fn a_pass_in_which_a_call_failed_is_in_no_latency() {
+    let mut run = testing::run();
+    for sample in run.samples.iter_mut().filter(|own| own.round > 1) {
+        sample.outcome = Outcome::WrongData;
+        sample.reason = Some("byte 0 is wrong".to_owned());
+        testing::scale_pass(sample, 1000.0);
+    }
+    let summary = summarise(&run).unwrap();
+    for cell in &summary.cells {
+        assert_eq!(cell.passes, EPOCHS as usize, "{cell:?}");
+        assert!(cell.typical_ns < 1e9, "{cell:?}");
+    }
+    let ending = &summary.endings[0];
+    let wrong = u64::from(2 * EPOCHS * (ROUNDS - 1));
+    assert_eq!(ending.passes[&Outcome::WrongData], wrong);
+    assert_eq!(ending.reasons.values().sum::<u64>(), wrong);
+    assert_eq!(ending.failure_bound(), None);
+}
+
+#[test]
+fn an_arm_that_is_always_wrong_has_no_latency_but_what_was_waited_for_it() {
+    let mut run = testing::run();
+    for sample in &mut run.samples {
+        if sample.arm == "sqlite" && sample.workload == "agent/session" {
+            sample.outcome = Outcome::WrongData;
+            sample.outcomes = BTreeMap::from([(Outcome::WrongData, 5), (Outcome::Ok, CALLS - 5)]);
+            sample.waited_ns = 1_000_000_000;
+        }
+    }
+    let summary = summarise(&run).unwrap();
+    let mut cells = summary.cells.iter();
+    assert!(!cells.any(|cell| cell.arm == "sqlite" && cell.workload == "agent/session"));
+    assert!(summary.cells.iter().any(|cell| cell.arm == "sqlite"));
+    let [failing] = &summary.failing[..] else {
+        panic!("{:?}", summary.failing);
+    };
+    // The warm-up pass of each epoch is wrong, too.
+    let passes = u64::from(EPOCHS * (ROUNDS + 1));
+    assert_eq!((failing.passes, failing.of_passes), (passes, passes));
+    assert_eq!(failing.calls[&Outcome::WrongData], 5 * passes);
+    assert!((failing.share() - 0.05).abs() < 1e-9);
+    assert!((failing.waited_ns - 1e9).abs() < 1.0);
+    assert!(failing.baseline_ns.unwrap() < 1e9);
+    assert!(testing::summary().failing.is_empty());
+}
+
+#[test]
+fn no_failure_of_n_passes_is_a_bound_and_not_a_zero() {
+    let summary = testing::summary();
+    let ending = &summary.endings[0];
+    let passes = u64::from(2 * EPOCHS * (ROUNDS + 1));
+    assert_eq!(ending.passes[&Outcome::Ok], passes);
+    assert_eq!(ending.calls[&Outcome::Ok], passes * CALLS);
+    assert_eq!(ending.failure_bound(), Some(3.0 / passes as f64));
+}
+
+#[test]
+fn percentiles_are_earned_by_all_calls_together() {
+    let summary = testing::summary();
+    let read = cell(&summary, "read", "direct");
+    assert_eq!(read.calls, PASSES as u64 * CALLS);
+    assert_eq!(read.passes, PASSES);
+    assert!(read.p99_ns.is_some() && read.p999_ns.is_none());
+    assert!(read.p50_ns < read.p90_ns && read.p90_ns < read.p99_ns);
+    // A makespan is no call, and has no percentiles of calls.
+    let session = cell(&summary, MAKESPAN, "direct");
+    assert_eq!((session.p50_ns, session.calls), (None, read.calls));
+    assert!(session.max_ns > session.typical_ns as u64);
+}
+
+#[test]
+fn the_parts_of_a_cost_add_up() {
+    let summary = testing::summary();
+    let cost = |arm: &str| summary.costs.iter().find(|cost| cost.arm == arm).unwrap();
+    let sqlite = cost("sqlite");
+    let sum = sqlite.store_ns + sqlite.front_end_ns + sqlite.kernel_and_queue_ns;
+    assert!((sum / sqlite.service_ns - 1.0).abs() < 1e-9);
+    assert!((sqlite.store_ns / sqlite.service_ns - 0.2).abs() < 0.01);
+    // Counted in the warm-up pass of each epoch, and exact.
+    assert_eq!(sqlite.counted_passes, u64::from(EPOCHS));
+    assert_eq!((sqlite.requests, sqlite.system_calls), (2.0, 3.0));
+    assert_eq!(sqlite.store_counts["sql_statements"], 3.0);
+    assert_eq!(sqlite.disk_written_bytes, 4096.0);
+    let direct = cost("direct");
+    assert_eq!((direct.requests, direct.store_ns), (0.0, 0.0));
+    assert!((direct.kernel_and_queue_ns / direct.service_ns - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn counts_of_requests_tell_a_call_that_the_kernel_answered() {
+    let mut run = testing::run();
+    let summary = summarise(&run).unwrap();
+    assert_eq!(
+        cell(&summary, "read", "sqlite").requests_per_call,
+        Some(2.0)
+    );
+    assert!(!cell(&summary, "read", "sqlite").is_kernel_cache());
+    assert_eq!(cell(&summary, "read", "direct").requests_per_call, None);
+    for cell in &mut run.cells {
+        if let Some(daemon) = &mut cell.counted.daemon {
+            daemon.fuse.clear();
+        }
+    }
+    let summary = summarise(&run).unwrap();
+    assert!(cell(&summary, "read", "sqlite").is_kernel_cache());
+    assert!(!cell(&summary, "read", "direct").is_kernel_cache());
+}
+
+/// Marks the first `count` timed passes as made on a busy machine.
+fn disturb(run: &mut Run, count: usize) {
+    let timed = run.samples.iter_mut().filter(|own| !own.warm_up);
+    for sample in timed.take(count) {
+        sample.load.busy = Some("tasks waited for a processor in 45 % of it".to_owned());
+    }
+}
+
+#[test]
+fn a_busy_run_has_figures_and_no_verdicts() {
+    let timed = 6 * PASSES;
+    let mut run = testing::run();
+    disturb(&mut run, timed / 10 + 1);
+    let summary = summarise(&run).unwrap();
+    let health = &summary.health;
+    assert!(health.is_busy);
+    assert_eq!((health.passes, health.busy_passes), (timed, timed / 10 + 1));
+    assert_eq!(
+        health.busy,
+        BTreeMap::from([("tasks waited for a processor".to_owned(), timed / 10 + 1)])
+    );
+    assert!(health.notes[0].starts_with("This machine was busy"));
+    for cell in &summary.cells {
+        assert_eq!(cell.passes, PASSES, "busy passes are in the figures");
+        if let Some(comparison) = &cell.against_baseline {
+            assert_eq!(comparison.verdict, Verdict::Undecided);
+            assert_eq!(
+                comparison.withheld.as_deref(),
+                Some("this machine was busy")
+            );
+            assert!(comparison.interval.is_some());
+        }
+    }
+    assert_eq!(health.undecided, health.compared);
+}
+
+#[test]
+fn a_run_with_a_tenth_of_busy_passes_leaves_them_out_and_has_verdicts() {
+    let mut run = testing::run();
+    let busy = 6 * PASSES / 10;
+    disturb(&mut run, busy);
+    for sample in run.samples.iter_mut().filter(|s| s.load.busy.is_some()) {
+        testing::scale_pass(sample, 1000.0);
+    }
+    let summary = summarise(&run).unwrap();
+    assert!(!summary.health.is_busy);
+    assert!(
+        summary.health.notes.is_empty(),
+        "{:?}",
+        summary.health.notes
+    );
+    let values = |summary: &Summary| -> usize {
+        let own = summary.cells.iter().filter(|cell| cell.is_main());
+        own.map(|cell| cell.passes).sum()
+    };
+    assert_eq!(values(&summary), 6 * PASSES - busy);
+    assert_eq!(compared(&summary, "read", "sqlite").verdict, Verdict::Worse);
+    assert!((compared(&summary, "read", "sqlite").ratio - 2.0).abs() < 0.1);
+}
+
+#[test]
+fn a_busy_run_withholds_verdicts_against_memory_too() {
+    let mut run = testing::run();
+    testing::rename_arm(&mut run, "direct", FLOOR);
+    let floor = |run: &Run| {
+        let summary = summarise(run).unwrap();
+        let own = cell(&summary, "read", "sqlite").against_floor.clone();
+        own.unwrap()
+    };
+    assert_eq!(floor(&run).verdict, Verdict::Worse);
+    disturb(&mut run, 6 * PASSES);
+    assert_eq!(floor(&run).verdict, Verdict::Undecided);
+}
+
+#[test]
+fn a_scratch_without_a_journal_withholds_creating_deleting_and_syncing_only() {
+    let kinds = [
+        ("create", true),
+        ("delete", true),
+        ("fsync", true),
+        ("sync", true),
+        ("sync-new", true),
+        ("sync-overwritten", true),
+        ("read", false),
+        ("stat", false),
+        ("rename", false),
+    ];
+    for (kind, is_withheld) in kinds {
+        let mut run = testing::run();
+        testing::rename_calls(&mut run, "read", kind);
+        run.environment.scratch.journal = Journal::None;
+        let summary = summarise(&run).unwrap();
+        let found = compared(&summary, kind, "sqlite");
+        assert_eq!(found.verdict == Verdict::Undecided, is_withheld, "{kind}");
+        assert_eq!(found.withheld.is_some(), is_withheld, "{kind}");
+        assert!((found.ratio - 2.0).abs() < 0.1, "{kind}");
+        let session = compared(&summary, MAKESPAN, "sqlite");
+        assert_eq!(session.verdict, Verdict::Worse);
+        assert!(summary.health.notes[0].contains("no journal"));
+        for journal in [Journal::Journaled, Journal::Unknown] {
+            run.environment.scratch.journal = journal;
+            let summary = summarise(&run).unwrap();
+            assert_eq!(compared(&summary, kind, "sqlite").verdict, Verdict::Worse);
+        }
+    }
+}
+
+/// A run whose `sqlite` takes `ratio` times as long as `direct`.
+fn at_ratio(ratio: f64) -> Run {
+    let mut run = testing::run();
+    testing::scale(&mut run, "sqlite", ratio / 2.0);
+    run
+}
+
+/// Doubles the times of the passes that `wanted` picks.
+fn double(run: &mut Run, wanted: impl Fn(&Sample) -> bool) {
+    for sample in run.samples.iter_mut().filter(|own| wanted(own)) {
+        testing::scale_pass(sample, 2.0);
+    }
+}
+
+fn is_baseline(sample: &Sample) -> bool {
+    sample.arm.starts_with("direct")
+}
+
+#[test]
+fn a_verdict_that_depends_on_the_baselines_level_is_withheld() {
+    // One round in six, the plain directory takes twice as long: 1.5 times slower then becomes 1.3 times faster.
+    let mut run = at_ratio(1.5);
+    double(&mut run, |own| is_baseline(own) && own.round == 3);
+    let summary = summarise(&run).unwrap();
+    let modes = cell(&summary, "read", "direct").modes.unwrap();
+    assert!(
+        (modes.high / modes.low / 2.0 - 1.0).abs() < 0.1,
+        "{modes:?}"
+    );
+    assert!((modes.high_share - 1.0 / 6.0).abs() < 0.05);
+    for metric in ["read", MAKESPAN] {
+        let found = compared(&summary, metric, "sqlite");
+        assert!(found.interval.unwrap().low > 1.05, "{found:?}");
+        assert_eq!(found.verdict, Verdict::Undecided);
+        assert!(found.withheld.as_ref().unwrap().contains("two levels"));
+    }
+}
+
+#[test]
+fn a_verdict_that_depends_on_the_candidates_level_is_withheld() {
+    let mut run = at_ratio(1.0);
+    double(&mut run, |own| own.arm == "sqlite" && own.round == 3);
+    let summary = summarise(&run).unwrap();
+    assert!(cell(&summary, "read", "direct").modes.is_none());
+    let found = compared(&summary, "read", "sqlite");
+    assert!(found.interval.unwrap().high < 1.05, "{found:?}");
+    assert!(found.withheld.as_ref().unwrap().contains("two levels"));
+}
+
+#[test]
+fn a_verdict_that_holds_at_both_levels_stays() {
+    let mut run = at_ratio(3.0);
+    double(&mut run, |own| is_baseline(own) && own.round == 3);
+    let summary = summarise(&run).unwrap();
+    assert!(cell(&summary, "read", "direct").modes.is_some());
+    let found = compared(&summary, "read", "sqlite");
+    assert_eq!((found.verdict, &found.withheld), (Verdict::Worse, &None));
+}
+
+#[test]
+fn levels_that_all_arms_share_withhold_nothing() {
+    // A slower processor in one epoch, and a slower stretch in each: every ratio is the same at both levels.
+    for (ratio, verdict) in [(1.0, Verdict::Same), (1.3, Verdict::Worse)] {
+        for slow in [|own: &Sample| own.epoch == 2, |own: &Sample| own.round == 3] {
+            let mut run = at_ratio(ratio);
+            double(&mut run, slow);
+            let summary = summarise(&run).unwrap();
+            assert!(cell(&summary, "read", "direct").modes.is_some());
+            let found = compared(&summary, "read", "sqlite");
+            assert_eq!((found.verdict, &found.withheld), (verdict, &None));
+        }
+    }
+}
+
+#[test]
+fn a_void_epoch_counts_for_nothing() {
+    let mut run = testing::run();
+    run.epochs[1].void = Some("the clock jumped by 3 s".to_owned());
+    run.epochs[1].steal = 0.9;
+    run.epochs[1].stalled = [0.9; 3];
+    run.epochs[1].hot_timed_ms = 0;
+    for sample in run.samples.iter_mut().filter(|own| own.epoch == 1) {
+        testing::scale_pass(sample, if sample.arm == "sqlite" { 0.1 } else { 10.0 });
+        sample.load.busy = Some("tasks waited for memory in 90 % of it".to_owned());
+        sample.outcome = Outcome::Timeout;
+        sample.outcomes = BTreeMap::from([(Outcome::Timeout, 1)]);
+    }
+    for cell in run.cells.iter_mut().filter(|own| own.epoch == 1) {
+        cell.counted.waited_ns *= 1000;
+        cell.ready_ns = vec![1];
+        cell.memory.peak = u64::MAX;
+    }
+    let mut without = testing::run();
+    without.samples.retain(|own| own.epoch != 1);
+    without.cells.retain(|own| own.epoch != 1);
+    without.epochs.retain(|own| own.epoch != 1);
+    let (with, without) = (summarise(&run).unwrap(), summarise(&without).unwrap());
+    let parts = |summary: &Summary| {
+        let found = (&summary.cells, &summary.costs, &summary.ready);
+        let endings = (&summary.endings, &summary.failing);
+        serde_json::to_string(&(found, endings)).unwrap()
+    };
+    assert_eq!(parts(&with), parts(&without));
+    let (health, other) = (&with.health, &without.health);
+    assert_eq!((health.epochs, health.passes), (3, other.passes));
+    assert_eq!((health.is_busy, health.busy_passes), (false, 0));
+    assert_eq!((health.steal, health.stalled), (other.steal, other.stalled));
+    assert_eq!(health.hot_timed_share, other.hot_timed_share);
+    // A failure in it is told, although it counts for nothing.
+    assert_eq!(
+        health.notes,
+        ["Nothing of epoch 1 counts: the clock jumped by 3 s. 42 of its passes did not end well."]
+    );
+}
+
+#[test]
+fn a_run_of_two_epochs_says_that_it_is_partial() {
+    let mut run = testing::run();
+    run.samples.retain(|own| own.epoch < 2);
+    run.cells.retain(|own| own.epoch < 2);
+    run.epochs.retain(|own| own.epoch < 2);
+    let summary = summarise(&run).unwrap();
+    let [note] = &summary.health.notes[..] else {
+        panic!("{:?}", summary.health.notes);
+    };
+    assert!(note.starts_with("This is a partial run of 2 epochs"));
+    for cell in &summary.cells {
+        assert_eq!((cell.epochs, cell.interval), (2, None));
+        if let Some(comparison) = &cell.against_baseline {
+            assert_eq!(comparison.verdict, Verdict::Undecided);
+        }
+    }
+    let found = compared(&summary, "read", "sqlite");
+    assert!((found.ratio - 2.0).abs() < 0.1 && found.interval.is_none());
+}
+
+#[test]
+fn a_run_that_was_interrupted_in_an_epoch_says_so() {
+    let mut run = testing::run();
+    run.epochs.pop();
+    let notes = summarise(&run).unwrap().health.notes;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("interrupted"), "{notes:?}");
+    assert!(testing::summary().health.notes.is_empty());
+}
+
+#[test]
+fn each_kind_of_margin_decides_a_case_of_its_own() {
+    // A call takes 100 µs, a session 10 ms; the recorded session took 700 ms.
+    let none = rundir::Margins {
+        relative: 0.0,
+        absolute_ns: 0.0,
+        session_share: 0.0,
+    };
+    let relative = rundir::Margins {
+        relative: 0.15,
+        ..none
+    };
+    let absolute = rundir::Margins {
+        absolute_ns: 15_000.0,
+        ..none
+    };
+    let session = rundir::Margins {
+        session_share: 0.0022,
+        ..none
+    };
+    let cases = [
+        (relative, "read", MarginKind::Relative, true),
+        (relative, MAKESPAN, MarginKind::Relative, true),
+        (absolute, "read", MarginKind::Absolute, true),
+        (absolute, MAKESPAN, MarginKind::Absolute, true),
+        (session, MAKESPAN, MarginKind::Session, true),
+        // A session's margin says nothing of a call.
+        (session, "read", MarginKind::Relative, false),
+    ];
+    for (margins, metric, kind, is_same) in cases {
+        let judged = |ratio: f64| {
+            let mut run = at_ratio(ratio);
+            run.plan.margins = margins;
+            compared(&summarise(&run).unwrap(), metric, "sqlite").clone()
+        };
+        let near = judged(1.08);
+        let wanted = if is_same {
+            Verdict::Same
+        } else {
+            Verdict::Worse
+        };
+        assert_eq!(near.verdict, wanted, "{kind:?} {metric}: {near:?}");
+        assert_eq!(near.margin.kind, kind, "{metric}");
+        if is_same {
+            assert!((near.margin.ratio - 1.15).abs() < 0.02, "{near:?}");
+        }
+        assert_eq!(judged(1.3).verdict, Verdict::Worse, "{kind:?} {metric}");
+        assert_eq!(judged(0.7).verdict, Verdict::Better, "{kind:?} {metric}");
+    }
+}
+
+#[test]
+fn a_daemon_that_starts_is_ready_after_so_long_and_a_directory_has_no_such_time() {
+    let mut run = testing::run();
+    let summary = summarise(&run).unwrap();
+    assert!(summary.ready.iter().all(|ready| ready.arm == "sqlite"));
+    let ready = &summary.ready[0];
+    let interval = ready.interval.unwrap();
+    assert!(interval.low < 12e6 && 12e6 < interval.high, "{ready:?}");
+    // In a cold cell, the first start is on no files.
+    for workload in &mut run.plan.workloads {
+        workload.states = vec!["cold".to_owned()];
+    }
+    for sample in &mut run.samples {
+        sample.state = "cold".to_owned();
+    }
+    for cell in run.cells.iter_mut().filter(|own| own.arm == "sqlite") {
+        cell.state = "cold".to_owned();
+        cell.ready_ns = vec![1_000_000_000, 12_000_000, 12_000_000];
+    }
+    let summary = summarise(&run).unwrap();
+    assert!((summary.ready[0].typical_ns - 12e6).abs() < 1.0);
+    let cost = summary.costs.iter().find(|cost| cost.arm == "sqlite");
+    let starts = &cost.unwrap().ready_ns;
+    assert_eq!(starts.len(), 2 * EPOCHS as usize);
+    assert!(starts.iter().all(|ns| *ns == 12_000_000));
+}
+
+/// Thirty cells of six arms, 50,000 passes in all, as long a run makes.
+fn large() -> Run {
+    let mut run = testing::run();
+    let template = run.clone();
+    for name in ["memory", "passthrough", "s3"] {
+        let mut arm = testing::arm("sqlite", None);
+        name.clone_into(&mut arm.name);
+        run.plan.arms.push(arm);
+    }
+    run.plan.workloads.clear();
+    run.samples.clear();
+    run.cells.clear();
+    for number in 0..15 {
+        let mut workload = template.plan.workloads[number % 2].clone();
+        workload.name = format!("{}-{number}", workload.name);
+        workload.states = vec!["hot".to_owned(), "lukewarm".to_owned()];
+        run.plan.workloads.push(workload);
+    }
+    for epoch in 0..8 {
+        for (number, workload) in run.plan.workloads.iter().enumerate() {
+            let own = &template.plan.workloads[number % 2].name;
+            for state in &workload.states {
+                for (at, arm) in run.plan.arms.iter().enumerate() {
+                    let like = &template.plan.arms[at.min(2)].name;
+                    let mut passes = template.samples.iter().cycle();
+                    for round in 0..35 {
+                        let mut sample = passes
+                            .find(|pass| pass.arm == *like && pass.workload == *own)
+                            .unwrap()
+                            .clone();
+                        (sample.epoch, sample.round) = (epoch, round);
+                        sample.arm.clone_from(&arm.name);
+                        sample.workload.clone_from(&workload.name);
+                        sample.state.clone_from(state);
+                        run.samples.push(sample);
+                    }
+                    let mut cells = template.cells.iter();
+                    let cell = cells.find(|cell| cell.arm == *like && cell.workload == *own);
+                    let mut cell = cell.unwrap().clone();
+                    cell.epoch = epoch;
+                    cell.arm.clone_from(&arm.name);
+                    cell.workload.clone_from(&workload.name);
+                    cell.state.clone_from(state);
+                    run.cells.push(cell);
+                }
+            }
+        }
+    }
+    run
+}
+
+#[test]
+fn a_run_of_50_000_passes_is_summarised_in_seconds() {
+    let run = large();
+    assert_eq!((run.samples.len(), run.cells.len()), (50_400, 1440));
+    let began = std::time::Instant::now();
+    let summary = summarise(&run).unwrap();
+    let took = began.elapsed();
+    assert!(summary.cells.len() >= 30 * 6);
+    println!("{took:?}");
+    // A fifth of it in a release build; a scan of all passes for each cell and arm took a hundred times as long.
+    assert!(took.as_secs() < 20, "{took:?}");
+}
