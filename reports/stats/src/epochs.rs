@@ -111,24 +111,25 @@ pub fn hodges_lehmann(values: &[f64]) -> f64 {
     median(&mut means).unwrap_or(f64::NAN)
 }
 
-/// The squared standard error of the mean of the epochs' estimates that their rounds alone allow: the variance within
-/// epochs, pooled over them, by the rounds of each. 0 where no epoch has two rounds.
+/// The squared standard error of the mean of the epochs' estimates that their rounds alone allow: by the median absolute
+/// deviation from the epochs' medians, over the rounds of all epochs together, as one epoch may have two. The efficiency
+/// of [`hodges_lehmann`] on normal values is 3/π. 0 where no epoch has two rounds.
 fn within_epochs(epochs: &[&Vec<f64>]) -> f64 {
-    let squares = |values: &Vec<f64>| {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        values
-            .iter()
-            .map(|value| (value - mean).powi(2))
-            .sum::<f64>()
-    };
-    let freedom: usize = epochs.iter().map(|values| values.len() - 1).sum();
-    if freedom == 0 {
-        return 0.0;
+    let mut deviations = Vec::new();
+    for values in epochs.iter().filter(|values| values.len() >= 2) {
+        let rounds = values.len() as f64;
+        let middle = median(&mut values.to_vec()).unwrap_or(0.0);
+        // From an epoch's own median, deviations are too small, most of all of two.
+        let lost = (rounds / (rounds - 1.0)).sqrt();
+        deviations.extend(values.iter().map(|value| (value - middle).abs() * lost));
     }
-    let variance = epochs.iter().map(|values| squares(values)).sum::<f64>() / freedom as f64;
+    let deviation = 1.4826 * median(&mut deviations).unwrap_or(0.0);
+    let rounds = epochs
+        .iter()
+        .map(|values| 1.0 / values.len() as f64)
+        .sum::<f64>();
     let count = epochs.len() as f64;
-    let each = epochs.iter().map(|values| variance / values.len() as f64);
-    each.sum::<f64>() / count / count
+    deviation.powi(2) * std::f64::consts::FRAC_PI_3 * rounds / count / count
 }
 
 /// The median; sorts the values. `None` of none.
