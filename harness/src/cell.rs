@@ -635,8 +635,14 @@ impl CellTask {
 
     /// Adds a pass to what the arm's cell holds.
     fn keep(&self, arm: &mut Mounted<'_>, passed: &Passed, load: &Load, is_warm_up: bool) {
+        // What a model makes up is wrong as a rule: what its daemon did for that counts all the same.
+        let guesses = arm.described.capabilities.guesses_content;
+        let is_whole = match &passed.verdict {
+            None => true,
+            Some((worst, _)) => guesses && *worst <= Outcome::WrongData,
+        };
         if let Some(counted) = &passed.counted
-            && passed.verdict.is_none()
+            && is_whole
         {
             arm.counted.add(counted);
         }

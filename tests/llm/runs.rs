@@ -10,7 +10,12 @@ use models::Behaviour;
 
 /// A run's samples of one arm and workload.
 fn samples(out: &Path, arm: &str, workload: &str) -> Vec<serde_json::Value> {
-    let text = std::fs::read_to_string(out.join("samples.jsonl")).unwrap_or_default();
+    lines(out, "samples.jsonl", arm, workload)
+}
+
+/// The lines of a file of a run that are one arm's and workload's.
+fn lines(out: &Path, name: &str, arm: &str, workload: &str) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(out.join(name)).unwrap_or_default();
     let all = text
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -25,7 +30,7 @@ fn measure(scratch: &Scratch, suite: &str) -> (PathBuf, Command) {
     let mut command = ctxbench(["run", "--seed", "7", "--policy", "none"]);
     command.arg("--suite").arg(file);
     command.arg("--out").arg(&out);
-    command.arg("--scratch").arg(scratch.path());
+    command.arg("--scratch-dir").arg(scratch.path());
     (out, command)
 }
 
@@ -37,6 +42,8 @@ fn a_run_with_an_arm_that_is_always_wrong_reports_it_and_has_no_latency_of_it() 
     let lab = Lab::new(vec![Behaviour::Answer]);
     let suite = r#"
 essay = "Files behind a simulated model, which is always wrong."
+budget = 1
+epochs = 3
 rounds = 2
 backends = ["direct", "llm-history-given", "llm-generate-given"]
 call_timeout = 30.0
@@ -60,7 +67,8 @@ states = ["hot"]
     assert!(output.status.success(), "{}", stderr(&output));
 
     let history = samples(&out, "llm-history-given", "agent/shortened");
-    assert_eq!(history.len(), 2);
+    // A round to warm up and two, in each epoch.
+    assert_eq!(history.len(), 9);
     for sample in &history {
         assert_eq!(sample["outcome"], "wrong-data");
         assert_eq!(sample["outcomes"]["wrong-data"], 5, "{sample}");
@@ -71,11 +79,17 @@ states = ["hot"]
             "wrong reads have no latency"
         );
         assert!(sample["waited_ns"].as_u64() > sample["makespan_ns"].as_u64());
-        assert_eq!(sample["daemon"]["store"]["answers-simulated"], 5);
+    }
+    let cells = lines(&out, "cells.jsonl", "llm-history-given", "agent/shortened");
+    for cell in cells {
+        // Of the pass that warms up.
+        let counted = &cell["counted"];
+        assert_eq!(counted["passes"], 1, "{cell}");
+        assert_eq!(counted["daemon"]["store"]["answers-simulated"], 5);
     }
     assert_eq!(
         lab.server.calls(),
-        10,
+        9 * 5,
         "a timed read asks once, and nothing else asks"
     );
     for sample in samples(&out, "llm-history-given", "micro/stat") {
@@ -84,7 +98,7 @@ states = ["hot"]
     assert!(samples(&out, "llm-history-given", "micro/read-1k").is_empty());
     for workload in ["agent/shortened", "micro/stat", "micro/read-1k"] {
         let generate = samples(&out, "llm-generate-given", workload);
-        assert_eq!(generate.len(), 2);
+        assert_eq!(generate.len(), 9);
         assert!(
             generate.iter().all(|sample| sample["outcome"] == "ok"),
             "{generate:?}"
@@ -93,15 +107,15 @@ states = ["hot"]
 
     let said = stdout(&output);
     assert!(
-        said.contains("agent/shortened hot on llm-history-given: 41.7 % of calls did not end well, in 2 of 2 blocks"),
+        said.contains("agent/shortened hot on llm-history-given: 41.7 % of calls did not end well, in 9 of 9 passes"),
         "{said}"
     );
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
     for part in [
-        "| agent/shortened hot | llm-history-given | 2 of 2 |",
+        "| agent/shortened hot | llm-history-given | 9 of 9 |",
         "41.7 %",
         "answers simulated",
-        "asks a model at each of its 256 reads",
+        "asks a model at each of its 1024 reads",
     ] {
         assert!(report.contains(part), "no {part:?} in {report}");
     }
@@ -120,6 +134,8 @@ fn without_a_model_the_live_arm_is_skipped_with_the_way_to_get_it() {
     let lab = Lab::new(vec![Behaviour::Answer]);
     let suite = r#"
 essay = "Files behind a model that is not installed."
+budget = 1
+epochs = 3
 rounds = 1
 backends = ["direct", "llm-history"]
 call_timeout = 60.0
@@ -145,11 +161,12 @@ states = ["hot"]
         assert!(said.contains(part), "no {part:?} in {said}");
     }
     assert!(samples(&out, "llm-history-live", "micro/stat").is_empty());
-    assert_eq!(samples(&out, "llm-history-recorded", "micro/stat").len(), 1);
+    assert_eq!(samples(&out, "llm-history-recorded", "micro/stat").len(), 6);
     // The session's reads are replayed: no live model is asked, and none of them is missing.
     let session = samples(&out, "llm-history-recorded", "agent/shortened");
-    assert_eq!(session.len(), 1);
-    let store = &session[0]["daemon"]["store"];
+    assert_eq!(session.len(), 6);
+    let cells = lines(&out, "cells.jsonl", "llm-history-recorded", "agent/shortened");
+    let store = &cells[0]["counted"]["daemon"]["store"];
     assert_eq!(store["answers-recorded"], 5, "{store}");
     assert_eq!(store["model-failures"], 0, "{store}");
     assert_eq!(store.get("answers-live"), None, "{store}");
