@@ -33,7 +33,15 @@ fn the_documented_example_is_measured_like_every_other_backend() {
     let file = write(&scratch, &documented());
     let results = scratch.path().join("run");
     let output = ctxbench(["run", "--workload", "micro/read-1k", "--state", "hot"])
-        .args(["--budget", "1", "--epochs", "3", "--rounds", "1", "--backend"])
+        .args([
+            "--budget",
+            "1",
+            "--epochs",
+            "3",
+            "--rounds",
+            "1",
+            "--backend",
+        ])
         .arg(&file)
         .arg("--scratch-dir")
         .arg(scratch.dir("work"))

@@ -175,8 +175,8 @@ impl CellTask {
                 if let Some(quiet) = gauge.window(true) {
                     self.flush(&mut arms, &mut pending, quiet, lines, &mut rounds);
                 }
-                let most = self.limits.repeats * f64::from(MIN_ROUNDS.max(rounds.0));
-                if rounds.0 >= MIN_ROUNDS || f64::from(rounds.1) > most {
+                let repeats = (self.limits.repeats * f64::from(MIN_ROUNDS)).ceil() as u32;
+                if rounds.0 >= MIN_ROUNDS || rounds.0 + rounds.1 >= MIN_ROUNDS + repeats {
                     break;
                 }
             }

@@ -124,7 +124,8 @@ impl<'a> Runner<'a> {
             if schedule.looks.is_due(sound as usize) && sound > 0 {
                 cells = still_open(self.plan, cells, &self.samples, &self.void());
             }
-            if cells.is_empty() || sound >= schedule.epochs || self.void().len() > most_void {
+            let void = self.epochs.iter().filter(|epoch| epoch.void.is_some());
+            if cells.is_empty() || sound >= schedule.epochs || void.count() > most_void {
                 return Ended::Complete;
             }
             let left = budget.saturating_sub(spent);

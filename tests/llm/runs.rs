@@ -165,7 +165,12 @@ states = ["hot"]
     // The session's reads are replayed: no live model is asked, and none of them is missing.
     let session = samples(&out, "llm-history-recorded", "agent/shortened");
     assert_eq!(session.len(), 6);
-    let cells = lines(&out, "cells.jsonl", "llm-history-recorded", "agent/shortened");
+    let cells = lines(
+        &out,
+        "cells.jsonl",
+        "llm-history-recorded",
+        "agent/shortened",
+    );
     let store = &cells[0]["counted"]["daemon"]["store"];
     assert_eq!(store["answers-recorded"], 5, "{store}");
     assert_eq!(store["model-failures"], 0, "{store}");
