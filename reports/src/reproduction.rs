@@ -100,8 +100,7 @@ pub fn check_same_plan(runs: &[Run]) -> Result<(), String> {
 pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
     check_same_plan(runs)?;
     let mut notes = Vec::new();
-    let mut all: BTreeMap<&str, BTreeMap<(String, String, String), Vec<Comparison>>> =
-        BTreeMap::new();
+    let mut all: BTreeMap<&str, BTreeMap<Place, Vec<Comparison>>> = BTreeMap::new();
     let plan = &runs[0].plan;
     for (number, run) in (1..).zip(runs) {
         let summary = summarise(run)?;
@@ -137,7 +136,10 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
     })
 }
 
-fn key(cell: &Cell) -> (String, String, String) {
+/// Workload, cache state and metric.
+type Place = (String, String, String);
+
+fn key(cell: &Cell) -> Place {
     (
         cell.workload.clone(),
         cell.state.clone(),
