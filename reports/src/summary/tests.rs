@@ -646,7 +646,6 @@ fn a_run_of_50_000_passes_is_summarised_in_seconds() {
     let summary = summarise(&run).unwrap();
     let took = began.elapsed();
     assert!(summary.cells.len() >= 30 * 6);
-    println!("{took:?}");
-    // A fifth of it in a release build; a scan of all passes for each cell and arm took a hundred times as long.
+    // A generous limit: an unoptimised build on a busy machine must not fail.
     assert!(took.as_secs() < 20, "{took:?}");
 }
