@@ -141,6 +141,8 @@ impl Pulse {
     /// Cuts the lifelines, unless the step has ended by itself in the meantime; `anyway` if even then.
     fn sever(&self, anyway: bool) {
         let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before it is looked at: the step may end, and the next begin, right now.
+        let entered = Duration::from_nanos(self.entered.load(Ordering::Relaxed));
         if !anyway && !self.is_overdue() {
             return;
         }
@@ -154,7 +156,6 @@ impl Pulse {
             severed.aborted |= one.aborted;
             severed.killed |= one.killed;
         }
-        let entered = Duration::from_nanos(self.entered.load(Ordering::Relaxed));
         *how = Some(Cut {
             after: self.epoch.elapsed().saturating_sub(entered),
             severed,
