@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio embeddings s3 hosts model model-files calibrate reproduce aa fault example clean
+.PHONY: help setup build bench report test check conform load peers minio embeddings s3 hosts model model-files calibrate reproduce aa fault example results static clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -25,8 +25,6 @@ build: setup ## Build target/release/ctxbench
 	@cargo build --release --locked -p harness
 
 bench: build ## Run the default suite (five minutes), print verdict and report path
-	@if command -v go >/dev/null && [ ! -x target/minio/minio ] && [ -z "$$CTXBENCH_S3_ENDPOINT" ]; then \
-		scripts/minio || echo 'bench: going on with the embedded S3 server, and every table says so'; fi
 	@$(CTXBENCH) run $(ARGS)
 
 report: build ## Write the newest run's report anew and print where it lies
@@ -39,15 +37,16 @@ check: setup ## Format, lints, docs and licences, warnings as errors
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
-	@cargo test --locked --quiet -p harness --test licences
+	@cargo test --locked --quiet -p harness --test repository
 	@if command -v cargo-deny >/dev/null 2>&1; then cargo deny check; \
 	else echo 'check: advisories were not asked: cargo-deny is not installed (cargo install cargo-deny)'; fi
 
 conform: build ## Conformance table, pjdfstest and fsx (installs both under target/tools)
 	@scripts/conform $(ARGS)
 
-load: build ## Eight processes on one mount, and the daemon's memory after 100,000 files (two minutes)
-	@scripts/load $(ARGS)
+load: build ## Eight processes on one mount (four minutes), then 100,000 files on one mount (eight minutes)
+	@$(CTXBENCH) run --suite load $(ARGS)
+	@$(CTXBENCH) run --suite many-files $(ARGS)
 
 peers: build ## Install file systems of others that can be measured beside ours
 	@scripts/peers
@@ -59,32 +58,38 @@ model: ## Build llama-server into target/model, with SmolLM2-135M (five minutes,
 	@scripts/model
 
 model-files: build model ## How slow, how wrong and how dear files are that a language model makes up (five minutes)
-	@$(CTXBENCH) model-files $(ARGS)
+	@$(CTXBENCH) run --suite model-files $(ARGS)
 
 embeddings: ## Install a sentence model into target/embeddings (83 MB, seconds): recall by meaning
 	@scripts/embeddings
 
-s3: build ## What s3 costs beyond bare requests
-	@$(CTXBENCH) bucket $(ARGS)
+s3: build ## What s3 costs beyond bare requests (ten minutes)
+	@$(CTXBENCH) run --suite bucket $(ARGS)
 
 hosts: build ## What two hosts see of one memory: delays, lost updates; ours and others'
 	@$(CTXBENCH) run --suite hosts $(ARGS)
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio
-	@$(CTXBENCH) calibrate $(ARGS)
+	@$(CTXBENCH) run --suite calibrate $(ARGS)
 
 reproduce: build ## The default suite three times, once beside a load: where do the runs contradict each other (15 minutes)
 	@$(CTXBENCH) reproduce --runs 3 --load $(ARGS)
 
 aa: build ## Twenty short seeded runs: identical arms told apart, planted slowdowns found (fifteen minutes)
-	@$(CTXBENCH) reproduce --runs 20 --backend direct --state hot --budget 40 --workload micro/read-1k --workload micro/stat --workload micro/write-1k --workload micro/create-1k --workload micro/append --workload micro/rename $(ARGS)
+	@$(CTXBENCH) reproduce --runs 20 --backend memory --state hot --budget 40 --workload micro/read-1k --workload micro/stat --workload micro/write-1k --workload micro/create-1k --workload micro/append --workload micro/rename $(ARGS)
 
 fault: build ## Break the world of each backend, and kill sqlite and s3 at 1,000 moments each (fifteen minutes; root for some)
 	@$(CTXBENCH) fault --crash-points 1000 $(ARGS)
 
 example: build ## Copy the newest run's report to docs/example and its excerpt to the README
 	@scripts/example $(ARGS)
+
+results: build ## Write the pages of docs/results from runs: make results ARGS='results/…'
+	@scripts/results $(ARGS)
+
+static: setup ## Build a static binary, target/x86_64-unknown-linux-gnu/release/ctxbench (x86-64 only)
+	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p harness --target x86_64-unknown-linux-gnu
 
 clean: ## Remove what was built; runs under results/ stay
 	@cargo clean

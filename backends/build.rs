@@ -19,7 +19,7 @@ const BACKENDS: &[(&str, &[&str])] = &[
             "sqlite",
             "fuse",
             "store.rs",
-            "../../embeddings/src",
+            "../embeddings/src",
         ],
     ),
     ("S3", &["s3", "sqlite", "fuse", "store.rs"]),
@@ -31,7 +31,7 @@ const BACKENDS: &[(&str, &[&str])] = &[
             "llm/flight.rs",
             "llm/log_file.rs",
             "llm/names.rs",
-            "../../models/src",
+            "../models/src",
             "memory",
             "fuse",
             "store.rs",
@@ -45,7 +45,7 @@ const BACKENDS: &[(&str, &[&str])] = &[
             "llm/flight.rs",
             "llm/log_file.rs",
             "llm/names.rs",
-            "../../models/src",
+            "../models/src",
             "memory",
             "fuse",
             "store.rs",
@@ -56,8 +56,8 @@ const BACKENDS: &[(&str, &[&str])] = &[
 
 fn main() {
     println!("cargo:rerun-if-changed=src");
-    println!("cargo:rerun-if-changed=../models/src");
-    println!("cargo:rerun-if-changed=../embeddings/src");
+    println!("cargo:rerun-if-changed=models/src");
+    println!("cargo:rerun-if-changed=embeddings/src");
     for (name, places) in BACKENDS {
         let lines: usize = places
             .iter()

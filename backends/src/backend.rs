@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::direct::Direct;
 use crate::external::{self, External};
+use crate::fio;
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::model_service::Answers;
 pub use crate::mounted::Launch;
 use crate::mounted::{LlmMode, LlmMount, Mounted, S3Mount, S3Variant};
 use crate::promise::Promises;
+use crate::s3::S3Bare;
 use crate::s3_service::Server;
 use crate::state::State;
 
@@ -120,14 +122,32 @@ pub struct Site {
     pub allow_other: bool,
 }
 
+/// How the files of a backend are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// By paths, from any program.
+    Paths,
+    /// By tool calls of an agent: [`Workspace::tools`].
+    Tools,
+    /// By calls in the harness's own process: [`Workspace::client`].
+    Client,
+    /// By a program that makes the calls of a workload and times them itself: [`Workspace::timed_reader`].
+    Program,
+}
+
 /// A way of giving an agent its context as files.
 pub trait Backend: Send + Sync {
     /// What it is; the same on every machine.
     fn describe(&self) -> Description;
 
-    /// Whether it has no paths at all: an agent reaches its files by tool calls only, other programs never.
-    fn is_tools_only(&self) -> bool {
-        false
+    /// How its files are reached.
+    fn access(&self) -> Access {
+        Access::Paths
+    }
+
+    /// Whether other programs can use its files.
+    fn has_paths(&self) -> bool {
+        self.access() == Access::Paths
     }
 
     /// Why it cannot take part in a workload that reads files, where that is so. `workload` is its name, `sha256` what it is.
@@ -222,6 +242,61 @@ pub trait Tools {
     fn restore(&mut self, snapshot: &str) -> io::Result<()>;
 }
 
+/// Files that the harness reads and writes by calls in its own process, without a path.
+pub trait FileClient {
+    /// Creates or replaces a file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn write(&mut self, path: &str, content: &[u8]) -> io::Result<()>;
+
+    /// Creates files, in any order and at once where that is faster: it is never timed.
+    ///
+    /// # Errors
+    /// If one cannot be written.
+    fn fill(&mut self, files: &[(String, &[u8])]) -> io::Result<()> {
+        files
+            .iter()
+            .try_for_each(|(path, content)| self.write(path, content))
+    }
+
+    /// Appends what a file holds to `into`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn read(&mut self, path: &str, into: &mut Vec<u8>) -> io::Result<()>;
+
+    /// Names and sizes in bytes of the files in a directory.
+    ///
+    /// # Errors
+    /// If it cannot be listed.
+    fn list(&mut self, dir: &str) -> io::Result<Vec<(String, u64)>>;
+}
+
+/// A program that makes the calls of a workload in place of the harness, and times them itself.
+pub trait TimedReader {
+    /// Reads `length` bytes at random places of a file `calls` times; answers the service times of all calls.
+    ///
+    /// # Errors
+    /// If the program is missing or fails.
+    fn pread(&mut self, file: &Path, length: usize, calls: usize) -> io::Result<ServiceTimes>;
+}
+
+/// Service times of calls that another program timed, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ServiceTimes {
+    /// How many calls.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ns: f64,
+    /// The median.
+    pub p50_ns: u64,
+    /// The 90th percentile.
+    pub p90_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
 /// Why a tool call failed, in the words that an agent is shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
@@ -255,13 +330,24 @@ pub enum ToolError {
     Snapshot(String),
 }
 
-/// A backend opened for one block. Dropping it takes everything down, whatever state it is in.
+/// A backend opened for one block. Dropping it takes everything down, whatever state it is in. The methods that have a
+/// body say what holds where there is neither a daemon nor a mount.
 pub trait Workspace: Send {
     /// The directory that the agent works in; an empty one where there are only [`Workspace::tools`].
     fn root(&self) -> &Path;
 
-    /// The tools that reach the files, for a backend that [`Backend::is_tools_only`].
+    /// The tools that reach the files, with [`Access::Tools`].
     fn tools(&mut self) -> Option<&mut dyn Tools> {
+        None
+    }
+
+    /// The files, with [`Access::Client`].
+    fn client(&mut self) -> Option<&mut dyn FileClient> {
+        None
+    }
+
+    /// The program, with [`Access::Program`].
+    fn timed_reader(&mut self) -> Option<&mut dyn TimedReader> {
         None
     }
 
@@ -276,19 +362,30 @@ pub trait Workspace: Send {
     }
 
     /// What it takes to end a call that hangs in this workspace, from another thread.
-    fn lifeline(&self) -> Lifeline;
+    fn kill_handle(&self) -> KillHandle {
+        KillHandle {
+            daemon: None,
+            mount: None,
+        }
+    }
 
     /// The process that serves the files, where there is one.
-    fn daemon(&self) -> Option<u32>;
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
 
     /// From the start of the daemon to a usable mount; zero where nothing has to start.
-    fn time_to_ready(&self) -> Duration;
+    fn time_to_ready(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Makes everything durable.
     ///
     /// # Errors
     /// If the file system or the store reports one.
-    fn sync(&mut self) -> io::Result<()>;
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Empties caches of its own outside the kernel and the daemon, where it has any: some of others' file systems do.
     ///
@@ -318,45 +415,56 @@ pub trait Workspace: Send {
     ///
     /// # Errors
     /// If the daemon does not answer.
-    fn counters(&mut self) -> io::Result<Option<Counters>>;
+    fn counters(&mut self) -> io::Result<Option<Counters>> {
+        Ok(None)
+    }
 
     /// How the daemon ended, if it has although nobody told it to.
-    fn obituary(&mut self) -> Option<String>;
+    fn exit_reason(&mut self) -> Option<String> {
+        None
+    }
 
     /// Kills the daemon and leaves its mount as it then is, as a crash does; false where there is no
     /// daemon to kill. The workspace is of no use afterwards, but to be dropped.
     ///
     /// # Errors
     /// If it cannot be killed.
-    fn kill(&mut self) -> io::Result<bool>;
+    fn kill(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
 
     /// Takes everything down in order. Files in the site stay.
     ///
     /// # Errors
     /// If it had to be done by force.
-    fn close(self: Box<Self>) -> io::Result<()>;
+    fn close(self: Box<Self>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What it takes to end a call that hangs.
 #[derive(Clone, Debug)]
-pub struct Lifeline {
+pub struct KillHandle {
     pub(crate) daemon: Option<u32>,
     pub(crate) mount: Option<(PathBuf, Option<Connection>)>,
 }
 
-/// What cutting a lifeline has done.
+/// What using a kill handle did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Severed {
+pub struct Killed {
     /// The FUSE connection was aborted.
     pub aborted: bool,
     /// The daemon was killed.
     pub killed: bool,
 }
 
-impl Lifeline {
+impl KillHandle {
     /// Aborts the connection, kills the daemon and detaches the mount. Calls that hang in it fail.
-    pub fn sever(&self) -> Severed {
-        let connection = self.mount.as_ref().and_then(|(_, connection)| *connection);
+    pub fn kill(&self) -> Killed {
+        let connection = self
+            .mount
+            .as_ref()
+            .and_then(|(_, connection)| connection.as_ref());
         let aborted = connection.is_some_and(|connection| connection.abort().is_ok());
         let pid = self.daemon.and_then(|pid| Pid::from_raw(pid as i32));
         let killed = pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok());
@@ -364,7 +472,7 @@ impl Lifeline {
             // An error means that nothing is mounted there any more.
             let _ = detach(dir);
         }
-        Severed { aborted, killed }
+        Killed { aborted, killed }
     }
 }
 
@@ -386,8 +494,8 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
     ]
 }
 
-/// Backends that are one of [`registry`] in all but how they are measured: whatever else is tried of that one holds of
-/// them.
+/// Backends that are only measured: variants of one of [`registry`], of which holds whatever else is tried of that one,
+/// and what an arm is compared with.
 pub fn measured_otherwise() -> Vec<Box<dyn Backend>> {
     let variants = [
         S3Variant::Fresh,
@@ -398,6 +506,8 @@ pub fn measured_otherwise() -> Vec<Box<dyn Backend>> {
     variants
         .into_iter()
         .map(|variant| Box::new(Mounted::S3(s3(variant))) as Box<dyn Backend>)
+        .chain(S3Bare::of_name("s3-bare").map(|bare| Box::new(bare) as Box<dyn Backend>))
+        .chain([Box::new(fio::Fio) as Box<dyn Backend>])
         .collect()
 }
 
@@ -434,6 +544,12 @@ pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
         .is_some_and(|extension| extension == "toml")
     {
         return Ok(Box::new(External::read(path)?));
+    }
+    if let Some(bare) = S3Bare::of_name(name) {
+        return Ok(Box::new(bare));
+    }
+    if name == fio::NAME {
+        return Ok(Box::new(fio::Fio));
     }
     if let Some(mount) = S3Mount::of_name(name) {
         return Ok(Box::new(Mounted::S3(mount)));

@@ -3,12 +3,10 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::backend::{
-    Backend, Capabilities, Description, Lifeline, Receipt, Site, Unavailable, Workspace, kernel,
+    Backend, Capabilities, Description, Receipt, Site, Unavailable, Workspace, kernel,
 };
-use crate::fuse::Counters;
 use crate::promise::{Acknowledgement, Promises};
 
 /// Files in a directory of the file system that is there anyway.
@@ -75,38 +73,7 @@ impl Workspace for Directory {
         Ok(Some(Box::new(Directory { root })))
     }
 
-    fn lifeline(&self) -> Lifeline {
-        Lifeline {
-            daemon: None,
-            mount: None,
-        }
-    }
-
-    fn daemon(&self) -> Option<u32> {
-        None
-    }
-
-    fn time_to_ready(&self) -> Duration {
-        Duration::ZERO
-    }
-
     fn sync(&mut self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(std::fs::File::open(&self.root)?)?)
-    }
-
-    fn counters(&mut self) -> io::Result<Option<Counters>> {
-        Ok(None)
-    }
-
-    fn obituary(&mut self) -> Option<String> {
-        None
-    }
-
-    fn kill(&mut self) -> io::Result<bool> {
-        Ok(false)
-    }
-
-    fn close(self: Box<Self>) -> io::Result<()> {
-        Ok(())
     }
 }

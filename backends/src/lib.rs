@@ -6,12 +6,14 @@
 //! other rooms.
 
 pub mod agent_memory;
+pub mod attribute;
 pub mod backend;
 pub mod conform;
 pub mod cpu;
 pub mod daemon_log;
 mod direct;
 mod external;
+mod fio;
 pub mod fuse;
 pub mod llm;
 pub mod memory;

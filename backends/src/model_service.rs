@@ -25,7 +25,7 @@ pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
 
 /// The recording that comes with ctxbench: SmolLM2-135M's answers to the reads of [`RECORDED`], and to what a run of the
 /// default suite asks after its blocks.
-pub const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
+pub const RECORDING: &str = include_str!("../models/cassettes/run.jsonl");
 
 /// The workloads whose reads the recording answers, by name and SHA-256; it also takes part where nothing is read.
 pub const RECORDED: &[(&str, &str)] = &[(
@@ -180,7 +180,7 @@ impl Answers {
 }
 
 fn recording() -> Result<Cassette, Unavailable> {
-    let path = Path::new("models/cassettes/run.jsonl");
+    let path = Path::new("backends/models/cassettes/run.jsonl");
     Cassette::parse(path, RECORDING, Pace::AsRecorded).map_err(|error| Unavailable {
         reason: error.to_string(),
         fix: "make model, for a live model".to_owned(),

@@ -11,7 +11,7 @@ pub enum Acknowledgement {
     Close,
     /// `fsync` of the file, or of the directory for a name.
     Fsync,
-    /// `ctxbench sync`.
+    /// `ctxbench s3 sync`.
     Sync,
 }
 

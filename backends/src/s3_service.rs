@@ -1,6 +1,6 @@
 //! The S3 servers that the workspaces of one process share: started when first needed, ended by [`stop_all`].
 //!
-//! Each is a `ctxbench serve-s3` of its own, which ends with this process, however that ends.
+//! Each is a `ctxbench s3 serve` of its own, which ends with this process, however that ends.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -238,7 +238,7 @@ fn given(rtt_ms: u32) -> io::Result<Service> {
 
 fn start(program: &Path, kind: ServerKind, rtt_ms: u32) -> io::Result<Service> {
     let mut child = Command::new(program)
-        .args(["serve-s3", "--until-stdin-ends", "--server", kind.name()])
+        .args(["s3", "serve", "--until-stdin-ends", "--server", kind.name()])
         .args(["--rtt", &rtt_ms.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,6 +1,6 @@
 //! Files inside an agent's state: no mount and no path, three tools whose answers are text.
 //!
-//! The design is the fifth seed's (Sybil): `ls_files`, `write_file`, `read_file` over a dictionary that lives as
+//! The design is source 5's (Sybil): `ls_files`, `write_file`, `read_file` over a dictionary that lives as
 //! long as the session, with its formats and its 2,000 lines a read unless another `limit` is asked for. What it does not have (deleting,
 //! renaming, appending, directories) is not here either. A snapshot is JSON, as an agent framework stores it.
 
@@ -8,15 +8,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{
-    Backend, Capabilities, Description, Lifeline, Receipt, Site, ToolError, Tools, Unavailable,
+    Access, Backend, Capabilities, Description, Receipt, Site, ToolError, Tools, Unavailable,
     Workspace,
 };
-use crate::fuse::Counters;
 
 /// The lines that one `read_file` shows unless it is asked for another number, which may be larger.
 pub const READ_LIMIT: u64 = 2000;
@@ -183,8 +181,8 @@ impl Backend for State {
         }
     }
 
-    fn is_tools_only(&self) -> bool {
-        true
+    fn access(&self) -> Access {
+        Access::Tools
     }
 
     fn receipt(&self) -> Result<Receipt, Unavailable> {
@@ -211,41 +209,6 @@ impl Workspace for InState {
 
     fn tools(&mut self) -> Option<&mut dyn Tools> {
         Some(&mut self.files)
-    }
-
-    fn lifeline(&self) -> Lifeline {
-        Lifeline {
-            daemon: None,
-            mount: None,
-        }
-    }
-
-    fn daemon(&self) -> Option<u32> {
-        None
-    }
-
-    fn time_to_ready(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn counters(&mut self) -> io::Result<Option<Counters>> {
-        Ok(None)
-    }
-
-    fn obituary(&mut self) -> Option<String> {
-        None
-    }
-
-    fn kill(&mut self) -> io::Result<bool> {
-        Ok(false)
-    }
-
-    fn close(self: Box<Self>) -> io::Result<()> {
-        Ok(())
     }
 }
 

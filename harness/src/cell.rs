@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use backends::backend::{Backend, Description, Site, drop_machine_caches};
+use backends::backend::{Access, Backend, Description, Site, drop_machine_caches};
 use backends::cpu;
 use backends::s3_service;
 use hdrhistogram::Histogram;
@@ -26,7 +26,7 @@ use crate::interrupt::Interrupt;
 use crate::pass::{self, Counting, Expectations, Hosts, Pass, Passed, fill, start_model, warm_up};
 use crate::quiet::Gauge;
 use crate::replay::Scratch;
-use crate::supervise::Pulse;
+use crate::supervise::Watchdog;
 use crate::system;
 
 /// What bringing a workspace up, syncing it, or taking it down may take.
@@ -41,6 +41,13 @@ const KEPT_BYTES: u64 = 32 << 20;
 /// After the caches were emptied: the kernel tells daemons which inodes it let go, for all arms before any is timed.
 const SETTLING: Duration = Duration::from_millis(30);
 
+/// How long caches count as hot after everything was used: kernels keep names and attributes of FUSE mounts for a
+/// second unless the mount says otherwise.
+const STAYS_HOT: Duration = Duration::from_millis(500);
+
+/// Everything is read back after every so many-th round, and after the first.
+const READ_BACK_EVERY: u32 = 8;
+
 /// The most rounds from one pass of an arm to its next.
 const MOST_STRIDE: u32 = 4;
 
@@ -54,7 +61,7 @@ pub struct CellArm {
     pub name: String,
     /// The name of its backend: identical arms share it.
     pub backend_name: String,
-    /// Whether it is somebody else's file system.
+    /// Whether it is a file system that is no part of this program.
     pub is_external: bool,
     /// Its backend.
     pub backend: Arc<dyn Backend>,
@@ -115,6 +122,8 @@ struct Mounted<'a> {
     subtrees: u32,
     /// Whether the present subtree can be used again.
     is_filled: bool,
+    /// Of calls that change nothing: when a pass or a warm-up has last touched all that they touch.
+    warmed: Option<Instant>,
     kept_bytes: u64,
     times: BTreeMap<CallKind, Histogram<u64>>,
     counted: Counted,
@@ -142,7 +151,7 @@ struct Pending {
 
 impl CellTask {
     /// Runs the cell in the calling thread and sends what came of it.
-    pub fn run(&self, pulse: &Pulse, clock: &impl Clock, lines: &Sender<Line>) {
+    pub fn run(&self, watchdog: &Watchdog, clock: &impl Clock, lines: &Sender<Line>) {
         let began = Instant::now();
         if let Some(cpu) = self.cpu
             && let Err(error) = cpu::stay_on(cpu)
@@ -151,16 +160,16 @@ impl CellTask {
         }
         let mut arms: Vec<Mounted<'_>> = self.arms.iter().map(|arm| self.mounted(arm)).collect();
         for arm in &mut arms {
-            pulse.enter(SETUP_LIMIT);
+            watchdog.enter(SETUP_LIMIT);
             if let Err(error) = self.open(arm) {
                 let passed = Passed::ended(Outcome::Setup, error);
                 self.send(lines, arm.arm, 0, passed, Load::default(), began);
-                self.give_up(arm, pulse);
+                self.give_up(arm, watchdog);
             }
         }
         // Not before: one arm may need the server that another one's pause stops.
         arms.iter().for_each(|arm| self.pause(arm));
-        pulse.leave();
+        watchdog.leave();
         let mut gauge = Gauge::open(self.limits);
         let mut scratch = Scratch::new();
         let first_timed = self.first_timed();
@@ -168,7 +177,7 @@ impl CellTask {
         // Timed rounds whose stretch has ended: quiet ones, and others.
         let mut rounds = (0, 0);
         for (round, order) in (0..).zip(&self.orders) {
-            if self.ends(pulse) {
+            if self.ends(watchdog) {
                 break;
             }
             if began.elapsed() >= self.slice && round >= first_timed + MIN_ROUNDS {
@@ -185,7 +194,7 @@ impl CellTask {
                 break;
             }
             if self.state != CacheState::Hot {
-                self.bring_into_state(&mut arms, order, round, pulse, &mut scratch, lines);
+                self.bring_into_state(&mut arms, order, round, watchdog, &mut scratch, lines);
             }
             let outside = gauge.before_round();
             let mut passed_here: Vec<&str> = Vec::new();
@@ -198,23 +207,23 @@ impl CellTask {
                 let backend = self.arms[*at].backend_name.as_str();
                 if self.state != CacheState::Hot && passed_here.contains(&backend) {
                     // An identical arm has just read the same maps and tables into the kernel's caches.
-                    pulse.enter(SETUP_LIMIT);
+                    watchdog.enter(SETUP_LIMIT);
                     if let Err(error) = drop_machine_caches(&self.dir) {
                         tracing::warn!("{error}");
                     }
-                    pulse.leave();
+                    watchdog.leave();
                     std::thread::sleep(SETTLING);
                 }
                 passed_here.push(backend);
                 let pass_began = Instant::now();
                 let is_warm_up = round < first_timed;
                 let (passed, mut load) =
-                    self.pass(arm, is_warm_up, &gauge, pulse, clock, &mut scratch);
-                if passed.interrupted || self.ends(pulse) {
-                    return self.take_down(arms, pulse, lines, began);
+                    self.pass(arm, round, &gauge, watchdog, clock, &mut scratch);
+                if passed.interrupted || self.ends(watchdog) {
+                    return self.take_down(arms, watchdog, lines, began);
                 }
                 load.busy = load.busy.or_else(|| outside.clone());
-                let is_lost = pulse.severed().is_some()
+                let is_lost = watchdog.killed().is_some()
                     || matches!(
                         passed.verdict,
                         Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _))
@@ -229,7 +238,7 @@ impl CellTask {
                     is_warm_up,
                 });
                 if is_lost {
-                    self.give_up(arm, pulse);
+                    self.give_up(arm, watchdog);
                 }
             }
             if round == first_timed {
@@ -241,7 +250,7 @@ impl CellTask {
         }
         let quiet = gauge.window(true).unwrap_or(Ok(()));
         self.flush(&mut arms, &mut pending, quiet, lines, &mut rounds);
-        self.take_down(arms, pulse, lines, began);
+        self.take_down(arms, watchdog, lines, began);
     }
 
     /// How many rounds come before those that are timed.
@@ -250,19 +259,18 @@ impl CellTask {
     }
 
     /// Whether no call may follow: the user ended the run, or the supervisor gave up on this thread.
-    fn ends(&self, pulse: &Pulse) -> bool {
-        self.interrupt.is_set() || pulse.is_abandoned()
+    fn ends(&self, watchdog: &Watchdog) -> bool {
+        self.interrupt.is_set() || watchdog.is_abandoned()
     }
 
     fn mounted<'a>(&'a self, arm: &'a CellArm) -> Mounted<'a> {
         let described = arm.backend.describe();
-        let by_tools = arm.backend.is_tools_only();
         Mounted {
             expectations: Expectations::new(
                 &self.workload.script,
                 self.state,
                 &described,
-                by_tools,
+                arm.backend.access(),
             ),
             has_bucket: arm.backend.promises().machine_loss.is_some(),
             site: Site {
@@ -278,6 +286,7 @@ impl CellTask {
             empty: None,
             subtrees: 0,
             is_filled: false,
+            warmed: None,
             kept_bytes: 0,
             times: BTreeMap::new(),
             counted: Counted::default(),
@@ -285,7 +294,7 @@ impl CellTask {
             timed_ns: 0,
             memory: Memory::default(),
             counted_before: None,
-            // Where somebody else's file system is in the cell, which may use the same server, servers stay awake.
+            // An external file system in the cell may use the same server: then servers stay awake.
             stops_servers: arm.backend.promises().machine_loss.is_some()
                 && self.arms.iter().all(|arm| !arm.is_external),
             stride: 1,
@@ -305,7 +314,7 @@ impl CellTask {
     }
 
     /// In hot cells a daemon, and the server that it uses, is stopped while it is not its turn, so that what it does in
-    /// the background is charged to nobody else. With empty caches it stays awake: the kernel tells it which inodes it let go.
+    /// the background is charged to no other arm. With empty caches it stays awake: the kernel tells it which inodes it let go.
     fn pauses(&self) -> bool {
         self.state == CacheState::Hot && !self.workload.script.needs_second_host()
     }
@@ -316,253 +325,88 @@ impl CellTask {
         }
     }
 
-    /// Empties the caches once for all arms, each with its files there; cold, with a new daemon each.
-    fn bring_into_state(
-        &self,
-        arms: &mut [Mounted<'_>],
-        order: &[usize],
-        round: u32,
-        pulse: &Pulse,
-        scratch: &mut Scratch,
-        lines: &Sender<Line>,
-    ) {
-        let began = Instant::now();
-        let is_cold = self.state == CacheState::Cold;
-        for at in order {
-            let arm = &mut arms[*at];
-            if arm.hosts.is_none() {
-                continue;
-            }
-            let ready = self.freshen(arm, pulse, scratch).and_then(|()| {
-                let Some(hosts) = &mut arm.hosts else {
-                    return Ok(());
-                };
-                pulse.enter(SETUP_LIMIT);
-                // Nothing that was written to get here may still be on its way to the disk.
-                hosts.first.sync()?;
-                hosts.first.drop_own_caches()?;
-                // Now, and not between the emptying and the clock: others are asked for nothing there, either. A new
-                // daemon has counted nothing.
-                arm.counted_before = match is_cold {
-                    true => hosts.first.counters()?.map(|_| DaemonCounters::default()),
-                    false => pass::counters(&mut *hosts.first).map_err(io::Error::other)?,
-                };
-                if is_cold {
-                    pulse.independent();
-                    hosts.first.stop()?;
-                }
-                Ok(())
-            });
-            self.or_give_up(arm, ready, round, pulse, lines, began);
-        }
-        // Which of the mounts keeps the kernel waiting here, nothing tells.
-        pulse.independent();
-        pulse.enter(SETUP_LIMIT);
-        let dropped = drop_machine_caches(&self.dir);
-        for at in order {
-            let arm = &mut arms[*at];
-            let Some(hosts) = &mut arm.hosts else {
-                continue;
-            };
-            let started = match &dropped {
-                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-                Ok(()) if is_cold => {
-                    pulse.enter(SETUP_LIMIT);
-                    hosts.first.start()
-                }
-                Ok(()) => Ok(()),
-            };
-            if is_cold && started.is_ok() {
-                let ready = hosts.first.time_to_ready();
-                arm.note_ready(ready);
-            }
-            self.or_give_up(arm, started, round, pulse, lines, began);
-        }
-        pulse.leave();
-        std::thread::sleep(SETTLING);
-    }
-
     /// An arm that could not be prepared is out for the rest of the cell, and its sample says why.
     fn or_give_up(
         &self,
         arm: &mut Mounted<'_>,
         prepared: io::Result<()>,
         round: u32,
-        pulse: &Pulse,
+        watchdog: &Watchdog,
         lines: &Sender<Line>,
         began: Instant,
     ) {
         let Err(error) = prepared else {
             return;
         };
-        let passed = self.failed_to_prepare(arm, &error, pulse);
+        let passed = self.failed_to_prepare(arm, &error, watchdog);
         self.send(lines, arm.arm, round, passed, Load::default(), began);
-        self.give_up(arm, pulse);
+        self.give_up(arm, watchdog);
     }
 
     /// Takes an arm down by force: it is out for the rest of the cell, and the others go on.
-    fn give_up(&self, arm: &mut Mounted<'_>, pulse: &Pulse) {
+    fn give_up(&self, arm: &mut Mounted<'_>, watchdog: &Watchdog) {
         resume(arm);
         arm.hosts = None;
-        pulse.mend();
+        watchdog.mend();
     }
 
-    fn failed_to_prepare(&self, arm: &mut Mounted<'_>, error: &io::Error, pulse: &Pulse) -> Passed {
-        let obituary = arm.hosts.as_mut().and_then(Hosts::obituary);
-        let (outcome, why) = match (pulse.severed(), obituary) {
+    fn failed_to_prepare(
+        &self,
+        arm: &mut Mounted<'_>,
+        error: &io::Error,
+        watchdog: &Watchdog,
+    ) -> Passed {
+        let exit_reason = arm.hosts.as_mut().and_then(Hosts::exit_reason);
+        let (outcome, why) = match (watchdog.killed(), exit_reason) {
             (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
-            (None, Some(obituary)) => (Outcome::Crash, format!("; {obituary}")),
+            (None, Some(exit_reason)) => (Outcome::Crash, format!("; {exit_reason}")),
             (None, None) => (Outcome::Setup, String::new()),
         };
         Passed::ended(outcome, format!("preparing the workspace: {error}{why}"))
     }
 
-    /// Gives an arm the files that the script starts from: in a subtree of their own where calls change something.
-    fn freshen(
-        &self,
-        arm: &mut Mounted<'_>,
-        pulse: &Pulse,
-        scratch: &mut Scratch,
-    ) -> io::Result<()> {
-        let script = &self.workload.script;
-        // A model is shown the paths: they are to be the same in every pass. A second host may show a new directory only
-        // after minutes, but has the root from the start.
-        let guesses = arm.described.capabilities.guesses_content;
-        let is_opened_anew = guesses || script.needs_second_host();
-        let Some(hosts) = &arm.hosts else {
-            return Ok(());
-        };
-        hosts.answer_for(pulse);
-        if arm.is_filled && !arm.expectations.changes() {
-            return Ok(());
-        }
-        if is_opened_anew && arm.subtrees > 0 {
-            if let Some(hosts) = arm.hosts.take() {
-                pulse.independent();
-                pulse.enter(SETUP_LIMIT);
-                hosts.close()?;
-            }
-            arm.site.dir = self.dir.join(format!("{}-{}", arm.arm.name, arm.subtrees));
-            self.open(arm)?;
-        }
-        let Some(hosts) = &mut arm.hosts else {
-            return Ok(());
-        };
-        hosts.answer_for(pulse);
-        arm.subtrees += 1;
-        arm.is_filled = true;
-        if !arm.described.capabilities.holds_data {
-            return Ok(());
-        }
-        if let Some(tools) = hosts.first.tools() {
-            if let Some(empty) = &arm.empty {
-                tools.restore(empty)?;
-            }
-            for (path, content) in &script.files {
-                tools
-                    .write_file(path.as_str(), content)
-                    .map_err(io::Error::other)?;
-            }
-            return Ok(());
-        }
-        let root = hosts.first.root().to_owned();
-        pulse.enter(SETUP_LIMIT);
-        if !is_opened_anew {
-            self.remove_old(arm, &root)?;
-        }
-        let Some(hosts) = &mut arm.hosts else {
-            return Ok(());
-        };
-        if !is_opened_anew {
-            hosts.subtree = PathBuf::from(format!("p{}", arm.subtrees));
-            std::fs::create_dir(root.join(&hosts.subtree))?;
-        }
-        let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
-        let limit = 2 * self.call_timeout;
-        fill(script, &root, pulse, limit, scratch)?;
-        if self.state != CacheState::Hot {
-            self.warm(arm, pulse, scratch)?;
-        }
-        Ok(())
-    }
-
-    /// Removes the subtrees of finished passes once they hold much.
-    fn remove_old(&self, arm: &mut Mounted<'_>, root: &Path) -> io::Result<()> {
-        let Some(hosts) = &arm.hosts else {
-            return Ok(());
-        };
-        if hosts.subtree.as_os_str().is_empty() {
-            return Ok(());
-        }
-        arm.kept_bytes += pass_bytes(&self.workload);
-        if arm.kept_bytes <= KEPT_BYTES {
-            return Ok(());
-        }
-        for entry in std::fs::read_dir(root)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                std::fs::remove_dir_all(entry.path())?;
-            }
-        }
-        arm.kept_bytes = 0;
-        Ok(())
-    }
-
-    fn warm(&self, arm: &mut Mounted<'_>, pulse: &Pulse, scratch: &mut Scratch) -> io::Result<()> {
-        let script = &self.workload.script;
-        let capabilities = arm.described.capabilities;
-        let Some(hosts) = &mut arm.hosts else {
-            return Ok(());
-        };
-        // What holds nothing can neither be filled nor warmed up.
-        if !capabilities.holds_data || hosts.first.tools().is_some() {
-            return Ok(());
-        }
-        let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
-        let mut model = start_model(script, &arm.described);
-        let limit = 2 * self.call_timeout;
-        // A read that asks a model warms nothing.
-        let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
-        warm_up(script, &mut model, &root, pulse, limit, scratch, skip)
-    }
-
     fn pass<C: Clock>(
         &self,
         arm: &mut Mounted<'_>,
-        is_warm_up: bool,
+        round: u32,
         gauge: &Gauge,
-        pulse: &Pulse,
+        watchdog: &Watchdog,
         clock: &C,
         scratch: &mut Scratch,
     ) -> (Passed, Load) {
         let is_hot = self.state == CacheState::Hot;
+        let is_warm_up = round < self.first_timed();
         resume(arm);
         if is_hot {
             let syncs = arm.expectations.syncs();
-            let mut prepared = self.freshen(arm, pulse, scratch);
-            prepared = prepared.and_then(|()| self.warm(arm, pulse, scratch));
+            let mut prepared = self.freshen(arm, watchdog, scratch);
+            let is_warm = arm.warmed.is_some_and(|at| at.elapsed() < STAYS_HOT);
+            if !is_warm {
+                prepared = prepared.and_then(|()| self.warm(arm, watchdog, scratch));
+            }
             if syncs {
                 // What other arms left dirty on the disk is not this one's to wait for.
                 prepared = prepared.and_then(|()| {
-                    pulse.enter(SETUP_LIMIT);
+                    watchdog.enter(SETUP_LIMIT);
                     Ok(rustix::fs::syncfs(std::fs::File::open(&self.dir)?)?)
                 });
             }
             if let Err(error) = prepared {
-                let passed = self.failed_to_prepare(arm, &error, pulse);
+                let passed = self.failed_to_prepare(arm, &error, watchdog);
                 return (passed, Load::default());
             }
         }
-        pulse.leave();
+        watchdog.leave();
         let Some(hosts) = &mut arm.hosts else {
             return (
                 Passed::ended(Outcome::Setup, "the workspace is gone"),
                 Load::default(),
             );
         };
-        hosts.answer_for(pulse);
+        hosts.answer_for(watchdog);
         let pass = Pass {
             expectations: &arm.expectations,
+            program: &self.program,
             backend: &arm.described,
             has_bucket: arm.has_bucket,
             state: self.state,
@@ -573,14 +417,16 @@ impl CellTask {
                 (false, _) => Counting::Since(arm.counted_before.take()),
             },
             // What is cold in the warm-up pass is what it is there for.
-            proves_state: !is_warm_up,
-            reads_back: arm.expectations.changes() || is_warm_up || !is_hot,
+            access: arm.arm.backend.access(),
+            // A client in this process has no cache whose state could be proved.
+            proves_state: !is_warm_up && arm.arm.backend.access() != Access::Client,
+            reads_back: is_warm_up || round.is_multiple_of(READ_BACK_EVERY),
             call_timeout: self.call_timeout,
             interrupt: &self.interrupt,
         };
         let reading = gauge.begin();
         let mut load = Load::default();
-        let mut passed = pass.run(hosts, pulse, clock, scratch, &mut || {
+        let mut passed = pass.run(hosts, watchdog, clock, scratch, &mut || {
             let waits_for_disk = !is_hot || arm.expectations.syncs() || arm.expectations.changes();
             load = gauge.end(&reading, arm.described.daemons == 0, waits_for_disk);
         });
@@ -593,140 +439,26 @@ impl CellTask {
         }
         let went_wrong = passed.verdict.is_some();
         arm.is_filled &= !went_wrong;
+        let is_as_before = arm.is_filled && !arm.expectations.changes();
+        arm.warmed = is_as_before.then(Instant::now);
         self.pause(arm);
         (passed, load)
-    }
-
-    /// Sends the passes of a stretch of rounds that has ended, and counts its timed rounds, quiet ones and others. A round
-    /// with one pass outside the limits is left out as a whole: otherwise each arm would lose its own slow passes.
-    fn flush(
-        &self,
-        arms: &mut [Mounted<'_>],
-        pending: &mut Vec<Pending>,
-        quiet: Result<(), String>,
-        lines: &Sender<Line>,
-        (quiet_rounds, busy_rounds): &mut (u32, u32),
-    ) {
-        let mut rounds: BTreeMap<u32, Option<String>> = BTreeMap::new();
-        for pass in pending.iter().filter(|pass| !pass.is_warm_up) {
-            let busy = pass.load.busy.clone().or_else(|| quiet.clone().err());
-            let round = rounds.entry(pass.round).or_default();
-            *round = round.take().or(busy);
-        }
-        let busy = rounds.values().flatten().count() as u32;
-        *busy_rounds += busy;
-        *quiet_rounds += rounds.len() as u32 - busy;
-        for mut pass in pending.drain(..) {
-            if let Some(Some(reason)) = rounds.get(&pass.round) {
-                pass.load.busy.get_or_insert_with(|| reason.clone());
-            }
-            let arm = &mut arms[pass.arm];
-            self.keep(arm, &pass.passed, &pass.load, pass.is_warm_up);
-            self.send_timed(
-                lines,
-                arm.arm,
-                pass.round,
-                pass.passed,
-                pass.load,
-                (pass.began, pass.took),
-            );
-        }
-    }
-
-    /// Adds a pass to what the arm's cell holds.
-    fn keep(&self, arm: &mut Mounted<'_>, passed: &Passed, load: &Load, is_warm_up: bool) {
-        // What a model makes up is wrong as a rule: what its daemon did for that counts all the same.
-        let guesses = arm.described.capabilities.guesses_content;
-        let is_whole = match &passed.verdict {
-            None => true,
-            Some((worst, _)) => guesses && *worst <= Outcome::WrongData,
-        };
-        if let Some(counted) = &passed.counted
-            && is_whole
-        {
-            arm.counted.add(counted);
-        }
-        // Of hand-overs, what came in time counts although something else came late.
-        let counts = passed.verdict.is_none() || self.workload.script.needs_second_host();
-        if is_warm_up || !counts {
-            return;
-        }
-        arm.timed_ns += passed.makespan_ns;
-        if load.busy.is_some() {
-            return;
-        }
-        for (kind, times) in &passed.times {
-            let all = arm.times.entry(*kind).or_insert_with(rundir::histogram);
-            // Both have the same bounds, and grow by themselves.
-            let _ = all.add(times);
-        }
-    }
-
-    fn send(
-        &self,
-        lines: &Sender<Line>,
-        arm: &CellArm,
-        round: u32,
-        passed: Passed,
-        load: Load,
-        began: Instant,
-    ) {
-        self.send_timed(lines, arm, round, passed, load, (began, began.elapsed()));
-    }
-
-    fn send_timed(
-        &self,
-        lines: &Sender<Line>,
-        arm: &CellArm,
-        round: u32,
-        passed: Passed,
-        load: Load,
-        (began, took): (Instant, Duration),
-    ) {
-        let (outcome, reason) = match passed.verdict {
-            Some((outcome, reason)) => (outcome, Some(reason)),
-            None => (Outcome::Ok, None),
-        };
-        let sample = Sample {
-            v: SCHEMA_VERSION,
-            epoch: self.epoch,
-            round,
-            order: 0,
-            arm: arm.name.clone(),
-            workload: self.workload.name.clone(),
-            state: self.state.name().to_owned(),
-            warm_up: self.state == CacheState::Hot && round == 0,
-            outcome,
-            reason,
-            outcomes: passed.outcomes,
-            calls: passed.calls,
-            makespan_ns: passed.makespan_ns,
-            waited_ns: passed.waited_ns,
-            bytes_read: passed.bytes_read,
-            cpu: passed.cpu,
-            load,
-            settled: passed.settled,
-            started_ms: began.duration_since(self.run_started).as_millis() as u64,
-            took_us: took.as_micros() as u64,
-        };
-        // Where the receiver is gone, the run has been given up.
-        let _ = lines.send(Line::Sample(Box::new(sample)));
     }
 
     fn take_down(
         &self,
         arms: Vec<Mounted<'_>>,
-        pulse: &Pulse,
+        watchdog: &Watchdog,
         lines: &Sender<Line>,
         began: Instant,
     ) {
-        pulse.close();
+        watchdog.close();
         arms.iter().for_each(resume);
         for mut arm in arms {
-            pulse.independent();
-            pulse.enter(SETUP_LIMIT);
+            watchdog.independent();
+            watchdog.enter(SETUP_LIMIT);
             if arm.has_bucket && arm.described.capabilities.counts_requests {
-                // An orderly end would upload what nobody will read: the cell's memory in the bucket ends with it.
+                // An orderly end would upload files that no later pass reads: the cell's memory in the bucket ends with it.
                 arm.hosts = None;
             }
             if let Some(hosts) = arm.hosts.take()
@@ -737,7 +469,7 @@ impl CellTask {
                     Passed::ended(Outcome::Infra, format!("closing the workspace: {error}"));
                 self.send(lines, arm.arm, 0, passed, Load::default(), began);
             }
-            pulse.leave();
+            watchdog.leave();
             let latencies = arm.times.iter().filter_map(|(kind, times)| {
                 let packed = Latencies::new(times).ok()?;
                 Some((kind.to_string(), packed))
@@ -791,11 +523,15 @@ impl Mounted<'_> {
             true => s3_service::processes(),
             false => Vec::new(),
         };
-        for pid in servers.into_iter().chain(daemon) {
-            if let Some(pid) = Pid::from_raw(pid as i32) {
-                // An error means that it has ended, which the next call will find.
-                let _ = kill_process(pid, signal);
-            }
+        signal_all(servers.into_iter().chain(daemon), signal);
+    }
+}
+
+/// Sends a signal to processes; one that has ended is found by the next call that needs it.
+pub fn signal_all(processes: impl IntoIterator<Item = u32>, signal: Signal) {
+    for pid in processes {
+        if let Some(pid) = Pid::from_raw(pid as i32) {
+            let _ = kill_process(pid, signal);
         }
     }
 }
@@ -818,5 +554,7 @@ pub fn pass_bytes(workload: &Workload) -> u64 {
     files.sum::<u64>() + written.sum::<u64>() + 4096 * script.files.len() as u64
 }
 
+mod record;
 #[cfg(test)]
 mod tests;
+mod workspaces;

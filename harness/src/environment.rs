@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use backends::fuse::connection::fusectl;
 use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
@@ -17,6 +17,31 @@ pub fn ctxbench() -> String {
         env!("CARGO_PKG_VERSION"),
         env!("CTXBENCH_COMMIT")
     )
+}
+
+/// The time in UTC, as plans have it.
+pub fn now() -> String {
+    let now = jiff::Timestamp::now();
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The command line of this process. No secret is in it: keys come from the environment.
+pub fn command() -> String {
+    let arguments = std::env::args().skip(1);
+    std::iter::once("ctxbench".to_owned())
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The directory of a new run under `results`, by the time of [`now`] and its suite; a second run of the same second gets a
+/// number.
+pub fn new_run_dir(results: &Path, created: &str, suite: &str) -> PathBuf {
+    let time = created.replace(['-', ':', 'Z'], "").replace('T', "-");
+    let first = results.join(format!("{time}-{suite}"));
+    let numbered = (2..).map(|number| results.join(format!("{time}-{suite}-{number}")));
+    let mut names = std::iter::once(first.clone()).chain(numbered);
+    names.find(|name| !name.exists()).unwrap_or(first)
 }
 
 /// SHA-256 of the running binary: two builds of one commit with changes are two things.

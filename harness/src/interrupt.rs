@@ -34,6 +34,11 @@ impl Interrupt {
         Self(flag)
     }
 
+    /// The flag itself, for who waits elsewhere.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
     /// Whether it has come.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use backends::s3_service;
 use rundir::{Epoch, Outcome, Plan, SCHEMA_VERSION, Sample};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use workloads::definition::{CacheState, Workload};
 
-use crate::cell::{CellArm, CellTask, Line};
+use crate::cell::{CellArm, CellTask, Line, signal_all};
 use crate::clock::Monotonic;
 use crate::interrupt::Interrupt;
 use crate::plan::LiveArm;
@@ -168,7 +168,10 @@ impl Machine {
             orders: orders(plan, epoch, cell, rounds),
             dir,
             program: self.program.clone(),
-            cpu: self.cpu(plan, epoch),
+            // Several processes are to use all processors.
+            cpu: self
+                .cpu(plan, epoch)
+                .filter(|_| !workload.script.has_clients()),
             call_timeout: Duration::from_millis(plan.settings.call_timeout_ms),
             slice,
             limits: plan.limits,
@@ -215,8 +218,8 @@ impl Lab for Machine {
                 format!("creating {}: {error}", dir.display()),
             )),
             Ok(()) => {
-                let done = supervise(&self.interrupt, move |pulse| {
-                    task.run(pulse, &Monotonic::start(), &sender);
+                let done = supervise(&self.interrupt, move |watchdog| {
+                    task.run(watchdog, &Monotonic::start(), &sender);
                 });
                 match done {
                     Ok(()) => None,
@@ -248,7 +251,8 @@ impl Lab for Machine {
         }
         if is_lost {
             // Mounts below may still hang: the scratch detaches them when the epoch ends.
-            wake_servers();
+            // Servers that the abandoned cell had stopped go on.
+            signal_all(s3_service::processes(), Signal::CONT);
         } else if let Err(error) = std::fs::remove_dir_all(&dir) {
             tracing::warn!("removing {}: {error}", dir.display());
         }
@@ -271,16 +275,6 @@ impl Lab for Machine {
             .map(|at| stalled[at].saturating_sub(under_way.stalled_us[at]) as f64 / micros);
         if let Err(error) = under_way.scratch.close() {
             tracing::warn!("taking an epoch's scratch down: {error}");
-        }
-    }
-}
-
-/// Continues servers that an abandoned cell had stopped.
-fn wake_servers() {
-    for pid in s3_service::processes() {
-        if let Some(pid) = Pid::from_raw(pid as i32) {
-            // An error means that it has ended, which the next request will find.
-            let _ = kill_process(pid, Signal::CONT);
         }
     }
 }
@@ -314,6 +308,7 @@ fn unfinished(
         cpu: Default::default(),
         load: Default::default(),
         settled: None,
+        scores: Default::default(),
         started_ms: 0,
         took_us: 0,
     }

@@ -1,13 +1,11 @@
 //! `ctxbench`: decides, with evidence, how an LLM agent should hold its context as files.
 
-mod attribute;
+mod cache_state;
 mod cell;
 mod clock;
 mod cmd;
 mod environment;
-mod fault;
 mod fusectl;
-mod host;
 mod interrupt;
 mod lab;
 mod load;
@@ -16,9 +14,7 @@ mod pass;
 mod plan;
 mod probe;
 mod progress;
-mod proof;
 mod quiet;
-mod recall;
 mod replay;
 mod reporting;
 mod run;

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use backends::backend::{Backend, Receipt, Unavailable};
+use backends::backend::{Access, Backend, Receipt, Unavailable};
+use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 use rundir::{
-    Arm, ArmBackend, Limits, Margins, Plan, PlannedPolicy, PlannedWorkload, SCHEMA_VERSION,
-    Schedule, Settings, Skipped,
+    Arm, ArmBackend, Limits, Margins, ModelFilesPlan, Plan, PlannedPolicy, PlannedWorkload,
+    SCHEMA_VERSION, Schedule, Settings, Skipped,
 };
 use workloads::definition::{CacheState, Workload};
 use workloads::script::Script;
 use workloads::suite::Suite;
 
+use crate::pass::unsupported_by_program;
+use crate::replay::in_process;
 use crate::replay::tools::unsupported;
 
 /// The backend that the others are compared with.
@@ -19,6 +22,9 @@ pub const BASELINE: &str = "direct";
 
 /// The A/A arm: the baseline a second time.
 pub const SAME: &str = "direct-again";
+
+/// The seed of the histories of files that a model makes up: recordings answer these.
+const MODEL_FILES_SEED: u64 = 1;
 
 /// The most reads of a block for a backend that asks a model at each of them.
 const GUESSES_MAX: usize = 16;
@@ -32,6 +38,8 @@ pub struct LiveArm {
     pub backend: Arc<dyn Backend>,
     /// By how many percent its calls are lengthened on purpose.
     pub slowed_percent: Option<u32>,
+    /// The arm that it is compared with, where that is not the baseline.
+    pub against: Option<String>,
     /// Versions, or why it cannot be used.
     pub receipt: Result<Receipt, Unavailable>,
 }
@@ -83,7 +91,13 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         margins: inputs.margins,
         limits: Limits::default(),
         probes: inputs.suite.probes,
-        model_files: inputs.suite.model_files,
+        model_files: inputs.suite.model_files.as_ref().map(|own| ModelFilesPlan {
+            lengths: own.lengths.clone(),
+            histories: own.histories,
+            reads: own.reads,
+            seed: MODEL_FILES_SEED,
+            is_brief: own.brief,
+        }),
         settings: inputs.settings.clone(),
         policy: inputs.policy.clone(),
         arms: inputs.arms.iter().map(arm).collect(),
@@ -93,6 +107,9 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
                 planned_workload(workload, states.collect(), inputs.result_tokens)
             })
             .collect(),
+        scenarios: Vec::new(),
+        crash_points: 0,
+        features: Vec::new(),
         skipped: Vec::new(),
     };
     for (entry, workload) in inputs.suite.workloads.iter().zip(inputs.workloads) {
@@ -122,12 +139,14 @@ pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
             name: SAME.to_owned(),
             backend: Arc::clone(&backend),
             slowed_percent: None,
+            against: None,
             receipt: receipt.clone(),
         });
         arms.push(LiveArm {
             name,
             backend,
             slowed_percent: None,
+            against: None,
             receipt,
         });
         arms.extend(same);
@@ -135,7 +154,8 @@ pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
     arms
 }
 
-fn arm(live: &LiveArm) -> Arm {
+/// What a plan keeps of an arm.
+pub fn arm(live: &LiveArm) -> Arm {
     let described = live.backend.describe();
     let (receipt, unavailable) = match &live.receipt {
         Ok(receipt) => (receipt.clone(), None),
@@ -146,6 +166,7 @@ fn arm(live: &LiveArm) -> Arm {
         name: live.name.clone(),
         same_as: (live.name == SAME).then(|| BASELINE.to_owned()),
         slowed_percent: live.slowed_percent,
+        against: live.against.clone(),
         unavailable,
         backend: ArmBackend {
             name: described.name.clone(),
@@ -159,6 +180,7 @@ fn arm(live: &LiveArm) -> Arm {
             persistent: described.capabilities.persistent,
             counts_requests: described.capabilities.counts_requests,
             has_bucket: live.backend.promises().machine_loss.is_some(),
+            promises: promised(&*live.backend),
             daemons: described.daemons,
             mounts: described.mounts,
             needs: needs
@@ -168,6 +190,32 @@ fn arm(live: &LiveArm) -> Arm {
             receipt,
         },
     }
+}
+
+/// Backends as arms that are not compared: each once.
+pub fn single_arms(backends: &[Arc<dyn Backend>]) -> Vec<LiveArm> {
+    let arms = backends.iter().map(|backend| LiveArm {
+        name: backend.describe().name,
+        backend: Arc::clone(backend),
+        slowed_percent: None,
+        against: None,
+        receipt: backend.receipt(),
+    });
+    arms.collect()
+}
+
+/// The call after which a backend keeps data, by what is lost.
+fn promised(backend: &dyn Backend) -> BTreeMap<String, String> {
+    let promises = backend.promises();
+    let promised = [
+        (KILLED_DAEMON, promises.killed_daemon),
+        (POWER_LOSS, promises.power_loss),
+        (MACHINE_LOSS, promises.machine_loss),
+    ];
+    let promised = promised.into_iter();
+    promised
+        .filter_map(|(loss, call)| Some((loss.to_owned(), call?.name().to_owned())))
+        .collect()
 }
 
 fn planned_workload(
@@ -221,19 +269,40 @@ fn skip_reason(
             "{name} holds nothing: it only takes part where names and bytes can be fixed"
         ));
     }
-    if arm.backend.is_tools_only() {
-        if workload.name.starts_with("micro/") {
-            return Some(format!(
-                "{name} is reached by tool calls only: it has no path for a POSIX operation"
-            ));
+    match arm.backend.access() {
+        Access::Paths => {}
+        Access::Client => {
+            if let Some(reason) = in_process::unsupported(&workload.script) {
+                return Some(format!("{name}: {reason}"));
+            }
+            if state == CacheState::Lukewarm {
+                return Some(format!("{name} keeps nothing: there is no cache to empty"));
+            }
         }
-        if let Some(reason) = unsupported(&workload.script) {
-            return Some(format!("{name}: {reason}"));
+        Access::Program => {
+            if let Some(reason) = unsupported_by_program(&workload.script) {
+                return Some(format!("{name}: {reason}"));
+            }
+            if state != CacheState::Hot {
+                return Some(format!(
+                    "the state of the caches that {name} meets is not proved"
+                ));
+            }
         }
-        if state != CacheState::Hot {
-            return Some(format!(
-                "{name} is in the agent's own memory: there is no cache to empty"
-            ));
+        Access::Tools => {
+            if workload.name.starts_with("micro/") {
+                return Some(format!(
+                    "{name} is reached by tool calls only: it has no path for a POSIX operation"
+                ));
+            }
+            if let Some(reason) = unsupported(&workload.script) {
+                return Some(format!("{name}: {reason}"));
+            }
+            if state != CacheState::Hot {
+                return Some(format!(
+                    "{name} is in the agent's own memory: there is no cache to empty"
+                ));
+            }
         }
     }
     let reads = content_reads(&workload.script);
@@ -387,6 +456,7 @@ states = ["hot"]
                 name: arm.to_owned(),
                 backend,
                 slowed_percent: None,
+                against: None,
                 receipt: Ok(Receipt::new()),
             };
             let workload = catalogue::workload(workload).unwrap();
@@ -421,6 +491,7 @@ states = ["hot"]
                     name: arm.to_owned(),
                     backend: backend::find(arm).unwrap().into(),
                     slowed_percent: None,
+                    against: None,
                     receipt: Ok(Receipt::new()),
                 };
                 let workload = catalogue::workload(workload).unwrap();

@@ -251,7 +251,7 @@ const KTHREADD: u32 = 2;
 fn foreign_among(all: &[Process], own: u32) -> u64 {
     let parent = |pid: u32| all.iter().find(|one| one.pid == pid).map(|one| one.parent);
     let is_ours = |mut pid: u32| {
-        // Nobody has so many ancestors.
+        // No process has so many ancestors.
         for _ in 0..64 {
             if pid == own || pid == KTHREADD {
                 return true;

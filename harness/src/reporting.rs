@@ -1,4 +1,4 @@
-//! From a run directory to its report and decision; what the verbs `run`, `report`, `decide` and
+//! From a run directory to its report and decision; what the commands `run`, `report`, `decide` and
 //! `claims` share.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use reports::claims::{self, Judged};
 use reports::context::{Contexts, contexts};
 use reports::decide::{Decision, Policy, decide, find};
 use reports::prices::Prices;
-use reports::render::{Report, splice, write};
+use reports::render::{Report, results_page, splice, write};
 use reports::summary::{Summary, summarise};
 use rundir::{PLAN, POLICY, Run};
 
@@ -35,7 +35,7 @@ impl PriceList {
 }
 
 /// A run with everything that follows from it.
-pub struct Judgement {
+pub struct ReportInputs {
     /// The run.
     pub run: Run,
     /// What follows from its samples.
@@ -48,7 +48,7 @@ pub struct Judgement {
     pub decision: Option<Decision>,
 }
 
-impl Judgement {
+impl ReportInputs {
     /// Reads a run and judges it by `policy`, or by the one it was made for.
     pub fn of(dir: &Path, policy: Option<&str>, prices: &PriceList) -> anyhow::Result<Self> {
         let run = Run::read(dir)?;
@@ -99,6 +99,11 @@ impl Judgement {
         Ok(())
     }
 
+    /// The page that a document links to.
+    pub fn results_page(&self) -> String {
+        results_page(&self.report())
+    }
+
     /// Writes the report into the run's directory; answers the page's path.
     pub fn write(&self) -> anyhow::Result<PathBuf> {
         let dir = &self.run.dir;
@@ -109,9 +114,30 @@ impl Judgement {
 
 /// The run directory that was asked for, or the newest one under `results`.
 pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
-    if let Some(dir) = asked {
-        return Ok(dir.to_owned());
+    match asked {
+        Some(dir) => Ok(dir.to_owned()),
+        None => newest(results, |_| true),
     }
+}
+
+/// As [`run_dir`], but of a run that measured something: no fault run, no conformance run.
+pub fn measured_run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
+    let Some(dir) = asked else {
+        // A run that cannot be read is taken, so that its reader says why.
+        return newest(results, |dir| {
+            Run::read(dir).map_or(true, |run| run.plan.measures_nothing().is_none())
+        });
+    };
+    if let Some(why) = Run::read(dir)?.plan.measures_nothing() {
+        bail!(
+            "{}: {why}\n  fix: name a directory that `ctxbench run` wrote",
+            dir.display()
+        );
+    }
+    Ok(dir.to_owned())
+}
+
+fn newest(results: &Path, is_wanted: impl Fn(&Path) -> bool) -> anyhow::Result<PathBuf> {
     let entries = match std::fs::read_dir(results) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -123,8 +149,10 @@ pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> 
         Err(error) => return Err(error).with_context(|| format!("reading {}", results.display())),
     };
     let runs = entries.flatten().map(|entry| entry.path());
+    let mut runs: Vec<PathBuf> = runs.filter(|dir| dir.join(PLAN).is_file()).collect();
     // Names start with the time, so the last is the newest.
-    match runs.filter(|dir| dir.join(PLAN).is_file()).max() {
+    runs.sort();
+    match runs.into_iter().rfind(|dir| is_wanted(dir)) {
         Some(newest) => Ok(newest),
         None => bail!(
             "there is no run in {}: make one with `ctxbench run`",

@@ -65,7 +65,11 @@ pub fn still_open(
     let (baseline, same) = baselines(plan);
     let is_baseline = |arm: usize| {
         let name = &plan.arms[arm].name;
-        *name == baseline || Some(name) == same.as_ref()
+        let is_compared_with = plan
+            .arms
+            .iter()
+            .any(|own| own.against.as_ref() == Some(name));
+        *name == baseline || Some(name) == same.as_ref() || is_compared_with
     };
     let open = cells.into_iter().filter_map(|mut cell| {
         let (workload, state) = cell.names(plan);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ledger::Conversation;
 use reports::context::MODELS;
 use rundir::{Basis, ModelFactor, SCHEMA_VERSION, SessionContext};
+use tokens::Conversation;
 use workloads::context::{INLINE, context};
 use workloads::definition::{SessionSource, Workload};
 

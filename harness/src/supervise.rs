@@ -6,30 +6,30 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use backends::backend::{Lifeline, Severed};
+use backends::backend::{KillHandle, Killed};
 
 use crate::interrupt::Interrupt;
 
 /// How often the deadlines are looked at.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How long the work may take to come back after its lifeline has been cut.
+/// How long the work may take to come back after its kill handle was used.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What the work and its supervisor share.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Watchdog {
     epoch: Instant,
     /// When the current step must have ended, in nanoseconds since `epoch`; 0 while there is none.
     deadline: AtomicU64,
     /// When the current step began, in nanoseconds since `epoch`.
     entered: AtomicU64,
-    severed: AtomicBool,
+    killed: AtomicBool,
     /// The supervisor has given up on this work.
     abandoned: AtomicBool,
     /// The work takes everything down: an interrupt has nothing more to ask of it.
     closing: AtomicBool,
-    lifelines: Mutex<Vec<Lifeline>>,
+    kill_handles: Mutex<Vec<KillHandle>>,
     how: Mutex<Option<Cut>>,
 }
 
@@ -39,12 +39,12 @@ pub struct Cut {
     /// How long it had taken by then.
     pub after: Duration,
     /// What ended it.
-    pub severed: Severed,
+    pub killed: Killed,
 }
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = match (self.severed.aborted, self.severed.killed) {
+        let how = match (self.killed.aborted, self.killed.killed) {
             (true, _) => "its connection was aborted",
             (false, true) => "its daemon was killed",
             (false, false) => "nothing could be done about it",
@@ -57,16 +57,16 @@ impl fmt::Display for Cut {
     }
 }
 
-impl Pulse {
+impl Watchdog {
     fn new() -> Self {
         Self {
             epoch: Instant::now(),
             deadline: AtomicU64::new(0),
             entered: AtomicU64::new(0),
-            severed: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             closing: AtomicBool::new(false),
-            lifelines: Mutex::new(Vec::new()),
+            kill_handles: Mutex::new(Vec::new()),
             how: Mutex::new(None),
         }
     }
@@ -95,38 +95,38 @@ impl Pulse {
     }
 
     /// What it takes to end a call that hangs, from now on.
-    pub fn depend_on(&self, lifeline: Lifeline) {
-        *self.lifelines() = vec![lifeline];
+    pub fn depend_on(&self, kill_handle: KillHandle) {
+        *self.kill_handles() = vec![kill_handle];
     }
 
     /// What else it takes, where a call may hang in either of two mounts.
-    pub fn depend_on_too(&self, lifeline: Lifeline) {
-        self.lifelines().push(lifeline);
+    pub fn depend_on_too(&self, kill_handle: KillHandle) {
+        self.kill_handles().push(kill_handle);
     }
 
     /// What it took to end a call is gone, or about to be: its process may soon be another one's number.
     pub fn independent(&self) {
-        self.lifelines().clear();
+        self.kill_handles().clear();
     }
 
-    /// What hung has been taken down, and its lifelines with it: the next step starts anew.
+    /// What hung has been taken down, and its kill_handles with it: the next step starts anew.
     pub fn mend(&self) {
         self.leave();
         self.independent();
         let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
         *how = None;
-        self.severed.store(false, Ordering::Release);
+        self.killed.store(false, Ordering::Release);
     }
 
-    fn lifelines(&self) -> MutexGuard<'_, Vec<Lifeline>> {
-        self.lifelines
+    fn kill_handles(&self) -> MutexGuard<'_, Vec<KillHandle>> {
+        self.kill_handles
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How the work was cut off, if it was.
-    pub fn severed(&self) -> Option<Cut> {
-        if !self.severed.load(Ordering::Acquire) {
+    pub fn killed(&self) -> Option<Cut> {
+        if !self.killed.load(Ordering::Acquire) {
             return None;
         }
         // The flag is set before the cutting is done: wait for the answer.
@@ -138,27 +138,27 @@ impl Pulse {
         deadline != 0 && self.epoch.elapsed().as_nanos() as u64 > deadline
     }
 
-    /// Cuts the lifelines, unless the step has ended by itself in the meantime; `anyway` if even then.
-    fn sever(&self, anyway: bool) {
+    /// Cuts the kill_handles, unless the step has ended by itself in the meantime; `anyway` if even then.
+    fn kill(&self, anyway: bool) {
         let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
         // Before it is looked at: the step may end, and the next begin, right now.
         let entered = Duration::from_nanos(self.entered.load(Ordering::Relaxed));
         if !anyway && !self.is_overdue() {
             return;
         }
-        self.severed.store(true, Ordering::Release);
-        let mut severed = Severed {
+        self.killed.store(true, Ordering::Release);
+        let mut killed = Killed {
             aborted: false,
             killed: false,
         };
-        for lifeline in self.lifelines().iter() {
-            let one = lifeline.sever();
-            severed.aborted |= one.aborted;
-            severed.killed |= one.killed;
+        for kill_handle in self.kill_handles().iter() {
+            let one = kill_handle.kill();
+            killed.aborted |= one.aborted;
+            killed.killed |= one.killed;
         }
         *how = Some(Cut {
             after: self.epoch.elapsed().saturating_sub(entered),
-            severed,
+            killed,
         });
     }
 }
@@ -166,24 +166,24 @@ impl Pulse {
 /// Why work did not come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It did not come back although its lifeline was cut; its thread is left behind.
+    /// It did not come back although its kill handle was used; its thread is left behind.
     Stuck,
     /// It panicked.
     Panicked,
 }
 
-/// Runs `work` in a thread of its own and cuts its lifeline if a step takes too long, or if the run
+/// Runs `work` in a thread of its own and uses its kill handle if a step takes too long, or if the run
 /// is interrupted while a step is under way.
 ///
 /// # Errors
 /// If it does not come back.
 pub fn supervise<T: Send + 'static>(
     interrupt: &Interrupt,
-    work: impl FnOnce(&Pulse) -> T + Send + 'static,
+    work: impl FnOnce(&Watchdog) -> T + Send + 'static,
 ) -> Result<T, Lost> {
-    let pulse = Arc::new(Pulse::new());
+    let watchdog = Arc::new(Watchdog::new());
     let (sender, done) = channel();
-    let worker_pulse = Arc::clone(&pulse);
+    let worker_pulse = Arc::clone(&watchdog);
     std::thread::spawn(move || {
         let result = work(&worker_pulse);
         // The supervisor may have given up on this thread.
@@ -197,13 +197,13 @@ pub fn supervise<T: Send + 'static>(
             Err(RecvTimeoutError::Disconnected) => return Err(Lost::Panicked),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if !pulse.severed.load(Ordering::Acquire) {
+        if !watchdog.killed.load(Ordering::Acquire) {
             // Never cut off, or gone on without what hung.
             severed_at = None;
         }
         if let Some(at) = severed_at {
             if at.elapsed() > GRACE {
-                pulse.abandoned.store(true, Ordering::Release);
+                watchdog.abandoned.store(true, Ordering::Release);
                 return Err(Lost::Stuck);
             }
             continue;
@@ -213,9 +213,9 @@ pub fn supervise<T: Send + 'static>(
         }
         // An interrupted worker stops by itself after the current call; it gets two seconds for that.
         let is_impatient = interrupted_at.is_some_and(|at| at.elapsed() > Duration::from_secs(2))
-            && !pulse.closing.load(Ordering::Acquire);
-        if pulse.is_overdue() || is_impatient {
-            pulse.sever(is_impatient);
+            && !watchdog.closing.load(Ordering::Acquire);
+        if watchdog.is_overdue() || is_impatient {
+            watchdog.kill(is_impatient);
             severed_at = Some(Instant::now());
         }
     }
@@ -227,44 +227,44 @@ mod tests {
 
     #[test]
     fn work_that_keeps_its_deadlines_comes_back_whole() {
-        let result = supervise(&Interrupt::never(), |pulse| {
-            pulse.enter(Duration::from_secs(5));
+        let result = supervise(&Interrupt::never(), |watchdog| {
+            watchdog.enter(Duration::from_secs(5));
             std::thread::sleep(Duration::from_millis(50));
-            pulse.leave();
-            (7, pulse.severed())
+            watchdog.leave();
+            (7, watchdog.killed())
         });
         assert_eq!(result, Ok((7, None)));
     }
 
     #[test]
     fn a_step_that_takes_too_long_is_cut_off() {
-        let result = supervise(&Interrupt::never(), |pulse| {
-            pulse.enter(Duration::from_millis(30));
-            // A call that only ends because its lifeline is cut.
-            while pulse.severed().is_none() {
+        let result = supervise(&Interrupt::never(), |watchdog| {
+            watchdog.enter(Duration::from_millis(30));
+            // A call that only ends because its kill handle is used.
+            while watchdog.killed().is_none() {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            pulse.severed().is_some()
+            watchdog.killed().is_some()
         });
         assert_eq!(result, Ok(true));
     }
 
     #[test]
     fn work_that_gives_up_what_hung_goes_on_with_deadlines_of_its_own() {
-        let hangs = |pulse: &Pulse| {
-            pulse.enter(Duration::from_millis(30));
+        let hangs = |watchdog: &Watchdog| {
+            watchdog.enter(Duration::from_millis(30));
             let began = Instant::now();
-            while pulse.severed().is_none() && began.elapsed() < Duration::from_secs(5) {
+            while watchdog.killed().is_none() && began.elapsed() < Duration::from_secs(5) {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            let is_severed = pulse.severed().is_some();
-            pulse.mend();
+            let is_severed = watchdog.killed().is_some();
+            watchdog.mend();
             is_severed
         };
-        let result = supervise(&Interrupt::never(), move |pulse| {
-            let first = hangs(pulse);
-            let between = pulse.severed();
-            (first, between, hangs(pulse), pulse.severed())
+        let result = supervise(&Interrupt::never(), move |watchdog| {
+            let first = hangs(watchdog);
+            let between = watchdog.killed();
+            (first, between, hangs(watchdog), watchdog.killed())
         });
         assert_eq!(result, Ok((true, None, true, None)));
     }

@@ -80,7 +80,7 @@ struct TokenTest {
 /// What a run says about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum ClaimStatus {
     /// The whole interval is where the claim says.
     Confirmed,
     /// The whole interval is elsewhere.
@@ -93,15 +93,15 @@ pub enum Standing {
     Untested,
 }
 
-impl Standing {
+impl ClaimStatus {
     /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Standing::Confirmed => "confirmed",
-            Standing::Refuted => "refuted",
-            Standing::Open => "open",
-            Standing::ArithmeticOnly => "arithmetic only",
-            Standing::Untested => "untested",
+            ClaimStatus::Confirmed => "confirmed",
+            ClaimStatus::Refuted => "refuted",
+            ClaimStatus::Open => "open",
+            ClaimStatus::ArithmeticOnly => "arithmetic only",
+            ClaimStatus::Untested => "untested",
         }
     }
 }
@@ -116,7 +116,7 @@ pub struct Judged {
     /// What it says, in its own words.
     pub quote: String,
     /// What the run says.
-    pub standing: Standing,
+    pub standing: ClaimStatus,
     /// What was measured, where, or why nothing was.
     pub evidence: String,
 }
@@ -154,7 +154,7 @@ fn judge_file(
                 let range = test.range().map_err(wrong)?;
                 test.judge(range, summary)
             }
-            (None, None, Some(reason)) => (Standing::Untested, reason.clone()),
+            (None, None, Some(reason)) => (ClaimStatus::Untested, reason.clone()),
             _ => {
                 let message = format!(
                     "claim {}: needs exactly one of `test`, `tokens` and `untested`",
@@ -175,7 +175,7 @@ fn judge_file(
 }
 
 impl TokenTest {
-    fn judge(&self, contexts: &Contexts) -> Result<(Standing, String), String> {
+    fn judge(&self, contexts: &Contexts) -> Result<(ClaimStatus, String), String> {
         let (from, to) = match (self.below, self.between, self.about) {
             (Some(below), None, None) => (f64::NEG_INFINITY, below),
             (None, Some(range), None) => range,
@@ -197,7 +197,7 @@ impl TokenTest {
         let place = format!("{} of {}", self.figure, self.workload);
         let Some((own, basis)) = figure(&self.policy) else {
             let missing = format!("this run did not account for {place} under {}", self.policy);
-            return Ok((Standing::Open, missing));
+            return Ok((ClaimStatus::Open, missing));
         };
         let counted = match basis {
             Basis::Published => "as published, in its own units; ",
@@ -213,7 +213,7 @@ impl TokenTest {
             Some(against) => {
                 let Some((before, _)) = figure(against).filter(|(before, _)| *before > 0.0) else {
                     let missing = format!("this run did not account for {place} under {against}");
-                    return Ok((Standing::Open, missing));
+                    return Ok((ClaimStatus::Open, missing));
                 };
                 let saved = (1.0 - own / before) * 100.0;
                 let evidence = format!(
@@ -225,9 +225,9 @@ impl TokenTest {
         };
         let standing = match ((from..=to).contains(&value), basis) {
             // Published figures say what they say: no run can refute that.
-            (true, Basis::Published) => Standing::ArithmeticOnly,
-            (true, _) => Standing::Confirmed,
-            (false, _) => Standing::Refuted,
+            (true, Basis::Published) => ClaimStatus::ArithmeticOnly,
+            (true, _) => ClaimStatus::Confirmed,
+            (false, _) => ClaimStatus::Refuted,
         };
         Ok((standing, evidence))
     }
@@ -244,7 +244,7 @@ impl Test {
         }
     }
 
-    fn judge(&self, (from, to): (f64, f64), summary: &Summary) -> (Standing, String) {
+    fn judge(&self, (from, to): (f64, f64), summary: &Summary) -> (ClaimStatus, String) {
         let place = format!(
             "{} {} {} on {}",
             self.metric, self.workload, self.state, self.arm
@@ -281,29 +281,29 @@ impl Test {
                 )
             });
             return (
-                Standing::Open,
+                ClaimStatus::Open,
                 format!("this run did not measure {place}{why}"),
             );
         };
         let Some(interval) = interval else {
             return (
-                Standing::Open,
+                ClaimStatus::Open,
                 format!("{place}: fewer than {MIN_EPOCHS} epochs say too little about spread"),
             );
         };
         let Interval { low, high } = interval.map(|ns| ns / 1e6);
         let standing = if from <= low && high <= to {
-            Standing::Confirmed
+            ClaimStatus::Confirmed
         } else if high < from || to < low {
-            Standing::Refuted
+            ClaimStatus::Refuted
         } else {
-            Standing::Open
+            ClaimStatus::Open
         };
         let typical = typical_ns / 1e6;
         let evidence = format!("{typical:.4} ms [{low:.4}, {high:.4}], {place}");
         if summary.health.is_busy {
             return (
-                Standing::Open,
+                ClaimStatus::Open,
                 format!(
                     "{evidence}; this machine was busy, which neither confirms nor refutes a figure"
                 ),
@@ -311,7 +311,7 @@ impl Test {
         }
         if is_simulated(&self.arm) {
             return (
-                Standing::Open,
+                ClaimStatus::Open,
                 format!(
                     "{evidence}; the distance is simulated by our own proxy, which neither confirms nor refutes a figure about a real one"
                 ),
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn standing(test: &str) -> Result<Standing, String> {
+    fn standing(test: &str) -> Result<ClaimStatus, String> {
         let text = format!("source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\n{test}\n");
         let summary = testing::summary();
         judge_file(Path::new("c.toml"), &text, &summary, &testing::contexts())
@@ -343,20 +343,29 @@ mod tests {
 
     #[test]
     fn a_claim_is_judged_by_the_whole_interval() {
-        assert_eq!(standing(&place("below_ms = 1.0")), Ok(Standing::Confirmed));
+        assert_eq!(
+            standing(&place("below_ms = 1.0")),
+            Ok(ClaimStatus::Confirmed)
+        );
         assert_eq!(
             standing(&place("between_ms = [10.0, 50.0]")),
-            Ok(Standing::Refuted)
+            Ok(ClaimStatus::Refuted)
         );
-        assert_eq!(standing(&place("about_ms = 0.08")), Ok(Standing::Confirmed));
+        assert_eq!(
+            standing(&place("about_ms = 0.08")),
+            Ok(ClaimStatus::Confirmed)
+        );
         let summary = testing::summary();
         let measured = summary.cells.iter().find(|cell| cell.metric == "read");
         let typical = measured.unwrap().typical_ns / 1e6;
         let on_the_edge = place(&format!("below_ms = {typical}"));
-        assert_eq!(standing(&on_the_edge), Ok(Standing::Open));
-        assert_eq!(standing("untested = 'no backend'"), Ok(Standing::Untested));
+        assert_eq!(standing(&on_the_edge), Ok(ClaimStatus::Open));
+        assert_eq!(
+            standing("untested = 'no backend'"),
+            Ok(ClaimStatus::Untested)
+        );
         let elsewhere = place("below_ms = 1.0").replace("micro/read", "micro/none");
-        assert_eq!(standing(&elsewhere), Ok(Standing::Open));
+        assert_eq!(standing(&elsewhere), Ok(ClaimStatus::Open));
     }
 
     #[test]
@@ -364,11 +373,11 @@ mod tests {
         let ready = |says: &str| place(says).replace("metric = 'read'", "metric = 'ready'");
         let of_daemon = |says: &str| standing(&ready(says).replace("direct", "sqlite"));
         // The scripted daemons take 12 ms to start.
-        assert_eq!(of_daemon("about_ms = 10.0"), Ok(Standing::Confirmed));
-        assert_eq!(of_daemon("below_ms = 5.0"), Ok(Standing::Refuted));
+        assert_eq!(of_daemon("about_ms = 10.0"), Ok(ClaimStatus::Confirmed));
+        assert_eq!(of_daemon("below_ms = 5.0"), Ok(ClaimStatus::Refuted));
         assert_eq!(
             standing(&ready("below_ms = 1.0")),
-            Ok(Standing::Open),
+            Ok(ClaimStatus::Open),
             "nothing starts"
         );
     }
@@ -386,7 +395,7 @@ mod tests {
         let text = format!("source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\n{test}\n");
         let judged =
             judge_file(Path::new("c.toml"), &text, &summary, &testing::contexts()).unwrap();
-        assert_eq!(judged[0].standing, Standing::Open);
+        assert_eq!(judged[0].standing, ClaimStatus::Open);
         let evidence = &judged[0].evidence;
         assert!(
             evidence.contains("100.0 % of the calls did not end well, in 28 of 28 passes"),
@@ -412,15 +421,15 @@ mod tests {
         testing::rename_arm(&mut run, "sqlite", "s3@30ms");
         for says in ["below_ms = 1.0", "below_ms = 0.01"] {
             let found = judged(&run, "s3@30ms", says);
-            assert_eq!(found.standing, Standing::Open, "{says}");
+            assert_eq!(found.standing, ClaimStatus::Open, "{says}");
             assert!(found.evidence.contains("simulated"), "{}", found.evidence);
             assert!(found.evidence.starts_with("0.19"), "{}", found.evidence);
         }
         testing::rename_arm(&mut run, "s3@30ms", "s3");
         let confirmed = judged(&run, "s3", "below_ms = 1.0");
-        assert_eq!(confirmed.standing, Standing::Confirmed);
+        assert_eq!(confirmed.standing, ClaimStatus::Confirmed);
         let refuted = judged(&run, "s3", "below_ms = 0.01");
-        assert_eq!(refuted.standing, Standing::Refuted);
+        assert_eq!(refuted.standing, ClaimStatus::Refuted);
     }
 
     #[test]
@@ -431,7 +440,7 @@ mod tests {
         }
         for says in ["below_ms = 1.0", "below_ms = 0.01"] {
             let found = judged(&run, "sqlite", says);
-            assert_eq!(found.standing, Standing::Open, "{says}");
+            assert_eq!(found.standing, ClaimStatus::Open, "{says}");
             assert!(found.evidence.contains("busy"), "{}", found.evidence);
         }
     }
@@ -441,7 +450,7 @@ mod tests {
         let mut run = testing::run();
         run.samples.retain(|sample| sample.epoch < 2);
         let found = judged(&run, "sqlite", "below_ms = 1.0");
-        assert_eq!(found.standing, Standing::Open);
+        assert_eq!(found.standing, ClaimStatus::Open);
         assert!(
             found.evidence.contains("fewer than 3 epochs"),
             "{}",
@@ -457,22 +466,25 @@ mod tests {
         };
         assert_eq!(
             test("before", "between = [51800, 51900]"),
-            Ok(Standing::ArithmeticOnly)
+            Ok(ClaimStatus::ArithmeticOnly)
         );
-        assert_eq!(test("before", "below = 1.0"), Ok(Standing::Refuted));
-        assert_eq!(test("inline", "below = 50000.0"), Ok(Standing::Confirmed));
-        assert_eq!(test("inline", "about = 50000.0"), Ok(Standing::Refuted));
+        assert_eq!(test("before", "below = 1.0"), Ok(ClaimStatus::Refuted));
+        assert_eq!(
+            test("inline", "below = 50000.0"),
+            Ok(ClaimStatus::Confirmed)
+        );
+        assert_eq!(test("inline", "about = 50000.0"), Ok(ClaimStatus::Refuted));
         let saves = |policy: &str, against: &str| {
             test(
                 policy,
                 &format!("saved_against = '{against}'\nbetween = [80.0, 90.0]"),
             )
         };
-        assert_eq!(saves("after", "before"), Ok(Standing::ArithmeticOnly));
-        assert_eq!(saves("evict", "inline"), Ok(Standing::Confirmed));
-        assert_eq!(saves("inline", "evict"), Ok(Standing::Refuted));
-        assert_eq!(test("nonsense", "below = 1.0"), Ok(Standing::Open));
-        assert_eq!(saves("inline", "nonsense"), Ok(Standing::Open));
+        assert_eq!(saves("after", "before"), Ok(ClaimStatus::ArithmeticOnly));
+        assert_eq!(saves("evict", "inline"), Ok(ClaimStatus::Confirmed));
+        assert_eq!(saves("inline", "evict"), Ok(ClaimStatus::Refuted));
+        assert_eq!(test("nonsense", "below = 1.0"), Ok(ClaimStatus::Open));
+        assert_eq!(saves("inline", "nonsense"), Ok(ClaimStatus::Open));
         let error = test("inline", "").unwrap_err();
         assert!(
             error.contains("exactly one of `below`, `between`, `about`"),

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ledger::{Account, CacheResidual, Step, Terms, cached_prompts, residual};
 use serde::Serialize;
+use tokens::{Account, CacheResidual, Step, Terms, cached_prompts, residual};
 
 use crate::prices::{Cache, Model, Prices};
 use crate::summary::void;
@@ -246,7 +246,7 @@ fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextC
             dollars.insert(model.to_owned(), price.dollars(&own, Cache::FiveMinutes));
         }
     }
-    let largest = |parts: fn(&Step) -> &[ledger::Part]| {
+    let largest = |parts: fn(&Step) -> &[tokens::Part]| {
         let tokens = conversation
             .steps
             .iter()

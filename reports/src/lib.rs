@@ -7,7 +7,6 @@ pub mod claims;
 pub mod context;
 pub mod decide;
 mod digest;
-pub mod faults;
 pub mod prices;
 pub mod render;
 pub mod reproduction;

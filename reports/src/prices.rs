@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use inputs::{InputError, parse_toml};
-use ledger::{Account, CallTokens};
 use serde::Deserialize;
+use tokens::{Account, CallTokens};
 
 /// The prices that come with ctxbench.
 const BUILT_IN: &str = include_str!("../prices.toml");
@@ -295,7 +295,7 @@ impl Model {
     pub fn cache(&self, ttl_ms: u64) -> Result<Cache, String> {
         match ttl_ms {
             0 => Ok(Cache::None),
-            ledger::TTL_MS => Ok(Cache::FiveMinutes),
+            tokens::TTL_MS => Ok(Cache::FiveMinutes),
             HOUR_MS if self.cache_write_1h.is_some() => Ok(Cache::Hour),
             _ => {
                 let hour = match self.cache_write_1h {

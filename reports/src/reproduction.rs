@@ -64,6 +64,11 @@ pub fn check_same_plan(runs: &[Run]) -> Result<(), String> {
     let Some((first, others)) = runs.split_first() else {
         return Err("no run was given".to_owned());
     };
+    for run in runs {
+        if let Some(why) = run.plan.measures_nothing() {
+            return Err(format!("{}: {why}", run.dir.display()));
+        }
+    }
     for other in others {
         let name = other.dir.display();
         if identity(&first.plan) != identity(&other.plan) {

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use ledger::{Conversation, Fixed, Part, PartKind, Reported, Step};
+use tokens::{Conversation, Fixed, Part, PartKind, Reported, Step};
 
 use crate::context::{self, Contexts};
 use crate::prices::Prices;
@@ -15,9 +15,9 @@ use crate::summary::{Summary, summarise};
 use rundir::{
     Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, Cpu, DaemonCounters,
     Environment, Epoch, Fault, Journal, Latencies, Limits, Load, Looks, Margins, Memory,
-    ModelFactor, ModelFiles, ModelRead, MountedModel, OpcodeCount, Outcome, Plan, PlannedWorkload,
-    Probe, Run, SCHEMA_VERSION, Sample, Schedule, ScratchKind, ScratchReceipt, SessionContext,
-    Settings, WriteCache, histogram,
+    ModelFactor, ModelFiles, ModelFilesPlan, ModelRead, MountedModel, OpcodeCount, Outcome, Plan,
+    PlannedWorkload, Probe, Run, SCHEMA_VERSION, Sample, Schedule, ScratchKind, ScratchReceipt,
+    SessionContext, Settings, WriteCache, histogram,
 };
 
 /// Epochs of the scripted run.
@@ -69,7 +69,7 @@ fn session_contexts() -> Vec<SessionContext> {
             model: "claude-sonnet-4-5".to_owned(),
             per_o200k: 1.12,
             label: "×1.12, measured: a source".to_owned(),
-            thinking: ledger::ThinkingStays::UntilUserSpeaks,
+            thinking: tokens::ThinkingStays::UntilUserSpeaks,
         }],
         conversation: Conversation {
             fixed: 1000,
@@ -114,6 +114,8 @@ pub fn seeded(seed: u64) -> Run {
         epochs: (0..EPOCHS).map(epoch).collect(),
         probes,
         faults,
+        fault_outcomes: Vec::new(),
+        crash_points: Vec::new(),
         model_files: Some(model_files()),
     }
 }
@@ -274,6 +276,7 @@ fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Samp
         cpu: Cpu::default(),
         load: Load::default(),
         settled: None,
+        scores: BTreeMap::new(),
         started_ms: u64::from(epoch) * 10_000 + u64::from(round) * 1000,
         took_us: 50_000,
     }
@@ -370,7 +373,7 @@ fn plan(seed: u64) -> Plan {
         margins: Margins::default(),
         limits: Limits::default(),
         probes: true,
-        model_files: true,
+        model_files: Some(ModelFilesPlan::default()),
         settings: Settings {
             call_timeout_ms: 10_000,
             placement: "shared-cpu".to_owned(),
@@ -385,6 +388,9 @@ fn plan(seed: u64) -> Plan {
             workload("micro/read", "read", None, None),
             workload("agent/session", "edit", Some(1234), Some(700)),
         ],
+        scenarios: Vec::new(),
+        crash_points: 0,
+        features: Vec::new(),
         skipped: Vec::new(),
     }
 }
@@ -398,6 +404,7 @@ pub(crate) fn arm(backend: &str, same_as: Option<&str>) -> Arm {
         },
         same_as: same_as.map(str::to_owned),
         slowed_percent: None,
+        against: None,
         unavailable: None,
         backend: ArmBackend {
             name: backend.to_owned(),
@@ -408,6 +415,7 @@ pub(crate) fn arm(backend: &str, same_as: Option<&str>) -> Arm {
             persistent: true,
             counts_requests: !is_direct,
             has_bucket: false,
+            promises: BTreeMap::new(),
             daemons: u32::from(!is_direct),
             mounts: u32::from(!is_direct),
             needs: if is_direct {
@@ -427,29 +435,37 @@ fn model_files() -> ModelFiles {
         calls,
         seconds,
         outcome: "ok".to_owned(),
+        ..AskedStep::default()
     };
     ModelFiles {
-        failed: None,
         origin: "recorded".to_owned(),
         model: "scripted".to_owned(),
         engine: "a recording of nothing".to_owned(),
         fidelity: vec![AtLength {
             operations: 10,
-            reads: vec![ModelRead { is_exact: false }, ModelRead { is_exact: true }],
+            reads: [false, true]
+                .map(|is_exact| ModelRead {
+                    is_exact,
+                    ..ModelRead::default()
+                })
+                .to_vec(),
             calls: 5,
             unusable: 1,
             unanswered: 0,
             answer_ms: 1234.0,
+            ..AtLength::default()
         }],
         history: MountedModel {
             steps: vec![step("cat FILE", 1, 1.5)],
             session: Some((9.0, 0.001)),
             session_reads: Some((4, 1)),
+            ..MountedModel::default()
         },
         generate: MountedModel {
             steps: vec![step("stat FILE", 0, 0.002)],
             ..MountedModel::default()
         },
+        ..ModelFiles::default()
     }
 }
 

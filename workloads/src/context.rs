@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
-use ledger::{Conversation, Part, PartKind, Rewrite, Step};
 use serde::Deserialize;
+use tokens::{Conversation, Part, PartKind, Rewrite, Step};
 
 use crate::conversation::{TURN_MS, part};
 use inputs::{InputError, parse_toml};
@@ -484,8 +484,8 @@ fn read_call(number: u64) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger::{Account, Fixed, Terms, ThinkingStays};
     use proptest::prelude::*;
+    use tokens::{Account, Fixed, Terms, ThinkingStays};
 
     fn conversation(results: &[u64]) -> Conversation {
         let mut steps: Vec<Step> = vec![Step {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ledger::{Conversation, Fixed, Part, PartKind, Reported, Step};
+use tokens::{Conversation, Fixed, Part, PartKind, Reported, Step};
 
 use crate::model::{Expected, Model};
 use crate::render;
@@ -203,8 +203,8 @@ mod tests {
     use crate::path::WorkspacePath;
     use crate::script::{CallKind, FileOp};
     use crate::trace::Trace;
-    use ledger::{Account, Terms, residual};
     use std::path::Path;
+    use tokens::{Account, Terms, residual};
 
     fn record(line: &str) -> String {
         line.replace('\'', "\"")
@@ -247,7 +247,7 @@ mod tests {
 
     fn no_thinking() -> Terms {
         Terms {
-            thinking: ledger::ThinkingStays::Never,
+            thinking: tokens::ThinkingStays::Never,
             ..Terms::default()
         }
     }

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use ledger::Conversation;
 use serde::{Deserialize, Serialize};
+use tokens::Conversation;
 
 use crate::compile::{compile, sha256};
 use crate::context::{context, context_names};
 use crate::conversation::{of_script, of_trace};
-use crate::generate::{asking, hosts, micro, offload, syncing, vsm_cycle};
+use crate::generate::{asking, clients, finding, hosts, micro, offload, syncing, vsm_cycle};
 use crate::script::{FileOp, Script};
 use crate::trace::Trace;
 use inputs::{InputError, parse_toml};
@@ -51,12 +51,14 @@ struct Definition {
     handoff: Option<hosts::Handoff>,
     two_writers: Option<hosts::TwoWriters>,
     syncing: Option<syncing::Syncing>,
+    clients: Option<clients::Clients>,
+    finding: Option<finding::Finding>,
     trace: Option<TraceFile>,
     shortened: Option<Shortened>,
 }
 
 /// The tables of which a workload has one.
-const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[trace]`";
+const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[trace]`";
 
 impl Definition {
     /// How many tables it has that say what is done.
@@ -69,6 +71,8 @@ impl Definition {
             self.handoff.is_some(),
             self.two_writers.is_some(),
             self.syncing.is_some(),
+            self.clients.is_some(),
+            self.finding.is_some(),
             self.trace.is_some(),
         ]
         .into_iter()
@@ -83,6 +87,8 @@ impl Definition {
             || self.handoff.is_some()
             || self.two_writers.is_some()
             || self.syncing.is_some()
+            || self.clients.is_some()
+            || self.finding.is_some()
     }
 
     /// The script of a workload that is no session.
@@ -107,6 +113,14 @@ impl Definition {
                 syncing: Some(syncing),
                 ..
             } => syncing.script(),
+            Self {
+                clients: Some(clients),
+                ..
+            } => clients.script(),
+            Self {
+                finding: Some(finding),
+                ..
+            } => finding.script(),
             _ => Err(format!("needs exactly one of the tables {TABLES}")),
         }
     }

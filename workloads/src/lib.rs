@@ -8,6 +8,7 @@ pub mod compile;
 pub mod context;
 pub mod conversation;
 pub mod definition;
+pub mod exam;
 pub mod fault;
 pub mod filler;
 pub mod generate;

@@ -235,6 +235,18 @@ impl Model {
                 }
                 Ok(Expected::Done)
             }
+            FileOp::Touch(path) => {
+                self.existing(path)?;
+                Ok(Expected::Done)
+            }
+            FileOp::Together { dir, clients } => {
+                for (name, content) in clients.written() {
+                    let path = dir.join(&name).map_err(|_| ENOENT)?;
+                    self.existing(&path)?;
+                    self.put(&path, content);
+                }
+                Ok(Expected::Done)
+            }
             FileOp::SeenByOther { path, content } => {
                 self.existing(path)?;
                 Ok(Expected::Bytes(Bytes::clone(content)))

@@ -4,8 +4,8 @@
 //! lines, at most 2,000 of them, from the line that was asked for; a listing or a search shows paths; a change
 //! shows a sentence.
 
-use ledger::PartKind;
 use serde_json::json;
+use tokens::PartKind;
 
 use crate::model::{Expected, Model};
 use crate::script::{Call, CallKind, FileOp, Script};

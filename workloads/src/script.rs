@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exam::Asked;
+use crate::generate::clients::Clients;
 use crate::path::WorkspacePath;
 
 /// Content of a file; cheap to copy.
@@ -124,6 +126,16 @@ pub enum FileOp {
         /// The line, with its newline.
         line: Bytes,
     },
+    /// Set the modification time of the root, then open and close a file: nothing is written, but answers that were given
+    /// before no longer hold.
+    Touch(WorkspacePath),
+    /// Several processes read and overwrite files of their own at the same time.
+    Together {
+        /// The directory that holds a directory of each process.
+        dir: WorkspacePath,
+        /// What the processes do.
+        clients: Clients,
+    },
     /// Open a name that the backend answers as a question, read all of it, close.
     Ask {
         /// The question.
@@ -145,6 +157,7 @@ impl FileOp {
             | FileOp::Remove(path)
             | FileOp::MakeDir(path)
             | FileOp::Sync(path)
+            | FileOp::Touch(path)
             | FileOp::ReadAt { path, .. }
             | FileOp::ReadOpen { path, .. }
             | FileOp::Write { path, .. }
@@ -152,6 +165,7 @@ impl FileOp {
             | FileOp::Append { path, .. }
             | FileOp::Ask { path, .. }
             | FileOp::SyncAll { dir: path, .. }
+            | FileOp::Together { dir: path, .. }
             | FileOp::SeenByOther { path, .. }
             | FileOp::AddLine { path, .. }
             | FileOp::List { path, .. }
@@ -200,6 +214,8 @@ impl FileOp {
             FileOp::SyncAll { .. } => "sync all of",
             FileOp::SeenByOther { .. } => "see on the other host",
             FileOp::AddLine { .. } => "add a line to",
+            FileOp::Touch(_) => "touch",
+            FileOp::Together { .. } => "let several processes work in",
             FileOp::Ask { .. } => "ask",
         };
         format!("{verb} {}", self.path())
@@ -228,6 +244,7 @@ call_kinds! {
     ListAttributes => "list-attributes", Pread => "pread", Search => "search", Stat => "stat", Create => "create",
     Append => "append", Rename => "rename", Delete => "delete", Fsync => "fsync", Sync => "sync",
     Recall => "recall", Handoff => "handoff", SyncNew => "sync-new", SyncOverwritten => "sync-overwritten",
+    Concurrent => "concurrent",
 }
 
 impl fmt::Display for CallKind {
@@ -251,6 +268,8 @@ pub struct Call {
     pub lines: Option<(u64, u64)>,
     /// For a recorded read of a file that is known byte for byte: tokens of what the agent was shown.
     pub recorded_tokens: Option<u64>,
+    /// The question that it asks, where its answer is scored.
+    pub asked: Option<Asked>,
 }
 
 /// A whole workload, ready to be replayed.
@@ -260,6 +279,8 @@ pub struct Script {
     pub dirs: Vec<WorkspacePath>,
     /// Files to create first.
     pub files: Vec<(WorkspacePath, Bytes)>,
+    /// How long before a pass each of `files` was written, in nanoseconds; empty where that is no matter.
+    pub ages_ns: Vec<u64>,
     /// What brings caches into the state called hot.
     pub warm_up: Vec<FileOp>,
     /// The calls, in order.
@@ -312,6 +333,7 @@ impl Script {
             ops,
             lines: None,
             recorded_tokens: None,
+            asked: None,
         });
     }
 
@@ -323,7 +345,15 @@ impl Script {
             ops,
             lines: None,
             recorded_tokens: None,
+            asked: None,
         });
+    }
+
+    /// Has the answer of the last call scored.
+    pub(crate) fn ask_last(&mut self, asked: Asked) {
+        if let Some(call) = self.calls.last_mut() {
+            call.asked = Some(asked);
+        }
     }
 
     /// Keeps the first so many calls, and of each content its first `bytes`.
@@ -356,6 +386,12 @@ impl Script {
     pub fn needs_second_host(&self) -> bool {
         let mut ops = self.calls.iter().flat_map(|call| &call.ops);
         ops.any(|op| op.host() == Host::Second)
+    }
+
+    /// Whether several processes work at the same time.
+    pub fn has_clients(&self) -> bool {
+        let mut ops = self.calls.iter().flat_map(|call| &call.ops);
+        ops.any(|op| matches!(op, FileOp::Together { .. }))
     }
 
     /// The files that more than one host adds lines to, each once: what they hold in the end is no matter of the script.

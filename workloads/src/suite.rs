@@ -1,6 +1,6 @@
 //! Suites: which workloads, cache states and backends make a run, and how often.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -22,17 +22,39 @@ pub struct Suite {
     pub rounds: Option<u32>,
     /// The backends, by name; `direct` is always there, twice.
     pub backends: Vec<String>,
+    /// Backends that are compared with another one of the suite instead of with `direct`.
+    #[serde(default)]
+    pub against: BTreeMap<String, String>,
     /// What is replayed.
-    #[serde(rename = "workload")]
+    #[serde(rename = "workload", default)]
     pub workloads: Vec<SuiteWorkload>,
     /// Seconds after which a call counts as a timeout, unless the command line says; `None` for the usual limit.
     pub call_timeout: Option<f64>,
+    /// The margin in microseconds a call, unless the command line says; `None` for the usual one.
+    pub margin_us: Option<f64>,
+    /// The policy that runs are made for, unless the command line says; `None` for the usual one, `none` for a suite that
+    /// decides nothing.
+    pub policy: Option<String>,
     /// Whether the decision's probes (tools, cron, what is visible) run too.
     #[serde(default)]
     pub probes: bool,
-    /// Whether files that a language model makes up are measured after the passes, in short.
+    /// How much is measured of files that a language model makes up, after the passes; `None` for nothing.
+    pub model_files: Option<ModelFiles>,
+}
+
+/// How much of files that a language model makes up is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelFiles {
+    /// Lengths of histories, in operations.
+    pub lengths: Vec<u32>,
+    /// Histories of each length.
+    pub histories: u32,
+    /// Files that are asked for in each history.
+    pub reads: u32,
+    /// Fewer mounts, short answers, and nothing is asked anew: a minute.
     #[serde(default)]
-    pub model_files: bool,
+    pub brief: bool,
 }
 
 /// A workload in a suite.
@@ -66,6 +88,13 @@ impl Suite {
             let message = format!("field `budget`: {seconds} s is not above 0 and at most a day");
             return Err(InputError::whole(file, message));
         }
+        if suite
+            .margin_us
+            .is_some_and(|margin| !(margin >= 0.0 && margin.is_finite()))
+        {
+            let message = "field `margin_us`: must be a number from 0";
+            return Err(InputError::whole(file, message));
+        }
         if let Some(seconds) = suite.call_timeout
             && !(seconds > 0.0 && seconds <= 3600.0)
         {
@@ -73,8 +102,11 @@ impl Suite {
                 format!("field `call_timeout`: {seconds} s is not above 0 and at most an hour");
             return Err(InputError::whole(file, message));
         }
-        if suite.workloads.is_empty() {
-            return Err(InputError::whole(file, "needs at least one `[[workload]]`"));
+        if suite.workloads.is_empty() && suite.model_files.is_none() {
+            return Err(InputError::whole(
+                file,
+                "needs at least one `[[workload]]`, or `[model_files]`",
+            ));
         }
         for workload in &suite.workloads {
             if workload.states.is_empty() {
@@ -99,6 +131,11 @@ impl Suite {
                 return Err(format!("backend {name} is named twice"));
             }
         }
+        for name in self.against.iter().flat_map(|(own, other)| [own, other]) {
+            if !self.backends.contains(name) {
+                return Err(format!("field `against`: {name} is not in `backends`"));
+            }
+        }
         let mut seen = BTreeSet::new();
         for workload in &self.workloads {
             if !seen.insert(&workload.name) {
@@ -117,6 +154,44 @@ impl Suite {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_backend_is_compared_with_another_of_the_same_suite_only() {
+        let parse = |other: &str| {
+            let text = format!(
+                "essay = 'e'\nbackends = ['s3', 's3-bare']\n[against]\ns3 = '{other}'\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
+            );
+            Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse("s3-bare").unwrap().against["s3"], "s3-bare");
+        let error = parse("sqlite").unwrap_err();
+        assert!(error.contains("sqlite is not in `backends`"), "{error}");
+    }
+
+    #[test]
+    fn a_margin_below_nothing_is_refused() {
+        let parse = |margin: &str| {
+            let text = format!(
+                "essay = 'e'\nbackends = []\nmargin_us = {margin}\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
+            );
+            Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse("0.0").unwrap().margin_us, Some(0.0));
+        for wrong in ["-1.0", "nan", "inf"] {
+            let error = parse(wrong).unwrap_err();
+            assert!(error.contains("field `margin_us`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_suite_measures_workloads_or_model_files() {
+        let head = "essay = 'e'\nbackends = []\n";
+        let parse = |text: &str| Suite::parse(Path::new("s.toml"), text);
+        let nothing = parse(head).unwrap_err().to_string();
+        assert!(nothing.contains("[[workload]]"), "{nothing}");
+        let asked = format!("{head}[model_files]\nlengths = [1]\nhistories = 1\nreads = 1\n");
+        assert!(parse(&asked).unwrap().workloads.is_empty());
+    }
 
     #[test]
     fn a_suite_may_set_how_long_a_call_may_take() {

@@ -268,11 +268,6 @@ impl AgentMemory {
         Ok(())
     }
 
-    /// Leaves the index as it is written from now on: what merging it is worth is measured against that.
-    pub fn stop_merging(&mut self) {
-        self.merger = None;
-    }
-
     /// How far embedding is.
     pub fn embeddings(&self) -> EmbeddingState {
         match &self.meaning {

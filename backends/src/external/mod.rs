@@ -20,7 +20,7 @@ use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
 
 use crate::backend::{
-    Backend, Capabilities, Description, Lifeline, Need, Receipt, Site, Unavailable, Workspace,
+    Backend, Capabilities, Description, KillHandle, Need, Receipt, Site, Unavailable, Workspace,
     kernel,
 };
 use crate::fuse::Counters;
@@ -382,7 +382,7 @@ impl ExternalWorkspace {
     }
 
     fn take_down_by_force(&mut self) {
-        self.lifeline().sever();
+        self.kill_handle().kill();
         if let Some(mut daemon) = self.daemon.take() {
             daemon.kill();
         }
@@ -418,10 +418,10 @@ impl Workspace for ExternalWorkspace {
         Ok(Some(Box::new(second)))
     }
 
-    fn lifeline(&self) -> Lifeline {
-        Lifeline {
+    fn kill_handle(&self) -> KillHandle {
+        KillHandle {
             daemon: self.daemon(),
-            mount: Some((self.mount_point.clone(), self.connection)),
+            mount: Some((self.mount_point.clone(), self.connection.clone())),
         }
     }
 
@@ -470,7 +470,7 @@ impl Workspace for ExternalWorkspace {
         }))
     }
 
-    fn obituary(&mut self) -> Option<String> {
+    fn exit_reason(&mut self) -> Option<String> {
         let ended = self.daemon.as_mut()?.ended()?;
         Some(format!("{} ended: {ended}", self.name))
     }

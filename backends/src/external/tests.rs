@@ -143,7 +143,7 @@ fn a_file_system_that_dies_or_does_not_end_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let served = "mount = ['sleep', '1000']\nstays = true\nready = ['true']\nroot = '{data}'\nunmount = ['true']";
     let mut workspace = open(served, dir.path()).unwrap();
-    assert_eq!(workspace.obituary(), None);
+    assert_eq!(workspace.exit_reason(), None);
     let daemon = workspace.daemon().unwrap();
     let error = workspace.close().unwrap_err().to_string();
     assert!(
@@ -155,5 +155,5 @@ fn a_file_system_that_dies_or_does_not_end_is_noticed() {
     let dies = served.replace("'sleep', '1000'", "'sleep', '0.2'");
     let mut workspace = open(&dies, dir.path()).unwrap();
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(workspace.obituary().unwrap(), "x ended: exit code 0");
+    assert_eq!(workspace.exit_reason().unwrap(), "x ended: exit code 0");
 }

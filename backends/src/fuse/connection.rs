@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -132,24 +133,35 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A FUSE connection, by the number under which the kernel lists it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connection(u32);
+/// A FUSE connection, by the number under which the kernel lists it, and where it is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    number: u32,
+    at: PathBuf,
+}
 
 impl Connection {
     /// The connection behind a FUSE mount.
     pub fn of(mount: &Mount) -> Option<Self> {
-        mount.is_fuse().then_some(Self(mount.device.1))
+        mount.is_fuse().then(|| Self {
+            number: mount.device.1,
+            at: mount.at.clone(),
+        })
     }
 
     /// Fails all waiting and all future requests of the connection: the one way to get a process out
     /// of uninterruptible sleep in a request that the daemon never answers.
     ///
     /// # Errors
-    /// If `fusectl` is not mounted, or the connection belongs to another user.
-    pub fn abort(self) -> io::Result<()> {
+    /// If `fusectl` is not mounted, the connection belongs to another user, or it is no longer mounted where it was: the
+    /// kernel gives its number to the next mount of anybody.
+    pub fn abort(&self) -> io::Result<()> {
+        let mounted = mount_at(&self.at)?;
+        if mounted.as_ref().and_then(Self::of).as_ref() != Some(self) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let control = fusectl().ok_or(io::ErrorKind::NotFound)?;
-        std::fs::write(control.join(self.0.to_string()).join("abort"), b"1")
+        std::fs::write(control.join(self.number.to_string()).join("abort"), b"1")
     }
 }
 
@@ -218,22 +230,43 @@ fn fusermount(dir: &Path, arguments: &[&str]) -> io::Result<()> {
     Err(io::Error::other(format!("fusermount3: {}", said.trim())))
 }
 
-/// Whether the mount at `dir` answers `ENOTCONN`: its daemon has died and left it behind.
+/// Whether a mount is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It answered after this time.
+    Answers(Duration),
+    /// It answers `ENOTCONN`: its daemon has died and left it behind.
+    Dead,
+    /// It does not answer within [`PATIENCE`]: its daemon is stopped or stuck.
+    Silent,
+}
+
+/// How long a mount may take to answer.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether the mount at `dir` is served.
 ///
 /// Asks in a thread of its own, because a mount whose daemon is stuck does not answer at all.
-pub fn is_dead(dir: &Path) -> bool {
+pub fn health(dir: &Path) -> Health {
     let (sender, answer) = std::sync::mpsc::channel();
     let dir = dir.to_owned();
     let ask = move || {
+        let started = Instant::now();
         // Names and attributes may still be cached; the space left never is.
-        let died = rustix::fs::statvfs(&dir).err() == Some(rustix::io::Errno::NOTCONN);
-        // Nobody listens any more if the answer took too long.
-        let _ = sender.send(died);
+        let health = match rustix::fs::statvfs(&dir) {
+            Err(rustix::io::Errno::NOTCONN) => Health::Dead,
+            _ => Health::Answers(started.elapsed()),
+        };
+        // Nothing receives it if the answer took too long.
+        let _ = sender.send(health);
     };
     std::thread::spawn(ask);
-    answer
-        .recv_timeout(std::time::Duration::from_secs(2))
-        .unwrap_or(false)
+    answer.recv_timeout(PATIENCE).unwrap_or(Health::Silent)
+}
+
+/// Whether the daemon of the mount at `dir` has died and left it behind.
+pub fn is_dead(dir: &Path) -> bool {
+    health(dir) == Health::Dead
 }
 
 #[cfg(test)]
@@ -249,9 +282,20 @@ mod tests {
         assert_eq!(mount.device, (0, 52));
         assert_eq!(mount.options, "rw,nosuid,rw,user_id=0");
         assert!(mount.is_fuse() && mount.is_ours());
-        assert_eq!(Connection::of(&mount), Some(Connection(52)));
+        let connection = Connection::of(&mount).unwrap();
+        assert_eq!((connection.number, &connection.at), (52, &mount.at));
         assert_eq!(parse_mount(b""), None);
         assert_eq!(parse_mount(b"41 28 0:52 / /x rw"), None);
+    }
+
+    #[test]
+    fn a_connection_whose_number_another_mount_has_is_not_aborted() {
+        let gone = Connection {
+            number: 0,
+            at: PathBuf::from("/proc/self"),
+        };
+        let error = gone.abort().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::{Launch, Mounted, READY, S3Mount};
-use crate::backend::{Backend, Lifeline, Site, Workspace};
+use crate::backend::{Backend, KillHandle, Site, Workspace};
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters};
 
@@ -149,7 +149,7 @@ impl MountedWorkspace {
     }
 
     fn take_down_by_force(&mut self) {
-        self.lifeline().sever();
+        self.kill_handle().kill();
         if let Some(mut daemon) = self.daemon.take() {
             // A killed child ends at once; waiting for it leaves no zombie.
             let _ = daemon.process.wait();
@@ -199,10 +199,10 @@ impl Workspace for MountedWorkspace {
         Ok(Some(Box::new(second)))
     }
 
-    fn lifeline(&self) -> Lifeline {
-        Lifeline {
+    fn kill_handle(&self) -> KillHandle {
+        KillHandle {
             daemon: self.daemon(),
-            mount: Some((self.mount.clone(), self.connection)),
+            mount: Some((self.mount.clone(), self.connection.clone())),
         }
     }
 
@@ -238,7 +238,7 @@ impl Workspace for MountedWorkspace {
         fuse::ask(&self.control(), fuse::Command::Counters).map(Some)
     }
 
-    fn obituary(&mut self) -> Option<String> {
+    fn exit_reason(&mut self) -> Option<String> {
         let daemon = self.daemon.as_mut()?;
         match daemon.process.try_wait() {
             Ok(Some(status)) => Some(format!(

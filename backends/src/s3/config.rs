@@ -22,7 +22,7 @@ pub enum ConflictPolicy {
     /// Both are kept: the later one under a name of its own.
     #[default]
     KeepBoth,
-    /// The later one overwrites, as in the fourth seed. What it overwrote is lost.
+    /// The later one overwrites, as in source 4. What it overwrote is lost.
     LastWriteWins,
 }
 

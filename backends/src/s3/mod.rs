@@ -5,7 +5,7 @@
 //! Every call that returned is in the cache's database, with its entry in the journal, in one transaction: it
 //! survives a killed daemon, and power loss once `fsync` has returned, as `sqlite` promises. The bucket follows in
 //! the background; what had not got there is brought up by the next mount of the same cache. The bucket itself is
-//! what survives the loss of this machine: once `ctxbench sync` (or a read of the attribute `user.ctx.sync`) has
+//! what survives the loss of this machine: once `ctxbench s3 sync` (or a read of the attribute `user.ctx.sync`) has
 //! returned, or `fsync` or `close` where the [`SyncMode`] says so, everything before it is there. Where
 //! something can never go up, that is an error of `sync`, and of `fsync` and `close` of that file; who waits for another is
 //! told that it is there.
@@ -83,7 +83,7 @@ use crate::store::{
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
 };
 use alone::ToNote;
-pub use bare::BareClient;
+pub(crate) use bare::S3Bare;
 pub use check::{CheckedBucket, check};
 pub use config::{
     AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,

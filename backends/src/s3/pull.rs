@@ -151,7 +151,7 @@ impl Inner {
             let is_news = known
                 .get(&key)
                 .is_none_or(|known| known.0 != object.etag || known.1 < told);
-            // A key that no path can have cannot be asked for: `check-store` lists it.
+            // A key that no path can have cannot be asked for: `ctxbench s3 check` lists it.
             let is_path = Path::parse(&object.key).is_ok();
             seen.insert(key.clone());
             if is_news && is_path {

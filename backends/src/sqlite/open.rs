@@ -71,7 +71,7 @@ pub enum OpenError {
     },
     /// Its log is gone, and what is left is no state that there was.
     #[error(
-        "{} is not whole without its log: {problem}\n  fix: put the log back; `ctxbench check-store` names all that is wrong", .path.display()
+        "{} is not whole without its log: {problem}\n  fix: put the log back; `ctxbench doctor --store` names all that is wrong", .path.display()
     )]
     NotWhole {
         /// The database.

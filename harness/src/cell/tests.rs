@@ -79,8 +79,8 @@ impl Found {
         };
         let (sender, lines) = channel();
         let interrupt = task.interrupt.clone();
-        supervise(&interrupt, move |pulse| {
-            task.run(pulse, &Monotonic::start(), &sender);
+        supervise(&interrupt, move |watchdog| {
+            task.run(watchdog, &Monotonic::start(), &sender);
         })
         .unwrap();
         let (mut samples, mut cells) = (Vec::new(), Vec::new());
@@ -179,7 +179,7 @@ fn wrong_data_of_one_arm_is_in_its_samples_and_no_other_arm_suffers() {
 fn an_arm_whose_daemon_dies_is_out_and_the_others_go_on() {
     let broken = Broken {
         tamper: Some(REMOVE),
-        obituary: Some("the daemon was killed"),
+        exit_reason: Some("the daemon was killed"),
         ..Broken::default()
     };
     let opened = Arc::clone(&broken.opened);
@@ -205,7 +205,7 @@ fn a_guessing_arm_that_is_out_is_not_opened_again() {
 
     *opened.lock().unwrap() = 0;
     let dies = Broken {
-        obituary: Some("the daemon was killed"),
+        exit_reason: Some("the daemon was killed"),
         // It fails in the first pass.
         tamper_root: Some(|root| drop(std::fs::remove_file(root.join("a")))),
         ..broken

@@ -6,10 +6,15 @@ use std::process::ExitCode;
 use clap::Args;
 use reports::render::table;
 
-use crate::reporting::{Judgement, PriceList, run_dir};
+use crate::reporting::{PriceList, ReportInputs, measured_run_dir};
 
-/// Print what a run says about the figures that people have published.
+/// Hold published figures against a run.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench claims                                  # of the newest run under results
+  ctxbench claims results/20261124-001409-default
+
+Each figure is confirmed, refuted, open (the run cannot tell) or untested; arithmetic is checked as such.")]
 pub struct Claims {
     /// The run's directory [default: the newest under --results].
     run: Option<PathBuf>,
@@ -22,9 +27,9 @@ pub struct Claims {
 
 impl Claims {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let dir = run_dir(self.run.as_deref(), &self.results)?;
-        let judgement = Judgement::of(&dir, None, &self.prices)?;
-        let rows: Vec<Vec<String>> = judgement
+        let dir = measured_run_dir(self.run.as_deref(), &self.results)?;
+        let inputs = ReportInputs::of(&dir, None, &self.prices)?;
+        let rows: Vec<Vec<String>> = inputs
             .claims
             .into_iter()
             .map(|claim| {

@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backends::backend::{self, Backend, Site};
-use backends::conform::{Verdict, features};
+use backends::conform::{Feature, Verdict, features};
 use clap::Args;
-use reports::render::{markdown_table, table};
+use reports::render::{CONFORMANCE, markdown_table, table};
+use rundir::{Arm, ArmBackend, Outcome, Plan, Probe, SCHEMA_VERSION, Writer};
 
+use crate::environment::{self, environment_in};
 use crate::interrupt::Interrupt;
+use crate::plan::{arm, single_arms};
 use crate::scratch::ScratchDir;
-use crate::supervise::{Lost, Pulse, supervise};
+use crate::supervise::{Lost, Watchdog, supervise};
 
 /// How long one feature may take.
 const FEATURE_LIMIT: Duration = Duration::from_secs(60);
@@ -24,10 +27,11 @@ const FEATURE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a daemon may take to start or to stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Try what Linux programs expect of a file system, feature by feature.
+/// Try what programs expect of a file system, by feature.
 ///
 /// Without arguments, every backend that holds data is tried, `direct` first: what fails there is the
-/// machine's own file system's, not the backend's. Permissions need root to be tried: a feature that
+/// machine's own file system's, not the backend's. The results are in a directory of their own under --results, which
+/// `ctxbench report` makes pages of. Permissions need root to be tried: a feature that
 /// could not be is `skipped`, with the reason.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -53,55 +57,118 @@ pub struct Conform {
     /// Print the table as Markdown.
     #[arg(long)]
     markdown: bool,
+    /// The directory that gets a directory for each run.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
     /// Where workspaces live [default: $CTXBENCH_SCRATCH or /var/tmp].
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
 }
 
-/// One file system's verdicts by feature, in the order of [`features`].
+/// What the run is for.
+const ESSAY: &str =
+    "What Linux programs expect of a file system, feature by feature: works, fails or skipped.";
+
+/// One file system's verdicts by feature, in the order of the plan.
 struct Column {
-    name: String,
+    arm: Arm,
     verdicts: Vec<Verdict>,
 }
 
 impl Conform {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
+        let features = self.features()?;
         let columns = match &self.path {
-            Some(path) => vec![self.of_directory(path, &interrupt)?],
-            None => self.of_backends(&interrupt)?,
+            Some(path) => vec![self.of_directory(path, &features, &interrupt)?],
+            None => self.of_backends(&features, &interrupt)?,
         };
         if interrupt.is_set() {
             return Ok(ExitCode::from(130));
         }
-        print!("{}", self.page(&columns));
+        print!("{}", self.page(&features, &columns));
         let mut verdicts = columns.iter().flat_map(|column| &column.verdicts);
         let fails = verdicts.any(|verdict| matches!(verdict, Verdict::Fails(_)));
         Ok(ExitCode::from(u8::from(fails)))
     }
 
-    fn of_directory(&self, path: &Path, interrupt: &Interrupt) -> anyhow::Result<Column> {
+    /// The features that are asked for.
+    fn features(&self) -> anyhow::Result<Vec<&'static Feature>> {
+        let Some(only) = &self.only else {
+            return Ok(features().collect());
+        };
+        let wanted: Vec<_> = features()
+            .filter(|feature| feature.group.contains(only) || feature.name.contains(only))
+            .collect();
+        if wanted.is_empty() {
+            bail!(
+                "no feature's group or name contains `{only}` (`ctxbench conform direct` lists them)"
+            );
+        }
+        Ok(wanted)
+    }
+
+    /// Starts a run directory, and says on standard error where it is: standard output holds the table alone.
+    fn begin(
+        &self,
+        features: &[&Feature],
+        arms: Vec<Arm>,
+        scratch: &Path,
+    ) -> anyhow::Result<Writer> {
+        let created = environment::now();
+        let dir = environment::new_run_dir(&self.results, &created, "conform");
+        let plan = Plan {
+            features: features.iter().map(|feature| name(feature)).collect(),
+            ..Plan::without_passes(
+                "conform",
+                ESSAY,
+                created,
+                environment::ctxbench(),
+                environment::command(),
+                arms,
+            )
+        };
+        let environment = environment_in(scratch).context("looking at the machine")?;
+        let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
+        eprintln!("results in {}", dir.display());
+        Ok(writer)
+    }
+
+    fn of_directory(
+        &self,
+        path: &Path,
+        features: &[&'static Feature],
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Column> {
         let absolute = |path: &Path| {
             path.canonicalize()
                 .with_context(|| format!("looking at {}", path.display()))
         };
         let also = self.also.as_deref().map(absolute).transpose()?;
-        let (dir, only) = (absolute(path)?, self.only.clone());
+        let (dir, wanted) = (absolute(path)?, features.to_vec());
+        let arm = arm_of(path);
+        let writer = self.begin(features, vec![arm.clone()], &dir)?;
         let tried = supervise(interrupt, {
             let interrupt = interrupt.clone();
-            move |pulse| try_all(&dir, also.as_deref(), only.as_deref(), pulse, &interrupt)
+            move |watchdog| try_all(&dir, also.as_deref(), &wanted, watchdog, &interrupt)
         });
-        column(&path.display().to_string(), tried)
+        recorded(&writer, features, arm, tried)
     }
 
-    fn of_backends(&self, interrupt: &Interrupt) -> anyhow::Result<Vec<Column>> {
+    fn of_backends(
+        &self,
+        features: &[&'static Feature],
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Vec<Column>> {
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
         // Other users must be able to pass, or nothing can be said about permissions.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o711))?;
         let mut columns = Vec::new();
-        for backend in self.chosen()? {
-            let name = backend.describe().name;
-            if let Err(unavailable) = backend.receipt() {
+        let arms = single_arms(&self.chosen()?);
+        let writer = self.begin(features, arms.iter().map(arm).collect(), scratch.path())?;
+        for live in arms {
+            let (planned, name, backend) = (arm(&live), live.name, live.backend);
+            if let Err(unavailable) = live.receipt {
                 eprintln!("{name} is left out: {unavailable}");
                 continue;
             }
@@ -114,19 +181,18 @@ impl Conform {
                 allow_other: rustix::process::geteuid().is_root(),
             };
             std::fs::create_dir(&site.dir)?;
-            let only = self.only.clone();
+            let wanted = features.to_vec();
             let tried = supervise(interrupt, {
                 let interrupt = interrupt.clone();
-                move |pulse| {
+                move |watchdog| {
                     let workspace = backend.open(&site)?;
-                    pulse.depend_on(workspace.lifeline());
-                    let verdicts =
-                        try_all(workspace.root(), None, only.as_deref(), pulse, &interrupt)?;
+                    watchdog.depend_on(workspace.kill_handle());
+                    let verdicts = try_all(workspace.root(), None, &wanted, watchdog, &interrupt)?;
                     workspace.close()?;
                     Ok(verdicts)
                 }
             });
-            columns.push(column(&name, tried)?);
+            columns.push(recorded(&writer, features, planned, tried)?);
             if interrupt.is_set() {
                 break;
             }
@@ -140,9 +206,7 @@ impl Conform {
             let hold_data = all.filter(|backend| {
                 let described = backend.describe();
                 // A model is asked only where somebody names it.
-                described.capabilities.holds_data
-                    && !backend.is_tools_only()
-                    && !described.needs_model()
+                described.capabilities.holds_data && backend.has_paths() && !described.needs_model()
             });
             return Ok(hold_data.map(Arc::from).collect());
         }
@@ -151,7 +215,7 @@ impl Conform {
             if !backend.describe().capabilities.holds_data {
                 bail!("`{name}` holds no data: there is nothing to try");
             }
-            if backend.is_tools_only() {
+            if !backend.has_paths() {
                 bail!("`{name}` is reached by tool calls only: there is no path to try");
             }
             Ok(Arc::from(backend))
@@ -159,24 +223,23 @@ impl Conform {
         named.collect()
     }
 
-    fn page(&self, columns: &[Column]) -> String {
+    fn page(&self, features: &[&Feature], columns: &[Column]) -> String {
         let mut head = vec!["about", "feature"];
-        head.extend(columns.iter().map(|column| column.name.as_str()));
+        head.extend(columns.iter().map(|column| column.arm.name.as_str()));
         let mut rows = Vec::new();
         let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-        let wanted = features().filter(|feature| is_wanted(feature, self.only.as_deref()));
-        for (at, feature) in wanted.enumerate() {
+        for (at, feature) in features.iter().enumerate() {
             let mut row = vec![feature.group.to_owned(), feature.name.to_owned()];
             for column in columns {
                 let word = match column.verdicts.get(at) {
                     Some(Verdict::Works) => "works",
                     Some(Verdict::Fails(why)) => {
-                        let key = (column.name.as_str(), why.as_str());
+                        let key = (column.arm.name.as_str(), why.as_str());
                         reasons.entry(key).or_default().push(feature.name);
                         "FAILS"
                     }
                     Some(Verdict::Skipped(why)) => {
-                        let key = (column.name.as_str(), why.as_str());
+                        let key = (column.arm.name.as_str(), why.as_str());
                         reasons.entry(key).or_default().push(feature.name);
                         "skipped"
                     }
@@ -199,27 +262,28 @@ impl Conform {
     }
 }
 
-fn is_wanted(feature: &backends::conform::Feature, only: Option<&str>) -> bool {
-    only.is_none_or(|only| feature.group.contains(only) || feature.name.contains(only))
+/// The name of a feature in a run directory.
+fn name(feature: &Feature) -> String {
+    format!("{}: {}", feature.group, feature.name)
 }
 
 /// Tries every feature in `dir`, up to one that never came back.
 fn try_all(
     dir: &Path,
     also: Option<&Path>,
-    only: Option<&str>,
-    pulse: &Pulse,
+    features: &[&Feature],
+    watchdog: &Watchdog,
     interrupt: &Interrupt,
 ) -> std::io::Result<Vec<Verdict>> {
     let mut verdicts = Vec::new();
-    for feature in features().filter(|feature| is_wanted(feature, only)) {
+    for feature in features {
         if interrupt.is_set() {
             break;
         }
-        pulse.enter(FEATURE_LIMIT);
+        watchdog.enter(FEATURE_LIMIT);
         let verdict = feature.run(dir, also)?;
-        pulse.leave();
-        match pulse.severed() {
+        watchdog.leave();
+        match watchdog.killed() {
             None => verdicts.push(verdict),
             Some(cut) => {
                 verdicts.push(Verdict::Fails(cut.to_string()));
@@ -230,17 +294,63 @@ fn try_all(
     Ok(verdicts)
 }
 
-fn column(
-    name: &str,
+/// A directory as an arm: what file system is below it is in the environment.
+fn arm_of(path: &Path) -> Arm {
+    let name = path.display().to_string();
+    Arm {
+        name: name.clone(),
+        same_as: None,
+        slowed_percent: None,
+        against: None,
+        unavailable: None,
+        backend: ArmBackend {
+            name,
+            file: None,
+            summary: "a directory that was there".to_owned(),
+            durability: "not known".to_owned(),
+            holds_data: true,
+            persistent: true,
+            counts_requests: false,
+            has_bucket: false,
+            promises: BTreeMap::new(),
+            daemons: 0,
+            mounts: 0,
+            needs: Vec::new(),
+            lines_of_code: 0,
+            receipt: BTreeMap::new(),
+        },
+    }
+}
+
+/// Records what came of an arm.
+fn recorded(
+    writer: &Writer,
+    features: &[&Feature],
+    arm: Arm,
     tried: Result<std::io::Result<Vec<Verdict>>, Lost>,
 ) -> anyhow::Result<Column> {
     let verdicts = match tried {
-        Ok(verdicts) => verdicts.with_context(|| format!("trying {name}"))?,
-        Err(Lost::Stuck) => bail!("{name}: a call did not come back, and could not be cut off"),
-        Err(Lost::Panicked) => bail!("{name}: a check panicked; see the log"),
+        Ok(verdicts) => verdicts.with_context(|| format!("trying {}", arm.name))?,
+        Err(Lost::Stuck) => bail!(
+            "{}: a call did not come back, and could not be cut off",
+            arm.name
+        ),
+        Err(Lost::Panicked) => bail!("{}: a check panicked; see the log", arm.name),
     };
-    Ok(Column {
-        name: name.to_owned(),
-        verdicts,
-    })
+    for (feature, verdict) in features.iter().zip(&verdicts) {
+        let (outcome, detail) = match verdict {
+            Verdict::Works => (Outcome::Ok, ""),
+            Verdict::Fails(why) => (Outcome::Errno, why.as_str()),
+            Verdict::Skipped(why) => (Outcome::Skipped, why.as_str()),
+        };
+        writer.probe(&Probe {
+            v: SCHEMA_VERSION,
+            aspect: CONFORMANCE.to_owned(),
+            name: name(feature),
+            arm: arm.name.clone(),
+            outcome,
+            detail: detail.to_owned(),
+        })?;
+    }
+    Ok(Column { arm, verdicts })
 }

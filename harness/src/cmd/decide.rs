@@ -8,11 +8,17 @@ use clap::Args;
 use reports::decide::Verdict;
 use reports::render::decision_table;
 
-use crate::reporting::{Judgement, PriceList, run_dir};
+use crate::reporting::{PriceList, ReportInputs, measured_run_dir};
 
-/// Apply a policy to a run and print the table, the verdict, which row decides, and what would flip it.
+/// Decide by a policy: adopt, archive or inconclusive.
+///
+/// Prints the table, the verdict, the row that decides, and what would flip it.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 adopt, 10 archive, 11 inconclusive, 1 failed.")]
+#[command(after_help = "Examples:
+  ctxbench decide                                  # the newest run, by the policy that it was made for
+  ctxbench decide results/20261124-001409-default --policy my-policy.toml
+
+Exit codes: 0 adopt, 10 archive, 11 inconclusive, 1 failed.")]
 pub struct Decide {
     /// The run's directory [default: the newest under --results].
     run: Option<PathBuf>,
@@ -28,9 +34,9 @@ pub struct Decide {
 
 impl Decide {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let dir = run_dir(self.run.as_deref(), &self.results)?;
-        let judgement = Judgement::of(&dir, self.policy.as_deref(), &self.prices)?;
-        let Some(decision) = judgement.decision else {
+        let dir = measured_run_dir(self.run.as_deref(), &self.results)?;
+        let inputs = ReportInputs::of(&dir, self.policy.as_deref(), &self.prices)?;
+        let Some(decision) = inputs.decision else {
             bail!(
                 "{} was made for no policy; give one with --policy",
                 dir.display()

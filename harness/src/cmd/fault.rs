@@ -9,24 +9,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use backends::backend::{self, Backend};
 use clap::Args;
-use reports::faults::{
-    CellKind, FaultOutcome, FaultPlan, FaultRun, FaultWriter, KILLED_DAEMON, MACHINE_LOSS,
-    POWER_LOSS, PlannedBackend, PlannedScenario,
-};
-use reports::render::{splice_faults, table, write_faults};
-use rundir::SCHEMA_VERSION;
+use reports::render::{table, write_faults};
+use rundir::faults::{CellKind, FaultOutcome};
+use rundir::{Plan, PlannedScenario, Run, Writer};
 use workloads::fault::{Group, Scenario, scenario, scenarios};
 
-use crate::environment::{self, environment_in};
-use crate::fault::{
-    Ended, Estimate, Live, Turn, Watcher, misfit, of_points, play_all, roughly, turns,
-};
+use crate::environment::{self, environment};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
-use crate::scratch::ScratchDir;
+use crate::plan::{LiveArm, arm, single_arms};
+use crate::scratch::{ScratchDisk, Want};
+use fault::{
+    Ended, Estimate, Live, ScenarioRun, Watcher, misfit, of_points, play_all, roughly, turns,
+};
 
-/// Break the world of each backend on purpose: what the agent sees, how long it hangs, what is lost, how it comes back.
+/// Break what backends stand on, and say what is lost.
 ///
+/// What the agent sees, how long it hangs, what is gone, and how the backend comes back.
 /// Each scenario is a file of workloads/faults. The agent is a process of its own under a watchdog; a mount that hangs is
 /// aborted. Records are numbered and checksummed, and what was acknowledged is noted outside the mount. The results are
 /// in a directory of their own under --results, with a page.
@@ -36,8 +35,7 @@ use crate::scratch::ScratchDir;
   ctxbench fault                                        # all of them, on our backends
   ctxbench fault --group daemon --backend sqlite
   ctxbench fault --scenario kill-while-writing --seed 7
-  ctxbench fault --report results/20261122-150000-fault # write its page anew
-  ctxbench fault --report results/20261122-150000-fault --into docs/FAULTS.md   # and its tables into a document
+  ctxbench report results/20261122-150000-fault         # write its page anew
 
 Exit codes: 0 nothing was breached, 1 something was, or could not be measured, or is not known, 130 interrupted.")]
 pub struct Fault {
@@ -69,17 +67,17 @@ pub struct Fault {
     /// The directory that gets a directory for each run.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// Where workspaces live [default: $CTXBENCH_SCRATCH or /var/tmp].
+    /// Where workspaces live: this directory as it is [default: as root a fresh journaled ext4 image in $CTXBENCH_SCRATCH
+    /// or /var/tmp, else a directory there].
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// Write the page of an earlier run anew and end.
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
-    /// Also put the run's tables into this document, between marks such as `<!-- MATRIX -->` and `<!-- end of MATRIX -->`:
-    /// MATRIX, CRASH, FINDINGS, BUCKET, MODEL. What the run has nothing of stays.
-    #[arg(long, value_name = "FILE", requires = "report")]
-    into: Option<PathBuf>,
 }
+
+/// What scenarios hold at a time, in bytes.
+const SCRATCH_BYTES: u64 = 1 << 30;
+
+/// The same where nothing is shortened: a whole GiB is written, in stores that keep it twice.
+const LONG_SCRATCH_BYTES: u64 = 6 << 30;
 
 /// How often a line says how far the crash points are.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -95,12 +93,6 @@ fn group(name: &str) -> Result<Group, String> {
 
 impl Fault {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if let Some(dir) = &self.report {
-            if let Some(file) = &self.into {
-                put_into(&FaultRun::read(dir)?, file)?;
-            }
-            return conclude(dir);
-        }
         let scenarios = self.scenarios()?;
         let backends = self.backends(&scenarios)?;
         if self.list {
@@ -108,13 +100,24 @@ impl Fault {
             return Ok(ExitCode::SUCCESS);
         }
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
-        let scratch = ScratchDir::make(self.scratch.as_deref())?;
+        let want = self.scratch.as_deref();
+        let want = want.map_or(Want::Default, Want::Directory);
+        let needed = match self.long {
+            true => LONG_SCRATCH_BYTES,
+            false => SCRATCH_BYTES,
+        };
+        let disk = ScratchDisk::choose(want, needed)?;
+        let scratch = disk.epoch()?;
         let _fusectl = Fusectl::at_hand(scratch.path());
-        let backends: Vec<(Arc<dyn Backend>, Option<String>)> = backends
-            .into_iter()
-            .map(|backend| {
-                let unavailable = backend.receipt().err().map(|error| error.to_string());
-                (backend, unavailable)
+        let arms = single_arms(&backends);
+        let backends: Vec<(Arc<dyn Backend>, Option<String>)> = arms
+            .iter()
+            .map(|arm| {
+                let unavailable = arm.receipt.as_ref().err();
+                (
+                    Arc::clone(&arm.backend),
+                    unavailable.map(ToString::to_string),
+                )
             })
             .collect();
         for (backend, unavailable) in &backends {
@@ -122,10 +125,10 @@ impl Fault {
                 eprintln!("skipped: {}: {reason}", backend.describe().name);
             }
         }
-        let plan = plan(&scenarios, &backends, self.crash_points);
-        let dir = self.results.join(format!("{}-fault", stamp(&plan.created)));
-        let environment = environment_in(scratch.path()).context("looking at the machine")?;
-        let writer = FaultWriter::create(&dir, &plan, &environment)?;
+        let plan = plan(&scenarios, &arms, self.crash_points);
+        let dir = environment::new_run_dir(&self.results, &plan.created, "fault");
+        let environment = environment(disk.receipt()).context("looking at the machine")?;
+        let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
         let turns = turns(&scenarios, backends.len(), self.seed);
         let estimate = Estimate::of(&turns, &scenarios, &backends, self.long);
         eprintln!(
@@ -143,7 +146,7 @@ impl Fault {
             backends,
             scratch: scratch.path().to_owned(),
             program: std::env::current_exe().context("finding the ctxbench binary")?,
-            interrupt: interrupt.clone(),
+            interrupt: interrupt.flag(),
             is_long: self.long,
             sites: 0,
         };
@@ -152,7 +155,7 @@ impl Fault {
             estimate,
             turn: String::new(),
         };
-        let mut ended = play_all(&turns, &mut live, &writer, &mut progress, &interrupt)
+        let mut ended = play_all(&turns, &mut live, &writer, &mut progress, &interrupt.flag())
             .map_err(anyhow::Error::from);
         if matches!(ended, Ok(Ended::Complete)) && self.crash_points > 0 {
             if self.backend.is_empty() {
@@ -215,9 +218,7 @@ impl Fault {
         let ours = backend::registry().into_iter();
         let fit = ours.filter(|backend| {
             let described = backend.describe();
-            described.capabilities.holds_data
-                && !described.needs_model()
-                && !backend.is_tools_only()
+            described.capabilities.holds_data && !described.needs_model() && backend.has_paths()
         });
         let mut fit: Vec<Arc<dyn Backend>> = fit.map(Arc::from).collect();
         if scenarios
@@ -251,11 +252,7 @@ fn list(scenarios: &[Scenario], backends: &[Arc<dyn Backend>]) -> String {
     table(&["group", "scenario", "what happens", "fits"], &rows)
 }
 
-fn plan(
-    scenarios: &[Scenario],
-    backends: &[(Arc<dyn Backend>, Option<String>)],
-    crash_points: u64,
-) -> FaultPlan {
+fn plan(scenarios: &[Scenario], arms: &[LiveArm], crash_points: u64) -> Plan {
     let scenarios = scenarios.iter().map(|scenario| PlannedScenario {
         name: scenario.name.clone(),
         group: scenario.group.name().to_owned(),
@@ -264,41 +261,18 @@ fn plan(
         sha256: scenario.sha256.clone(),
         hang_limit_s: scenario.limits.hang,
     });
-    let backends = backends.iter().map(|(backend, unavailable)| {
-        let described = backend.describe();
-        let promises = backend.promises();
-        let promised = [
-            (KILLED_DAEMON, promises.killed_daemon),
-            (POWER_LOSS, promises.power_loss),
-            (MACHINE_LOSS, promises.machine_loss),
-        ];
-        let promised = promised
-            .into_iter()
-            .filter_map(|(loss, class)| Some((loss.to_owned(), class?.name().to_owned())));
-        PlannedBackend {
-            name: described.name,
-            summary: described.summary,
-            durability: described.durability,
-            promises: promised.collect(),
-            receipt: backend.receipt().unwrap_or_else(|_| BTreeMap::new()),
-            unavailable: unavailable.clone(),
-        }
-    });
-    FaultPlan {
-        schema: SCHEMA_VERSION,
-        created: jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H:%M:%SZ")
-            .to_string(),
-        ctxbench: environment::ctxbench(),
+    Plan {
         scenarios: scenarios.collect(),
-        backends: backends.collect(),
         crash_points,
+        ..Plan::without_passes(
+            "fault",
+            "What each backend does when something around it is broken on purpose.",
+            environment::now(),
+            environment::ctxbench(),
+            environment::command(),
+            arms.iter().map(arm).collect(),
+        )
     }
-}
-
-/// A time as part of a directory's name.
-fn stamp(created: &str) -> String {
-    created.replace(['-', ':', 'Z'], "").replace('T', "-")
 }
 
 /// A line on standard error for each turn.
@@ -309,7 +283,7 @@ struct Lines {
 }
 
 impl Watcher for Lines {
-    fn begins(&mut self, turn: &Turn, left: usize) {
+    fn begins(&mut self, turn: &ScenarioRun, left: usize) {
         self.turn = format!(
             "{left:4} left, about {:>6}  {}",
             roughly(self.estimate.left(left)),
@@ -344,11 +318,11 @@ impl Watcher for Lines {
 }
 
 /// Writes the page, says where it lies and what is on it.
-fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
-    let run = FaultRun::read(dir)?;
+pub fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
+    let run = Run::read(dir)?;
     let page = write_faults(&run).context("writing the page")?;
     let mut kinds: BTreeMap<CellKind, u64> = BTreeMap::new();
-    for outcome in &run.outcomes {
+    for outcome in &run.fault_outcomes {
         *kinds.entry(outcome.cell()).or_default() += 1;
     }
     for (kind, count) in kinds.iter().rev() {
@@ -385,14 +359,4 @@ fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
     let bad_outcome = kinds.keys().any(|kind| *kind >= CellKind::Unknown);
     let bad_point = run.crash_points.iter().any(|points| !points.is_passed());
     Ok(ExitCode::from(u8::from(bad_outcome || bad_point)))
-}
-
-/// Puts the tables of a run into a document.
-fn put_into(run: &FaultRun, file: &Path) -> anyhow::Result<()> {
-    let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading {name}"))?;
-    let (text, replaced) = splice_faults(run, &text).with_context(|| name.to_string())?;
-    std::fs::write(file, text).with_context(|| format!("writing {name}"))?;
-    println!("{name}: {}", replaced.join(", "));
-    Ok(())
 }

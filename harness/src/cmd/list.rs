@@ -9,6 +9,9 @@ use workloads::catalogue;
 
 /// List backends, workloads and suites.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench list
+  ctxbench list --essays | less")]
 pub struct List {
     /// Print the workloads' essays too: what each stands for, and what it does not show.
     #[arg(long)]

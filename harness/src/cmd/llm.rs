@@ -1,4 +1,4 @@
-//! The options that say which model, for every verb that asks one.
+//! The options that say which model, for every command that asks one.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -20,10 +20,10 @@ use models::{
 use reports::prices::Prices;
 use serde_json::{Map, json};
 
-/// The variable with a prompt, as in the second seed.
+/// The variable with a prompt, as in source 2.
 const PROMPT_VARIABLE: &str = "CTXBENCH_PROMPT";
 
-/// The variable with the folder of the cache, as in the second seed.
+/// The variable with the folder of the cache, as in source 2.
 const CACHE_VARIABLE: &str = "CTXBENCH_CACHE_FOLDER";
 
 /// What answers.
@@ -201,6 +201,14 @@ impl ModelArgs {
     }
 
     /// The same with another budget.
+    /// Whether the user says which model answers.
+    pub fn names_a_model(&self) -> bool {
+        self.provider.is_some()
+            || self.base_url.is_some()
+            || self.model.is_some()
+            || self.cassette.is_some()
+    }
+
     pub fn with_budget(&self, budget: Budget) -> Self {
         Self {
             max_tokens: budget.tokens,

@@ -1,9 +1,6 @@
-//! The command line: one file a verb.
+//! The command line: one file a command.
 
-mod bucket;
 mod busy;
-mod calibrate;
-mod check_store;
 mod claims;
 mod conform;
 mod decide;
@@ -12,23 +9,20 @@ mod fault;
 mod fault_agent;
 mod list;
 pub mod llm;
-mod load;
-mod load_worker;
-mod model_files;
 mod mount;
+mod mount_daemon;
 mod pool;
-mod recall;
 mod report;
 mod reproduce;
 mod run;
 mod s3;
-mod serve;
-mod sync;
+mod shell;
+mod status;
 mod tokens;
 mod trace;
 mod unmount;
-mod versions;
 mod with_parent;
+mod worker;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -39,79 +33,70 @@ use tracing_subscriber::EnvFilter;
 
 /// Decides, with evidence, how an LLM agent should hold its context as files.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(
+    name = "ctxbench",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    Run(run::Run),
+enum Command {
+    Run(Box<run::Run>),
     Reproduce(Box<reproduce::Reproduce>),
-    Pool(pool::Pool),
     Report(report::Report),
     Decide(decide::Decide),
     Claims(claims::Claims),
     List(list::List),
     Doctor(doctor::Doctor),
-    Calibrate(calibrate::Calibrate),
     Mount(Box<mount::Mount>),
-    #[command(name = "serve-s3")]
-    ServeS3(serve::ServeS3),
     #[command(hide = true)]
     WithParent(with_parent::WithParent),
     Conform(conform::Conform),
-    Load(load::Load),
     #[command(hide = true)]
-    LoadWorker(load_worker::LoadWorker),
+    Worker(worker::Worker),
     Fault(fault::Fault),
     #[command(hide = true)]
     FaultAgent(fault_agent::FaultAgent),
     #[command(hide = true)]
     Busy(busy::Busy),
-    Bucket(bucket::Bucket),
-    Recall(recall::Recall),
-    Sync(sync::Sync),
+    Status(status::Status),
     Unmount(unmount::Unmount),
-    Versions(versions::Versions),
-    CheckStore(check_store::CheckStore),
-    ModelFiles(model_files::ModelFiles),
-    Trace(trace::TraceVerb),
+    S3(s3::S3),
+    #[command(hide = true)]
+    Completions(shell::Completions),
+    Trace(trace::TraceCommand),
     Tokens(tokens::Tokens),
 }
 
 impl Arguments {
-    /// Runs the verb; the exit code is its own where it has one.
+    /// Runs the command; the exit code is its own where it has one.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        match self.verb {
-            Verb::Run(run) => run.run(),
-            Verb::Reproduce(reproduce) => reproduce.run(),
-            Verb::Pool(pool) => pool.run(),
-            Verb::Report(report) => report.run(),
-            Verb::Decide(decide) => decide.run(),
-            Verb::Claims(claims) => claims.run(),
-            Verb::List(list) => list.run(),
-            Verb::Doctor(doctor) => doctor.run(),
-            Verb::Calibrate(calibrate) => calibrate.run(),
-            Verb::Mount(mount) => mount.run(),
-            Verb::ServeS3(serve) => serve.run(),
-            Verb::WithParent(with) => with.run(),
-            Verb::Conform(conform) => conform.run(),
-            Verb::Load(load) => load.run(),
-            Verb::LoadWorker(worker) => worker.run(),
-            Verb::Fault(fault) => fault.run(),
-            Verb::FaultAgent(agent) => agent.run(),
-            Verb::Busy(busy) => busy.run(),
-            Verb::Bucket(bucket) => bucket.run(),
-            Verb::Recall(recall) => recall.run(),
-            Verb::Sync(sync) => sync.run(),
-            Verb::Unmount(unmount) => unmount.run(),
-            Verb::Versions(versions) => versions.run(),
-            Verb::CheckStore(check) => check.run(),
-            Verb::ModelFiles(files) => files.run(),
-            Verb::Trace(trace) => trace.run(),
-            Verb::Tokens(tokens) => tokens.run(),
+        match self.command {
+            Command::Run(run) => run.run(),
+            Command::Reproduce(reproduce) => reproduce.run(),
+            Command::Report(report) => report.run(),
+            Command::Decide(decide) => decide.run(),
+            Command::Claims(claims) => claims.run(),
+            Command::List(list) => list.run(),
+            Command::Doctor(doctor) => doctor.run(),
+            Command::Mount(mount) => mount.run(),
+            Command::WithParent(with) => with.run(),
+            Command::Conform(conform) => conform.run(),
+            Command::Worker(worker) => worker.run(),
+            Command::Fault(fault) => fault.run(),
+            Command::FaultAgent(agent) => agent.run(),
+            Command::Busy(busy) => busy.run(),
+            Command::Unmount(unmount) => unmount.run(),
+            Command::S3(s3) => s3.run(),
+            Command::Status(status) => status.run(),
+            Command::Completions(completions) => completions.run(),
+            Command::Trace(trace) => trace.run(),
+            Command::Tokens(tokens) => tokens.run(),
         }
     }
 }

@@ -20,19 +20,21 @@ use backends::store::{Caller, Store, Timestamp};
 use clap::{Args, ValueEnum};
 
 use super::llm::{GenerateArgs, HistoryArgs, ModelArgs};
+use super::mount_daemon;
 use super::s3::{Behaviour, Bucket};
 use models::LlamaServer;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Mount a backend on an empty directory and serve it until Ctrl-C.
 ///
 /// The mount belongs to you alone unless --allow-other is given. It ends with Ctrl-C, SIGTERM, or
-/// `fusermount3 -u DIR` from elsewhere. What is in the store stays: mount it again to go on.
+/// `ctxbench unmount DIR` from elsewhere. What is in the store stays: mount it again to go on.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   mkdir ctx && ctxbench mount sqlite ctx          # files in ctx.db
+  ctxbench mount --daemon sqlite ctx              # the same in the background
   ctxbench mount sqlite --db notes.db ~/notes
   ctxbench mount memory /tmp/scratch              # gone when it ends
   ctxbench mount agent-memory --agent-id akashi --db avm.db /tmp/avm    # then: cat '/tmp/avm/:search?RSI'
@@ -78,6 +80,15 @@ pub struct Mount {
     /// gone, and what is mounted is an earlier state (sqlite, agent-memory and the cache of s3).
     #[arg(long)]
     without_log: bool,
+    /// Go to the background as soon as the mount can be used: `ctxbench status` shows it, `ctxbench unmount` ends it.
+    #[arg(long)]
+    daemon: bool,
+    /// Where the daemon writes its log [default: DIR.log].
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// What --daemon starts.
+    #[arg(long, hide = true)]
+    detached: bool,
     /// Threads that answer requests; what waits for a model or a server has one of its own.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
@@ -94,7 +105,7 @@ pub struct Mount {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mountable {
+pub enum Mountable {
     /// One SQLite file.
     Sqlite,
     /// One SQLite file, whose notes can be searched and recalled: see docs/MEMORY.md.
@@ -141,6 +152,18 @@ impl Mount {
         if self.without_log && self.database().is_none() {
             bail!("--without-log is for the sqlite, agent-memory and s3 backends only");
         }
+        if self.log.is_some() && !(self.daemon || self.detached) {
+            bail!("--log is for --daemon only: without it the log is standard error");
+        }
+        if self.daemon {
+            check(&self.dir)?;
+            let log = self.log.clone();
+            return mount_daemon::start(&log.unwrap_or_else(|| beside(&self.dir, ".log")));
+        }
+        if self.detached {
+            // The terminal's signals are not for it.
+            setsid().context("leaving the session of the terminal")?;
+        }
         if self.until_stdin_ends {
             wake_when_parent_ends()?;
         }
@@ -180,6 +203,7 @@ impl Mount {
         let signals =
             Signals::new([SIGINT, SIGTERM, SIGHUP]).context("setting up signal handling")?;
         let (dir, until_stdin_ends) = (self.dir.clone(), self.until_stdin_ends);
+        let is_detached = self.detached;
         serve(store, &self.dir, &options, move |stop| {
             stop_on_signal(signals, stop.clone());
             // Nobody may be listening any more; `println!` would panic, and leave the mount behind.
@@ -188,14 +212,17 @@ impl Mount {
                 let _ = writeln!(out, "{READY}");
                 stop_when_stdin_ends(stop);
             } else {
-                let _ = writeln!(
-                    out,
-                    "{source} is mounted on {}; unmount with Ctrl-C here, or `fusermount3 -u {}`",
-                    dir.display(),
-                    dir.display()
-                );
+                let dir = dir.display();
+                let end = match is_detached {
+                    true => format!("`ctxbench unmount {dir}`"),
+                    false => format!("Ctrl-C here, or `ctxbench unmount {dir}`"),
+                };
+                let _ = writeln!(out, "{source} is mounted on {dir}; unmount with {end}");
                 for note in notes {
                     let _ = writeln!(out, "{note}");
+                }
+                if is_detached {
+                    let _ = writeln!(out, "{READY}");
                 }
             }
         })?;

@@ -1,107 +1,79 @@
-//! `ctxbench pool`: runs of one plan on one machine as one run.
+//! Runs of one plan on one machine as one run.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
 use reports::reproduction::check_same_plan;
 use rundir::{Look, Looks, Run, Writer};
 
-use crate::reporting::{Judgement, PriceList};
-
-/// Join runs of one plan on one machine: their epochs become the epochs of one run.
+/// Joins the runs in `dirs`: their epochs become the epochs of one run, in the new directory `out`.
 ///
 /// The joined run is judged at one look, after all of its epochs. Its intervals hold what varies between epochs, and what
 /// varies between the runs' hours only as far as they are many.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  ctxbench pool results/20261123-100000-default results/20261123-110000-default --out results/pooled
-  ctxbench pool results/*-reproduce-* --out results/pooled
-
-Exit codes: 0 joined, 1 the runs are of different plans or machines.")]
-pub struct Pool {
-    /// The runs.
-    #[arg(required = true, num_args = 2.., value_name = "RUN")]
-    runs: Vec<PathBuf>,
-    /// The joined run's directory, which must not hold a run yet.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-    #[command(flatten)]
-    prices: PriceList,
-}
-
-impl Pool {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
-        let runs: Result<Vec<Run>, _> = self.runs.iter().map(|dir| Run::read(dir)).collect();
-        let runs = runs?;
-        if let Err(problem) = check_same_plan(&runs) {
-            anyhow::bail!("{problem}\n  fix: join only runs of one plan on one machine");
-        }
-        let mut made = std::collections::BTreeSet::new();
-        for run in &runs {
-            if !made.insert((run.plan.created.clone(), run.plan.seed)) {
-                anyhow::bail!("{}: the same run twice", run.dir.display());
-            }
-        }
-        let first = &runs[0];
-        let mut plan = first.plan.clone();
-        let names = self.runs.iter().map(|dir| dir.display().to_string());
-        plan.command = format!("ctxbench pool {}", names.collect::<Vec<_>>().join(" "));
-        plan.schedule.budget_ms = runs.iter().map(|run| run.plan.schedule.budget_ms).sum();
-        let epochs = |run: &Run| {
-            let begun = run.samples.iter().map(|sample| sample.epoch + 1).max();
-            begun.unwrap_or(0).max(run.epochs.len() as u32)
-        };
-        plan.schedule.epochs = runs.iter().map(epochs).sum();
-        // Cells that stopped at a run's first look have spent that look's share.
-        let alpha = first
-            .plan
-            .schedule
-            .looks
-            .0
-            .last()
-            .map_or(0.01, |look| look.alpha);
-        plan.schedule.looks = Looks(vec![Look {
-            epochs: plan.schedule.epochs,
-            alpha,
-        }]);
-        let policy = first.policy.as_deref();
-        let writer = Writer::create(
-            &self.out,
-            &plan,
-            &first.environment,
-            policy,
-            &first.contexts,
-        )?;
-        let (mut epoch, mut order) = (0, 0);
-        for run in &runs {
-            for sample in &run.samples {
-                let mut sample = sample.clone();
-                sample.epoch += epoch;
-                sample.order += order;
-                writer.sample(&sample)?;
-            }
-            for cell in &run.cells {
-                let mut cell = cell.clone();
-                cell.epoch += epoch;
-                writer.cell(&cell)?;
-            }
-            for own in &run.epochs {
-                let mut own = own.clone();
-                own.epoch += epoch;
-                writer.epoch(&own)?;
-            }
-            run.probes
-                .iter()
-                .try_for_each(|probe| writer.probe(probe))?;
-            run.faults
-                .iter()
-                .try_for_each(|fault| writer.fault(fault))?;
-            epoch += epochs(run);
-            order += run.samples.len() as u64;
-        }
-        let judgement = Judgement::of(&self.out, None, &self.prices)?;
-        println!("report: {}", judgement.write()?.display());
-        Ok(ExitCode::SUCCESS)
+///
+/// # Errors
+/// If the runs are of different plans or machines, or one of them is there twice.
+pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
+    let runs: Result<Vec<Run>, _> = dirs.iter().map(|dir| Run::read(dir)).collect();
+    let runs = runs?;
+    if let Err(problem) = check_same_plan(&runs) {
+        anyhow::bail!("{problem}\n  fix: join only runs of one plan on one machine");
     }
+    let mut made = std::collections::BTreeSet::new();
+    for run in &runs {
+        if !made.insert((run.plan.created.clone(), run.plan.seed)) {
+            anyhow::bail!("{}: the same run twice", run.dir.display());
+        }
+    }
+    let first = &runs[0];
+    let mut plan = first.plan.clone();
+    let names = dirs.iter().map(|dir| dir.display().to_string());
+    plan.command = format!("ctxbench report {}", names.collect::<Vec<_>>().join(" "));
+    plan.schedule.budget_ms = runs.iter().map(|run| run.plan.schedule.budget_ms).sum();
+    let epochs = |run: &Run| {
+        let begun = run.samples.iter().map(|sample| sample.epoch + 1).max();
+        begun.unwrap_or(0).max(run.epochs.len() as u32)
+    };
+    plan.schedule.epochs = runs.iter().map(epochs).sum();
+    // Cells that stopped at a run's first look have spent that look's share.
+    let alpha = first
+        .plan
+        .schedule
+        .looks
+        .0
+        .last()
+        .map_or(0.01, |look| look.alpha);
+    plan.schedule.looks = Looks(vec![Look {
+        epochs: plan.schedule.epochs,
+        alpha,
+    }]);
+    let policy = first.policy.as_deref();
+    let writer = Writer::create(out, &plan, &first.environment, policy, &first.contexts)?;
+    let (mut epoch, mut order) = (0, 0);
+    for run in &runs {
+        for sample in &run.samples {
+            let mut sample = sample.clone();
+            sample.epoch += epoch;
+            sample.order += order;
+            writer.sample(&sample)?;
+        }
+        for cell in &run.cells {
+            let mut cell = cell.clone();
+            cell.epoch += epoch;
+            writer.cell(&cell)?;
+        }
+        for own in &run.epochs {
+            let mut own = own.clone();
+            own.epoch += epoch;
+            writer.epoch(&own)?;
+        }
+        run.probes
+            .iter()
+            .try_for_each(|probe| writer.probe(probe))?;
+        run.faults
+            .iter()
+            .try_for_each(|fault| writer.fault(fault))?;
+        epoch += epochs(run);
+        order += run.samples.len() as u64;
+    }
+    Ok(())
 }

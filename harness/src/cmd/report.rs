@@ -1,20 +1,37 @@
 //! `ctxbench report`: pages, tables, charts and data from a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::reporting::{Judgement, PriceList, run_dir};
+use reports::render::splice_faults;
+use rundir::Run;
 
-/// Write the report of a run: report.md, report.html, report.json, *.csv, charts/, hist/.
+use super::fault;
+use super::pool::pool;
+use crate::environment;
+use crate::reporting::{PriceList, ReportInputs, run_dir};
+
+/// Write the report of a run.
 ///
-/// Nothing is measured: the same run always gives the same report, on any machine.
+/// Writes report.md, report.html, report.json, *.csv, charts/ and hist/ into its directory.
+/// Nothing is measured: the same run always gives the same report, on any machine. A fault run gets faults.md and
+/// faults.html.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench report                                  # the newest run under results
+  ctxbench report results/*-reproduce-* --out results/joined
+  ctxbench report results/20261122-150000-fault --into docs/results/faults.md")]
 pub struct Report {
-    /// The run's directory [default: the newest under --results].
-    run: Option<PathBuf>,
+    /// The run's directory [default: the newest under --results]. Several runs of one plan on one machine are joined into a
+    /// new one: their epochs become its epochs.
+    #[arg(value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// The directory of the joined run [default: one under --results].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Where to look for runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
@@ -32,20 +49,75 @@ pub struct Report {
         requires = "excerpt"
     )]
     excerpt_links: String,
+    /// Also write a short page of the run into this file, as in docs/results: how it was made, the ratios, what was found.
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// Of a fault run: put its tables into this document, between marks such as `<!-- MATRIX -->` and
+    /// `<!-- end of MATRIX -->`: MATRIX, CRASH, FINDINGS, BUCKET, MODEL. Tables that the run has nothing of stay.
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
     #[command(flatten)]
     prices: PriceList,
 }
 
 impl Report {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let dir = run_dir(self.run.as_deref(), &self.results)?;
-        let judgement = Judgement::of(&dir, self.policy.as_deref(), &self.prices)?;
-        println!("{}", judgement.write()?.display());
+        let dir = self.dir()?;
+        let run = Run::read(&dir)?;
+        if run.plan.breaks_things() {
+            if self.excerpt.is_some() {
+                bail!("{}: a fault run has no excerpt (use --into)", dir.display());
+            }
+            if let Some(file) = &self.into {
+                put_into(&run, file)?;
+            }
+            return fault::conclude(&dir);
+        }
+        if self.into.is_some() {
+            bail!(
+                "{}: --into takes a fault run (use --excerpt)",
+                dir.display()
+            );
+        }
+        let report_inputs = ReportInputs::of(&dir, self.policy.as_deref(), &self.prices)?;
+        println!("{}", report_inputs.write()?.display());
+        if let Some(file) = &self.page {
+            std::fs::write(file, report_inputs.results_page())
+                .with_context(|| format!("writing {}", file.display()))?;
+        }
         if let Some(file) = &self.excerpt {
-            judgement
+            report_inputs
                 .splice_into(file, &self.excerpt_links)
                 .with_context(|| format!("putting the excerpt into {}", file.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+impl Report {
+    /// The run that is reported; made first where several are to be joined.
+    fn dir(&self) -> anyhow::Result<PathBuf> {
+        if self.runs.len() < 2 {
+            if self.out.is_some() {
+                bail!("--out is where several runs are joined: name at least two");
+            }
+            return run_dir(self.runs.first().map(PathBuf::as_path), &self.results);
+        }
+        let out = match &self.out {
+            Some(out) => out.clone(),
+            None => environment::new_run_dir(&self.results, &environment::now(), "joined"),
+        };
+        pool(&self.runs, &out)?;
+        Ok(out)
+    }
+}
+
+/// Puts the tables of a fault run into a document.
+fn put_into(run: &Run, file: &Path) -> anyhow::Result<()> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {name}"))?;
+    let (text, replaced) = splice_faults(run, &text).with_context(|| name.to_string())?;
+    std::fs::write(file, text).with_context(|| format!("writing {name}"))?;
+    println!("{name}: {}", replaced.join(", "));
+    Ok(())
 }

@@ -16,9 +16,10 @@ use crate::interrupt::Interrupt;
 /// How much the planted arms are slowed down, in percent.
 const PLANTED: [u32; 3] = [5, 10, 20];
 
-/// Make the same plan several times, and say where the runs contradict each other.
+/// Make one plan several times; say where runs contradict.
 ///
-/// Every run has another seed, and three more arms: `direct` with every call lengthened by 5, 10 and 20 %. The table says
+/// Every run has another seed, and more arms: FUSE over memory with every call lengthened by 5, 10 and 20 %, and once more as
+/// it is; a run without that backend has lengthened calls of `direct`. The table says
 /// for each arm in how many cells two runs' 99 % intervals are disjoint, in how many one run says better where another
 /// says worse, and in how many the planted slowdowns and the identical arms are told apart. With --load the last run is
 /// made beside busy loops and a writing disk.
@@ -120,6 +121,6 @@ fn page(found: &Reproduction) -> String {
     for (run, note) in &found.notes {
         text += &format!("run {run}: {note}\n");
     }
-    text += "\"called different\" of direct-again is a false verdict; of direct-slowed-N a planted slowdown of N % that was found: its interval excludes 1\n";
+    text += "\"called different\": of an arm again a false verdict, of one slowed by N % a planted slowdown that was found: its interval excludes 1\n";
     text
 }

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use ledger::{Account, CacheResidual, Conversation, Terms, cached_prompts, median, residual};
 use reports::prices::{Cache, Model, Prices};
 use reports::render::{count, table};
 use serde::Serialize;
+use tokens::{Account, CacheResidual, Conversation, Terms, cached_prompts, median, residual};
 use workloads::catalogue;
 use workloads::compile::{compile, sha256};
 use workloads::context::{ContextPolicy, INLINE, context};
@@ -25,8 +25,9 @@ use crate::sessions::{Format, recording, sessions};
 /// The model that a session without one is priced for.
 const DEFAULT_MODEL: &str = "claude-opus-5-5";
 
-/// Count what a session's context costs: tokens that come in once, tokens sent again and again, dollars.
+/// Count what a session's context costs.
 ///
+/// Tokens that come in once, tokens that are sent again and again, dollars.
 /// Of every call of the model's API, the prompt is worked out from what was said, written and shown before it.
 /// A prompt cache answers the part that was sent before, unless more time than its time to live went by.
 /// Recorded sessions are held against the usage that the API reported for them.

@@ -16,7 +16,10 @@ use crate::sessions::{Format, recording, sessions};
 
 /// Import recorded agent sessions, and look at traces.
 #[derive(Debug, Args)]
-pub struct TraceVerb {
+#[command(after_help = "Examples:
+  ctxbench trace import --format claude-code session.jsonl --out my.trace.jsonl
+  ctxbench trace show my.trace.jsonl")]
+pub struct TraceCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -77,7 +80,7 @@ enum Keep {
     Content,
 }
 
-impl TraceVerb {
+impl TraceCommand {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Import(import) => import.run()?,

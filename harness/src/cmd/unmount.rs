@@ -7,10 +7,15 @@ use anyhow::Context;
 use backends::fuse::end;
 use clap::Args;
 
-use crate::attribute;
+use backends::attribute;
 
 /// End a mount: its daemon brings up what is left and exits.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench unmount ~/notes
+  ctxbench status && ctxbench unmount /tmp/avm
+
+Exit codes: 0 unmounted, 1 nothing of ours is mounted there, or it is in use.")]
 pub struct Unmount {
     /// The mounted directory.
     dir: PathBuf,

@@ -1,5 +1,4 @@
-//! What a run of a suite measures of files that a language model makes up: a minute, with the model of `make model`, or
-//! with the recording of its answers.
+//! Which model answers a run: the one that the user names, the one of `make model`, or the recording of its answers.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,45 +7,52 @@ use anyhow::Context;
 use backends::model_service::{RECORD, RECORDING};
 use clap::Parser;
 use models::{check_gguf, find_llama_server, find_model};
+use rundir::{ModelFiles, ModelFilesPlan};
 
-use super::{Plan, Results, measure};
+use super::measure;
 use crate::cmd::llm::ModelArgs;
 use crate::interrupt::Interrupt;
 
-/// The longest answer: what a small model adds after the file must not take the run's time.
-pub const ANSWER_TOKENS: u32 = 128;
+/// The longest answer of a brief measurement, in tokens: what a small model adds after the file must not take the run's
+/// time.
+const BRIEF_ANSWER_TOKENS: u32 = 128;
 
-/// How much of it there is.
-pub fn plan() -> Plan {
-    Plan {
-        lengths: vec![1, 10],
-        histories: 1,
-        reads: 1,
-        seed: 1,
-        is_brief: true,
-    }
-}
-
-/// The options of `ctxbench model-files` that a run uses.
+/// The options of a model, as on the command line.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
     model: ModelArgs,
 }
 
-/// Measures in short, in `scratch`.
+/// Measures what a run plans, in `scratch`.
 ///
 /// # Errors
 /// If a mount cannot be made, or no question is answered.
-pub fn brief(scratch: &Path, interrupt: &Interrupt) -> anyhow::Result<Results> {
+pub fn measure_for(
+    plan: &ModelFilesPlan,
+    asked: &ModelArgs,
+    scratch: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ModelFiles> {
     let scratch = scratch.join("model-files");
     std::fs::create_dir_all(&scratch)?;
+    let mut model = match asked.names_a_model() {
+        true => asked.clone(),
+        false => at_hand(&scratch)?,
+    };
+    if plan.is_brief {
+        model.answer_tokens = model.answer_tokens.min(BRIEF_ANSWER_TOKENS);
+    }
+    measure(&model, plan, &scratch, interrupt)
+}
+
+/// The model of `make model`, or the recording of its answers.
+fn at_hand(scratch: &Path) -> anyhow::Result<ModelArgs> {
     let live = find_model()
         .and_then(|model| Ok((model, find_llama_server()?)))
         .map_err(anyhow::Error::new)
         .and_then(|(model, _)| Ok(check_gguf(&model, None)?));
-    let mut words: Vec<OsString> = vec!["model-files".into()];
-    words.push(format!("--answer-tokens={ANSWER_TOKENS}").into());
+    let mut words: Vec<OsString> = vec!["run".into()];
     match live {
         Ok(()) => {
             words.extend(["--provider", "local"].map(OsString::from));
@@ -67,5 +73,5 @@ pub fn brief(scratch: &Path, interrupt: &Interrupt) -> anyhow::Result<Results> {
         }
     }
     let options = Options::try_parse_from(words).context("options of the model")?;
-    measure(&options.model, &plan(), &scratch, interrupt)
+    Ok(options.model)
 }

@@ -7,37 +7,10 @@ use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, HistoryStore};
 use backends::store::{Caller, Errno, ROOT, StoreError, Timestamp};
 use models::Totals;
-use serde::{Deserialize, Serialize};
+use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
 
 use super::history::live;
-use super::{Plan, Repeats};
 use crate::interrupt::Interrupt;
-
-/// What was found at one length of histories.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Fidelity {
-    pub operations: u32,
-    pub histories: u32,
-    /// Files that are there and were asked for.
-    pub reads: Vec<Read>,
-    /// Files that were removed and asked for, and how many of them the model says are there.
-    pub removed_asked: u32,
-    pub removed_invented: u32,
-    /// Answers to what names there are: names that are there and were named, that were not, and that are invented.
-    pub names_right: u32,
-    pub names_missing: u32,
-    pub names_invented: u32,
-    /// Questions that were answered by what cannot be used, of any kind: the model's fault.
-    pub unusable: u32,
-    /// Questions that were not answered, of any kind, and why the first was not: the provider's fault, and in no other
-    /// figure.
-    pub unanswered: u32,
-    pub unanswered_because: Option<String>,
-    pub prompt_tokens: u64,
-    pub output_tokens: u64,
-    pub calls: u64,
-    pub answer_ms: f64,
-}
 
 /// What came of a question.
 enum Asked<T> {
@@ -55,56 +28,44 @@ impl<T> Asked<T> {
     }
 }
 
-impl Fidelity {
-    /// Asks, and counts what came of it. A budget that is spent ends the measurement.
-    fn ask<T>(
-        &mut self,
-        store: &HistoryStore,
-        ask: impl FnOnce() -> Result<T, StoreError>,
-    ) -> anyhow::Result<Asked<T>> {
-        let answers = || store.asker().meter().totals().calls;
-        let before = answers();
-        match ask() {
-            Ok(answer) => Ok(Asked::Answer(answer)),
-            Err(error) if error.errno == Errno::DQUOT => Err(error.into()),
-            Err(_) if answers() > before => {
-                self.unusable += 1;
-                Ok(Asked::Unusable)
-            }
-            Err(error) => {
-                self.unanswered += 1;
-                self.unanswered_because
-                    .get_or_insert_with(|| error.to_string());
-                Ok(Asked::Unanswered)
-            }
+/// Asks, and counts what came of it. A budget that is spent ends the measurement.
+fn ask<T>(
+    found: &mut AtLength,
+    store: &HistoryStore,
+    ask: impl FnOnce() -> Result<T, StoreError>,
+) -> anyhow::Result<Asked<T>> {
+    let answers = || store.asker().meter().totals().calls;
+    let before = answers();
+    match ask() {
+        Ok(answer) => Ok(Asked::Answer(answer)),
+        Err(error) if error.errno == Errno::DQUOT => Err(error.into()),
+        Err(_) if answers() > before => {
+            found.unusable += 1;
+            Ok(Asked::Unusable)
+        }
+        Err(error) => {
+            found.unanswered += 1;
+            found
+                .unanswered_because
+                .get_or_insert_with(|| error.to_string());
+            Ok(Asked::Unanswered)
         }
     }
 }
 
-/// One file that was asked for.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Read {
-    pub bytes: usize,
-    /// Changes since the file was made.
-    pub changes: u32,
-    pub is_exact: bool,
-    /// Bytes to insert, delete or replace; `None` without an answer.
-    pub distance: Option<usize>,
-}
-
 pub(super) fn measure(
-    plan: &Plan,
+    plan: &ModelFilesPlan,
     length: u32,
     asker: &dyn Fn() -> Asker,
     totals: &mut Totals,
     validation: &mut Duration,
     repeats: &mut Repeats,
     interrupt: &Interrupt,
-) -> anyhow::Result<Fidelity> {
-    let mut found = Fidelity {
+) -> anyhow::Result<AtLength> {
+    let mut found = AtLength {
         operations: length,
         histories: plan.histories,
-        ..Fidelity::default()
+        ..AtLength::default()
     };
     let mut before = None;
     let mut after = Totals::default();
@@ -134,14 +95,14 @@ pub(super) fn measure(
                 .reference()
                 .read(attr.ino, 0, attr.size as usize, &mut right)?;
             let asked = timed(&store, validation, || {
-                found.ask(&store, || store.ask_file(&format!("/{name}")))
+                ask(&mut found, &store, || store.ask_file(&format!("/{name}")))
             })?;
             if let Asked::Unanswered = asked {
                 continue;
             }
             let answer = asked.answer();
             let content = answer.as_ref().and_then(|answer| answer.content.clone());
-            found.reads.push(Read {
+            found.reads.push(ModelRead {
                 bytes: right.len(),
                 changes: *changes,
                 is_exact: content.as_deref() == Some(&right),
@@ -156,13 +117,13 @@ pub(super) fn measure(
             }
         }
         if let Some(name) = left.removed.first() {
-            let asked = found.ask(&store, || store.ask_file(&format!("/{name}")))?;
+            let asked = ask(&mut found, &store, || store.ask_file(&format!("/{name}")))?;
             found.removed_asked += u32::from(!matches!(asked, Asked::Unanswered));
             if let Some(answer) = asked.answer() {
                 found.removed_invented += u32::from(answer.content.is_some());
             }
         }
-        if let Some(named) = found.ask(&store, || store.ask_listing())?.answer() {
+        if let Some(named) = ask(&mut found, &store, || store.ask_listing())?.answer() {
             let named: std::collections::BTreeSet<&str> = named
                 .iter()
                 .map(|name| name.trim_start_matches('/'))
@@ -276,7 +237,7 @@ mod tests {
         let failing = Failing(std::sync::atomic::AtomicUsize::new(0));
         let meter = Arc::new(Meter::new(Box::new(failing), None, Budget::default(), 1));
         let asker = || Asker::new(Arc::clone(&meter), AskerOptions::default(), None);
-        let plan = Plan {
+        let plan = ModelFilesPlan {
             lengths: vec![10],
             histories: 2,
             reads: 2,

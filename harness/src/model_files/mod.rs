@@ -1,83 +1,25 @@
-//! What `ctxbench model-files` measures.
+//! Files that a language model makes up: how slow, how often wrong and how dear they are. Reports make pages of it.
 
-pub mod brief;
+mod brief;
 mod fidelity;
 mod history;
 mod mounts;
-mod page;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use backends::fuse::Counters;
 use backends::llm::Asker;
 use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, Totals};
-use rundir::MODEL_FILES;
-use serde::{Deserialize, Serialize};
+use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan, Repeats};
 
 use crate::cmd::llm::ModelArgs;
 use crate::interrupt::Interrupt;
 
-pub use brief::brief;
-pub use fidelity::Fidelity;
-pub use mounts::Mounted;
-use page::page;
-
-/// How much is measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Plan {
-    pub lengths: Vec<u32>,
-    pub histories: u32,
-    pub reads: u32,
-    pub seed: u64,
-    /// Only what a report of a run shows: fewer mounts, and nothing is asked anew.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_brief: bool,
-}
-
-/// Everything that was measured.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Results {
-    pub plan: Plan,
-    /// `live`, `recorded` or `simulated`: of all answers in here, which have one origin.
-    pub origin: String,
-    pub model: String,
-    pub engine: String,
-    pub fidelity: Vec<Fidelity>,
-    pub repeats: Repeats,
-    pub latency: Latency,
-    pub history: Mounted,
-    pub generate: Mounted,
-    pub memory_ratio: Option<(f64, f64, f64)>,
-}
-
-/// Whether the same request gave the same answer.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Repeats {
-    pub asked_twice: u32,
-    pub equal: u32,
-    /// The server takes no temperature: sampling is its own.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub has_own_sampling: bool,
-}
-
-/// Where the time of the answers in the fidelity part went.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Latency {
-    pub answers: u64,
-    pub queue_ms: f64,
-    /// Transfer and the reading of the question.
-    pub first_byte_ms: f64,
-    /// Writing the answer.
-    pub generation_ms: f64,
-    /// Reading and checking the answer.
-    pub validation_ms: f64,
-    pub prompt_tokens_per_second: f64,
-    pub output_tokens_per_second: f64,
-}
+pub use brief::measure_for;
 
 /// A model that several askers share.
 pub(crate) struct Shared(Arc<Noting>);
@@ -160,27 +102,13 @@ impl<'a> Purse<'a> {
     }
 }
 
-/// Writes what was found into `dir`, as a page and as JSON; answers the page.
-pub fn write(results: &Results, dir: &Path) -> anyhow::Result<String> {
-    let page = page(results)?;
-    let put = |name: &str, bytes: &[u8]| {
-        let (file, new) = (dir.join(name), dir.join(format!("{name}.new")));
-        let written = std::fs::write(&new, bytes).and_then(|()| std::fs::rename(&new, &file));
-        written.with_context(|| format!("writing {}", file.display()))
-    };
-    put("model-files.md", page.as_bytes())?;
-    // Last: what has it has been measured.
-    put(MODEL_FILES, &serde_json::to_vec_pretty(results)?)?;
-    Ok(page)
-}
-
 /// Measures everything; says on standard error how far it is.
-pub fn measure(
+fn measure(
     args: &ModelArgs,
-    plan: &Plan,
+    plan: &ModelFilesPlan,
     scratch: &Path,
     interrupt: &Interrupt,
-) -> anyhow::Result<Results> {
+) -> anyhow::Result<ModelFiles> {
     let ready = args.ready()?;
     let (engine, model) = (ready.engine.clone(), ready.model.name().to_owned());
     eprintln!("model: {model} by {engine}");
@@ -238,7 +166,8 @@ pub fn measure(
         .map(|origin| origin.name())
         .collect::<Vec<_>>()
         .join(" and ");
-    Ok(Results {
+    Ok(ModelFiles {
+        failed: None,
         plan: plan.clone(),
         origin,
         model,
@@ -252,12 +181,12 @@ pub fn measure(
     })
 }
 
-fn latency(totals: &Totals, validation: Duration) -> Latency {
+fn latency(totals: &Totals, validation: Duration) -> AnswerLatency {
     let calls = totals.calls.max(1) as f64;
     let ms = |time: Duration| time.as_secs_f64() * 1000.0 / calls;
     let generation = totals.total.saturating_sub(totals.first_byte);
     let rate = |tokens: u64, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
-    Latency {
+    AnswerLatency {
         answers: totals.calls,
         queue_ms: ms(totals.queue),
         first_byte_ms: ms(totals.first_byte),

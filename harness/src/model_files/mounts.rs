@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use backends::fuse::{Counters, ask};
-use serde::{Deserialize, Serialize};
+use rundir::{AskedStep, MountedModel};
 use stats::mean_with_interval;
 
 use super::Purse;
@@ -32,32 +32,6 @@ const REREADS: usize = 2000;
 
 /// Blocks of each mount.
 const BLOCKS: usize = 10;
-
-/// One thing that was done.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Step {
-    pub what: String,
-    /// Model calls that it caused.
-    pub calls: u64,
-    pub prompt_tokens: u64,
-    pub output_tokens: u64,
-    pub seconds: f64,
-    /// `ok`, or how it ended.
-    pub outcome: String,
-}
-
-/// What was done on one mount, and on a plain directory.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Mounted {
-    pub steps: Vec<Step>,
-    /// Seconds of a session made up for this: here, and in a plain directory.
-    pub session: Option<(f64, f64)>,
-    /// Reads of that session, and how many were byte-exact.
-    pub session_reads: Option<(u32, u32)>,
-    /// Questions of that session, their tokens, and those of the answers.
-    pub session_tokens: Option<(u64, u64, u64)>,
-    pub consistency: Vec<(String, String)>,
-}
 
 /// A mount of its own process.
 struct Mount {
@@ -116,7 +90,7 @@ impl Mount {
     }
 
     /// Runs a shell command in the mount and says what it asked of the model.
-    fn step(&self, what: &str, command: &str) -> anyhow::Result<Step> {
+    fn step(&self, what: &str, command: &str) -> anyhow::Result<AskedStep> {
         eprintln!("  {what}");
         let before = self.counters()?;
         let started = Instant::now();
@@ -135,7 +109,7 @@ impl Mount {
             let of = |counters: &Counters| counters.store.get(name).copied().unwrap_or(0);
             of(&after) - of(&before)
         };
-        Ok(Step {
+        Ok(AskedStep {
             what: what.to_owned(),
             calls: count("model-calls") + count("model-failures"),
             prompt_tokens: count("prompt-tokens"),
@@ -187,7 +161,7 @@ fn steps(
     mount: &Mount,
     steps: &[(&str, String)],
     interrupt: &Interrupt,
-) -> anyhow::Result<Vec<Step>> {
+) -> anyhow::Result<Vec<AskedStep>> {
     let mut done = Vec::new();
     for (what, command) in steps {
         if interrupt.is_set() {
@@ -203,7 +177,7 @@ pub(super) fn history(
     purse: &mut Purse<'_>,
     at: &Path,
     interrupt: &Interrupt,
-) -> anyhow::Result<Mounted> {
+) -> anyhow::Result<MountedModel> {
     eprintln!("llm-history, mounted:");
     let mount = Mount::new(Some(purse), "llm-history", at, &[])?;
     std::fs::write(mount.dir.join("a.txt"), "one two\n")?;
@@ -236,7 +210,7 @@ pub(super) fn history(
         counted("output-tokens"),
     );
     mount.end(purse)?;
-    Ok(Mounted {
+    Ok(MountedModel {
         steps: done,
         session: Some(session),
         session_reads: Some(reads),
@@ -282,7 +256,7 @@ pub(super) fn generate(
     at: &Path,
     is_brief: bool,
     interrupt: &Interrupt,
-) -> anyhow::Result<Mounted> {
+) -> anyhow::Result<MountedModel> {
     eprintln!("llm-generate, mounted:");
     std::fs::create_dir_all(at)?;
     let tree = at.join("tree.json");
@@ -380,10 +354,10 @@ pub(super) fn generate(
         consistency.push((what.to_owned(), told));
         mount.end(purse)?;
     }
-    Ok(Mounted {
+    Ok(MountedModel {
         steps: done,
         consistency,
-        ..Mounted::default()
+        ..MountedModel::default()
     })
 }
 

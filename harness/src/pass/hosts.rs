@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp, Host};
 
-use crate::attribute;
 use crate::interrupt::Interrupt;
 use crate::replay::{OpenFiles, Scratch, only_lines, perform, prepare};
-use crate::supervise::Pulse;
+use crate::supervise::Watchdog;
+use backends::attribute;
 
 /// How often two hosts are compared.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -68,10 +68,10 @@ impl Hosts {
     }
 
     /// Makes the daemons of this workspace those that are killed if a call hangs.
-    pub fn answer_for(&self, pulse: &Pulse) {
-        pulse.depend_on(self.first.lifeline());
+    pub fn answer_for(&self, watchdog: &Watchdog) {
+        watchdog.depend_on(self.first.kill_handle());
         if let Some(second) = &self.second {
-            pulse.depend_on_too(second.lifeline());
+            watchdog.depend_on_too(second.kill_handle());
         }
     }
 
@@ -88,13 +88,13 @@ impl Hosts {
         }
     }
 
-    /// How a daemon ended, if one has although nobody told it to.
-    pub fn obituary(&mut self) -> Option<String> {
+    /// How a daemon ended, if one has without being told to.
+    pub fn exit_reason(&mut self) -> Option<String> {
         let of_second = |second: &mut Box<dyn Workspace>| {
-            let obituary = second.obituary()?;
-            Some(format!("on the second host, {obituary}"))
+            let exit_reason = second.exit_reason()?;
+            Some(format!("on the second host, {exit_reason}"))
         };
-        let first = self.first.obituary();
+        let first = self.first.exit_reason();
         first.or_else(|| self.second.as_mut().and_then(of_second))
     }
 
@@ -114,7 +114,7 @@ impl Hosts {
         &mut self,
         patience: Duration,
         limit: Duration,
-        pulse: &Pulse,
+        watchdog: &Watchdog,
         interrupt: &Interrupt,
     ) -> Result<Rested, Trouble> {
         let began = Instant::now();
@@ -123,16 +123,16 @@ impl Hosts {
             let mut shown = Vec::new();
             let subtree = self.subtree.clone();
             for host in self.each() {
-                pulse.enter(limit);
+                watchdog.enter(limit);
                 host.sync()?;
                 pull(host.root())?;
             }
             for host in self.each() {
-                pulse.enter(limit);
+                watchdog.enter(limit);
                 shown.push(tree(&host.root().join(&subtree)));
             }
             let is_over =
-                began.elapsed() > patience || pulse.severed().is_some() || interrupt.is_set();
+                began.elapsed() > patience || watchdog.killed().is_some() || interrupt.is_set();
             let all: io::Result<Vec<Tree>> = match is_over {
                 // What cannot be read by now is not about to be.
                 true => shown.into_iter().collect(),
@@ -163,7 +163,7 @@ pub(super) struct Rested {
 }
 
 impl Rested {
-    /// Looks for each line of `added`, whose adding succeeded; `tried` are all that somebody tried to add.
+    /// Looks for each line of `added`, whose adding succeeded; `tried` are all that a host tried to add.
     pub(super) fn count(
         &self,
         added: &BTreeSet<Bytes>,

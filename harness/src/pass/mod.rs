@@ -2,7 +2,9 @@
 //!
 //! Preparing a workspace and choosing what runs when is the cell's ([`crate::cell`]).
 
+mod calls;
 mod hosts;
+mod program;
 mod read_back;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,27 +12,43 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use backends::backend::{Description, Workspace};
+use backends::backend::{Access, Description, Workspace};
 use backends::fuse::Counters;
 use backends::null::FILE_BYTES;
 use hdrhistogram::Histogram;
-use rundir::{Calls, Counted, Cpu, DaemonCounters, OpcodeCount, Outcome, Settled, histogram};
+use rundir::{
+    Calls, Counted, Cpu, DaemonCounters, OpcodeCount, Outcome, Score, Settled, histogram,
+};
 use rustix::io::Errno;
 use workloads::definition::CacheState;
+use workloads::exam::Asked;
 use workloads::model::{Expected, Model};
 use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 
+use crate::cache_state::{self, Touched};
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::proof::{self, Touched};
+use crate::replay::in_process::perform_in_process;
 use crate::replay::tools::{ask, narrowed, observe};
+use crate::replay::workers::Workers;
 use crate::replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
-use crate::supervise::Pulse;
+use crate::supervise::Watchdog;
 use crate::system;
+use calls::Replay;
 pub use hosts::Hosts;
+pub use program::unsupported as unsupported_by_program;
 
 /// How often another host is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// How long opening files and starting client processes may take.
+const PREPARE_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a program that makes the calls in place of the harness may take.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long after its control socket a daemon's process may take to end.
+const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
 /// Bytes of results that wait to be checked: past it, the calls made so far are checked before the next is timed.
 const UNCHECKED_MAX: usize = 512 * 1024;
@@ -54,13 +72,13 @@ impl<'a> Expectations<'a> {
         script: &'a Script,
         state: CacheState,
         backend: &Description,
-        by_tools: bool,
+        access: Access,
     ) -> Self {
         let calls = script.calls_when(state == CacheState::Hot);
         let mut end = start_model(script, backend);
         let expected = calls.iter().map(|call| {
             let ops = call.ops.iter().map(|op| end.apply(op));
-            match by_tools {
+            match access == Access::Tools {
                 true => ops.map(|one| narrowed(one, call.lines)).collect(),
                 false => ops.collect(),
             }
@@ -70,7 +88,7 @@ impl<'a> Expectations<'a> {
             script,
             calls,
             expected,
-            touched: proof::touched(script, calls),
+            touched: cache_state::touched(script, calls),
             end,
         }
     }
@@ -116,6 +134,10 @@ pub enum Counting {
 pub struct Pass<'a> {
     /// What is called, and what must come of it.
     pub expectations: &'a Expectations<'a>,
+    /// The `ctxbench` binary, for client processes.
+    pub program: &'a Path,
+    /// How the calls reach the files.
+    pub access: Access,
     /// The backend.
     pub backend: &'a Description,
     /// A sync asked of the mount waits for a bucket.
@@ -159,6 +181,8 @@ pub struct Passed {
     pub counted: Option<Counted>,
     /// What became of the lines that two hosts added to one file.
     pub settled: Option<Settled>,
+    /// What was found of planted evidence, by method and by what is counted.
+    pub scores: BTreeMap<String, BTreeMap<String, Score>>,
     /// What speaks against caches that were to be hot.
     pub not_hot: Option<String>,
     /// The run was interrupted: what was measured is not whole.
@@ -216,13 +240,17 @@ impl Pass<'_> {
     pub fn run<C: Clock>(
         &self,
         hosts: &mut Hosts,
-        pulse: &Pulse,
+        watchdog: &Watchdog,
         clock: &C,
         scratch: &mut Scratch,
         timed: &mut dyn FnMut(),
     ) -> Passed {
         let mut passed = Passed::default();
-        let prepared = match self.prepare(hosts) {
+        // Client processes read their files here, on a mount that may hang.
+        watchdog.enter(PREPARE_LIMIT);
+        let prepared = self.prepare(hosts);
+        watchdog.leave();
+        let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Passed::ended(Outcome::Infra, error),
         };
@@ -232,13 +260,16 @@ impl Pass<'_> {
             Counting::Since(before) => before.clone(),
             Counting::Now => match counters(&mut *hosts.first) {
                 Ok(counters) => counters,
-                Err(error) => return Passed::ended(Outcome::Infra, error),
+                Err(error) => {
+                    let (outcome, reason) = unanswered(hosts, error);
+                    return Passed::ended(outcome, reason);
+                }
             },
         };
         let mut replay = Replay {
             pass: self,
             clock,
-            pulse,
+            watchdog,
             scratch,
             observed: Vec::with_capacity(1024),
             times: BTreeMap::new(),
@@ -248,7 +279,10 @@ impl Pass<'_> {
         replay.scratch.system_calls = 0;
         let daemon = hosts.first.daemon();
         let meters = Meters::read(daemon);
-        replay.calls(&prepared, hosts, &mut passed);
+        match self.access == Access::Program {
+            true => self.by_program(hosts, watchdog, &mut passed),
+            false => replay.calls(&prepared, hosts, &mut passed),
+        }
         timed();
         let after = Meters::read(daemon);
         let system_calls = replay.scratch.system_calls;
@@ -262,7 +296,10 @@ impl Pass<'_> {
             match counters(&mut *hosts.first) {
                 Ok(Some(now)) => of_daemon = replay.uncounted.take().map(|then| now.since(&then)),
                 Ok(None) => {}
-                Err(error) if passed.verdict.is_none() => passed.note(Outcome::Infra, error),
+                Err(error) if passed.verdict.is_none() => {
+                    let (outcome, reason) = unanswered(hosts, error);
+                    passed.note(outcome, reason);
+                }
                 Err(_) => {}
             }
             let daemon_dirtied = after.daemon_dirtied.saturating_sub(meters.daemon_dirtied);
@@ -290,7 +327,7 @@ impl Pass<'_> {
             // Without the counts of a daemon that has them, only what comes from disk can prove anything.
             let can_prove =
                 self.state == CacheState::Hot || counts || !capabilities.counts_requests;
-            let disk = proof::DiskReads {
+            let disk = cache_state::DiskReads {
                 client: client_disk,
                 daemon: daemon.map(|_| {
                     (
@@ -303,8 +340,7 @@ impl Pass<'_> {
                 is_persistent: capabilities.persistent,
                 fetched: capabilities.starts_empty.then(|| fetched(counted)),
             };
-            let proof = proof::check(self.state, &self.expectations.touched, counted, &disk);
-            match proof {
+            match cache_state::check(self.state, &self.expectations.touched, counted, &disk) {
                 Err(reason) if self.proves_state && self.state == CacheState::Hot => {
                     passed.not_hot = Some(reason);
                 }
@@ -315,7 +351,7 @@ impl Pass<'_> {
             }
             let shared = self.expectations.script.shared_files();
             if self.backend.capabilities.holds_data && shared.is_empty() && self.reads_back {
-                self.read_everything_back(hosts, pulse, scratch, &mut passed);
+                self.read_everything_back(hosts, watchdog, scratch, &mut passed);
             }
         }
         // What came late or failed is no reason not to look what became of the rest.
@@ -323,7 +359,7 @@ impl Pass<'_> {
         let is_sound = is_sound.is_none_or(|(worst, _)| *worst < Outcome::WrongData);
         let shares = !self.expectations.script.shared_files().is_empty();
         if is_sound && !passed.interrupted && shares {
-            self.settle(hosts, pulse, &added, &mut passed);
+            self.settle(hosts, watchdog, &added, &mut passed);
         }
         passed
     }
@@ -331,8 +367,16 @@ impl Pass<'_> {
     fn prepare<'p>(&'p self, hosts: &Hosts) -> io::Result<Vec<Vec<Prepared<'p>>>> {
         let mut open_files = OpenFiles::new();
         let mut one = |op| {
-            let prepared = prepare(&hosts.root(op), op, &mut open_files)?;
+            let root = hosts.root(op);
+            let prepared = prepare(&root, op, &mut open_files)?;
+            let workers = match op {
+                FileOp::Together { dir, clients } => {
+                    Some(Workers::start(self.program, &dir.below(&root), clients)?)
+                }
+                _ => None,
+            };
             Ok(Prepared {
+                workers,
                 has_bucket: self.has_bucket,
                 ..prepared
             })
@@ -341,266 +385,6 @@ impl Pass<'_> {
         calls
             .map(|call| call.ops.iter().map(&mut one).collect())
             .collect()
-    }
-}
-
-struct Replay<'a, C> {
-    pass: &'a Pass<'a>,
-    clock: &'a C,
-    pulse: &'a Pulse,
-    scratch: &'a mut Scratch,
-    observed: Vec<Result<Observed, Errno>>,
-    times: BTreeMap<CallKind, (Histogram<u64>, u64)>,
-    /// Lines whose adding succeeded.
-    added: BTreeSet<Bytes>,
-    /// What the daemon had counted before the timed calls, and between them by what is not timed.
-    uncounted: Option<DaemonCounters>,
-}
-
-impl<C: Clock> Replay<'_, C> {
-    /// Makes all calls: stretches of calls that follow each other without a pause are timed, then checked.
-    fn calls(&mut self, prepared: &[Vec<Prepared<'_>>], hosts: &mut Hosts, passed: &mut Passed) {
-        let calls = self.pass.expectations.calls;
-        let mut next = 0;
-        while next < calls.len() {
-            if self.pass.interrupt.is_set() {
-                passed.interrupted = true;
-                return;
-            }
-            let stretch = next..self.stretch_end(next);
-            let before = match (calls[next].kind, &self.pass.counting) {
-                (None, Counting::Now) => counters(&mut *hosts.first).ok().flatten(),
-                _ => None,
-            };
-            next = stretch.end;
-            if !self.stretch(stretch, prepared, hosts, passed) {
-                return;
-            }
-            if let (Some(before), Some(uncounted)) = (before, &mut self.uncounted)
-                && let Ok(Some(now)) = counters(&mut *hosts.first)
-            {
-                uncounted.add(&now.since(&before));
-            }
-        }
-    }
-
-    /// Where the stretch of calls ends that begins with call `first`: before the next pause, before or after a call
-    /// that is not timed, or where enough results wait to be checked.
-    fn stretch_end(&self, first: usize) -> usize {
-        let expectations = self.pass.expectations;
-        let calls = expectations.calls;
-        let mut bytes = expected_bytes(&expectations.expected[first]);
-        let mut end = first + 1;
-        while end < calls.len()
-            && calls[end].pause_ms == 0
-            && calls[first].kind.is_some()
-            && calls[end].kind.is_some()
-        {
-            bytes += expected_bytes(&expectations.expected[end]);
-            if bytes > UNCHECKED_MAX {
-                break;
-            }
-            end += 1;
-        }
-        end
-    }
-
-    /// Makes and times the calls of a stretch, then checks them. False if there is no point in going on.
-    fn stretch(
-        &mut self,
-        stretch: std::ops::Range<usize>,
-        prepared: &[Vec<Prepared<'_>>],
-        hosts: &mut Hosts,
-        passed: &mut Passed,
-    ) -> bool {
-        let expectations = self.pass.expectations;
-        let calls = &expectations.calls[stretch.clone()];
-        let expected = &expectations.expected[stretch.clone()];
-        let prepared = &prepared[stretch];
-        std::thread::sleep(Duration::from_millis(calls[0].pause_ms));
-        self.scratch.clear();
-        let bytes = expected.iter().map(|one| expected_bytes(one)).sum();
-        self.scratch.reserve(bytes);
-        self.observed.clear();
-        self.observed.reserve(prepared.iter().map(Vec::len).sum());
-        let mut took = Vec::with_capacity(calls.len());
-        let mut answers = Vec::new();
-        let by_tools = hosts.first.tools().is_some();
-        if by_tools {
-            answers.reserve(calls.iter().map(|call| call.ops.len()).sum());
-        }
-        let system_calls = self.scratch.system_calls;
-        let limit = 2 * self.pass.call_timeout;
-        let slowed = u64::from(self.pass.slowed_percent);
-
-        let renewed_after = limit.as_nanos() as u64 / 4;
-        let (mut renewed, mut ended) = (0_u64, 0_u64);
-        let cpu_before = system::thread_cpu();
-        for (at, (call, ops)) in calls.iter().zip(prepared).enumerate() {
-            if at % CALLS_A_DEADLINE == 0 || ended.saturating_sub(renewed) > renewed_after {
-                self.pulse.enter(limit);
-                renewed = ended;
-            }
-            let started = self.clock.now_ns();
-            match hosts.first.tools() {
-                Some(tools) => answers.extend(call.ops.iter().map(|op| ask(op, call.lines, tools))),
-                None => {
-                    for op in ops {
-                        let observed = match op.op {
-                            FileOp::SeenByOther { content, .. } => {
-                                Ok(self.look_until_seen(op, content))
-                            }
-                            _ => perform(op, self.scratch),
-                        };
-                        self.observed.push(observed);
-                    }
-                }
-            }
-            ended = self.clock.now_ns();
-            if slowed > 0 {
-                let until = ended + ended.saturating_sub(started) * slowed / 100;
-                while ended < until {
-                    ended = self.clock.now_ns();
-                }
-            }
-            took.push(ended.saturating_sub(started));
-        }
-        let cpu = system::thread_cpu().saturating_sub(cpu_before);
-        self.pulse.leave();
-        let is_timed = calls[0].kind.is_some();
-        if is_timed {
-            passed.cpu.client_ns += cpu.as_nanos() as u64;
-        } else {
-            self.scratch.system_calls = system_calls;
-        }
-
-        if by_tools {
-            let ops = calls.iter().flat_map(|call| &call.ops);
-            for (op, answers) in ops.zip(&answers) {
-                self.observed.push(observe(op, answers, self.scratch));
-            }
-        }
-        let mut first = 0;
-        for ((call, expected), took) in calls.iter().zip(expected).zip(took) {
-            let observed = first..first + call.ops.len();
-            first = observed.end;
-            if !self.check(call, expected, observed, took, hosts, passed) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Checks one call and notes what it took. False if there is no point in going on.
-    fn check(
-        &mut self,
-        call: &Call,
-        expected: &[Expected],
-        observed: std::ops::Range<usize>,
-        took: u64,
-        hosts: &mut Hosts,
-        passed: &mut Passed,
-    ) -> bool {
-        for (op, observed) in call.ops.iter().zip(&self.observed[observed.clone()]) {
-            if let (FileOp::AddLine { line, .. }, Ok(_)) = (op, observed) {
-                self.added.insert(Bytes::clone(line));
-            }
-        }
-        let observed = &self.observed[observed];
-        let (outcome, reason) = self.judge(call, expected, observed, took, hosts);
-        if let Some(kind) = call.kind {
-            *passed.outcomes.entry(outcome).or_default() += 1;
-            passed.waited_ns += took;
-            if outcome == Outcome::Ok {
-                passed.makespan_ns += took;
-                // A failure, though the recording had it too, takes as long as failing takes.
-                if !expected.iter().any(|e| matches!(e, Expected::Errno(_))) {
-                    let (times, total) = self.times.entry(kind).or_insert_with(|| (histogram(), 0));
-                    times.saturating_record(took.max(1));
-                    *total += took;
-                }
-                let returned = observed
-                    .iter()
-                    .flatten()
-                    .map(|one| self.returned_bytes(one));
-                passed.bytes_read += returned.sum::<u64>();
-            }
-        }
-        if outcome != Outcome::Ok {
-            passed.note(outcome, reason);
-        }
-        !matches!(outcome, Outcome::Hang | Outcome::Crash)
-    }
-
-    fn returned_bytes(&self, observed: &Observed) -> u64 {
-        match observed {
-            Observed::Bytes(place) => place.len() as u64,
-            Observed::Entries(place) => {
-                let entries = self.scratch.entries[place.clone()].iter();
-                entries.map(|entry| entry.content.len() as u64).sum()
-            }
-            _ => 0,
-        }
-    }
-
-    /// Reads a file on the other host until it holds `content`, or a call may take no longer.
-    fn look_until_seen(&mut self, op: &Prepared<'_>, content: &[u8]) -> Observed {
-        let began = Instant::now();
-        let mark = self.scratch.mark();
-        loop {
-            self.scratch.back_to(mark);
-            // An error may be gone at the next look, as that of a name which is not there yet.
-            if let Ok(Observed::Bytes(place)) = perform(op, self.scratch)
-                && self.scratch.data[place.clone()] == *content
-            {
-                return Observed::Bytes(place);
-            }
-            let is_over = began.elapsed() >= self.pass.call_timeout;
-            if is_over || self.pulse.severed().is_some() || self.pass.interrupt.is_set() {
-                return Observed::NotSeen;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    fn judge(
-        &self,
-        call: &Call,
-        expected: &[Expected],
-        observed: &[Result<Observed, Errno>],
-        took: u64,
-        hosts: &mut Hosts,
-    ) -> (Outcome, String) {
-        let what = || call.ops.first().map(FileOp::describe).unwrap_or_default();
-        let took = Duration::from_nanos(took);
-        let limit = self.pass.call_timeout;
-        for ((op, expected), observed) in call.ops.iter().zip(expected).zip(observed) {
-            if let Err(mut reason) = verify(op, expected, observed, self.scratch) {
-                if let Some(cut) = self.pulse.severed() {
-                    return (Outcome::Hang, format!("{}: {cut}", what()));
-                }
-                if let Some(obituary) = hosts.obituary() {
-                    return (Outcome::Crash, format!("{reason}; {obituary}"));
-                }
-                let outcome = match observed {
-                    Err(_) => Outcome::Errno,
-                    Ok(Observed::NotSeen) => {
-                        reason = format!("{}: not within {} s", op.describe(), limit.as_secs_f64());
-                        Outcome::Timeout
-                    }
-                    Ok(_) => Outcome::WrongData,
-                };
-                return (outcome, reason);
-            }
-        }
-        if took > limit {
-            if let Some(cut) = self.pulse.severed() {
-                return (Outcome::Hang, format!("{}: {cut}", what()));
-            }
-            let reason = format!("{}: took {:.1} s", what(), took.as_secs_f64());
-            return (Outcome::Timeout, reason);
-        }
-        (Outcome::Ok, String::new())
     }
 }
 
@@ -636,7 +420,7 @@ fn expected_bytes(expected: &[Expected]) -> usize {
 pub fn fill(
     script: &Script,
     root: &Path,
-    pulse: &Pulse,
+    watchdog: &Watchdog,
     limit: Duration,
     scratch: &mut Scratch,
 ) -> io::Result<()> {
@@ -651,13 +435,19 @@ pub fn fill(
     for op in dirs.chain(files) {
         let prepared = prepare(root, &op, &mut OpenFiles::new())?;
         scratch.clear();
-        pulse.enter(limit);
+        watchdog.enter(limit);
         perform(&prepared, scratch).map_err(|errno| {
             io::Error::new(
                 io::Error::from(errno).kind(),
                 format!("{}: {errno}", op.describe()),
             )
         })?;
+    }
+    let now = std::time::SystemTime::now();
+    for ((path, _), age) in script.files.iter().zip(&script.ages_ns) {
+        watchdog.enter(limit);
+        let file = std::fs::File::open(path.below(root))?;
+        file.set_modified(now - Duration::from_nanos(*age))?;
     }
     Ok(())
 }
@@ -671,7 +461,7 @@ pub fn warm_up(
     script: &Script,
     model: &mut Model,
     root: &Path,
-    pulse: &Pulse,
+    watchdog: &Watchdog,
     limit: Duration,
     scratch: &mut Scratch,
     skip: impl Fn(&FileOp) -> bool,
@@ -679,7 +469,7 @@ pub fn warm_up(
     for op in script.warm_up.iter().filter(|op| !skip(op)) {
         let prepared = prepare(root, op, &mut OpenFiles::new())?;
         scratch.clear();
-        pulse.enter(limit);
+        watchdog.enter(limit);
         let observed = perform(&prepared, scratch);
         verify(op, &model.apply(op), &observed, scratch).map_err(io::Error::other)?;
     }
@@ -694,6 +484,21 @@ pub fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>,
     match workspace.counters() {
         Ok(counters) => Ok(counters.map(|counters| daemon_counters(&counters))),
         Err(error) => Err(format!("reading the daemon's counters: {error}")),
+    }
+}
+
+/// What a daemon that does not answer has come to: it may have ended between two calls.
+fn unanswered(hosts: &mut Hosts, error: String) -> (Outcome, String) {
+    let began = Instant::now();
+    loop {
+        if let Some(exit_reason) = hosts.exit_reason() {
+            return (Outcome::Crash, format!("{error}; {exit_reason}"));
+        }
+        // Its socket is closed a moment before its process has ended.
+        if began.elapsed() > ENDS_WITHIN {
+            return (Outcome::Infra, error);
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

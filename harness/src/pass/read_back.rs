@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use backends::backend::Tools;
+use backends::backend::{Access, Tools};
 use rundir::Outcome;
 use workloads::model::Model;
 use workloads::path::WorkspacePath;
@@ -12,9 +12,10 @@ use workloads::script::{Bytes, FileOp};
 
 use super::hosts::Hosts;
 use super::{Pass, Passed, content_bytes};
+use crate::replay::in_process::perform_in_process;
 use crate::replay::tools::held;
 use crate::replay::{OpenFiles, Scratch, perform, prepare, verify};
-use crate::supervise::Pulse;
+use crate::supervise::Watchdog;
 
 /// What reading everything back, or waiting for two hosts, may take at a step.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -24,16 +25,26 @@ impl Pass<'_> {
     pub(super) fn read_everything_back(
         &self,
         hosts: &mut Hosts,
-        pulse: &Pulse,
+        watchdog: &Watchdog,
         scratch: &mut Scratch,
         passed: &mut Passed,
     ) {
         let capabilities = self.backend.capabilities;
         let mut model = self.expectations.end.clone();
-        pulse.enter(LIMIT);
-        let whole = match hosts.first.tools() {
-            Some(tools) => snapshot_back(tools, &mut model, scratch),
-            None => {
+        watchdog.enter(LIMIT);
+        let subtree = hosts.subtree.to_string_lossy().into_owned();
+        let whole = match self.access {
+            Access::Tools => hosts
+                .first
+                .tools()
+                .map_or(Ok(()), |tools| snapshot_back(tools, &mut model, scratch)),
+            Access::Client => hosts.first.client().map_or(Ok(()), |client| {
+                let everything = FileOp::Search(WorkspacePath::root());
+                scratch.clear();
+                let held = perform_in_process(&everything, &subtree, client, scratch);
+                verify(&everything, &model.apply(&everything), &held, scratch)
+            }),
+            Access::Paths | Access::Program => {
                 // What each file holds would be asked for at the end of each pass, one after the other and
                 // for minutes: the timed reads say how often that is right.
                 let everything = if capabilities.guesses_content || capabilities.starts_empty {
@@ -46,33 +57,33 @@ impl Pass<'_> {
             }
         };
         if let Err(reason) = whole {
-            let cut = pulse.severed().map(|cut| format!("; {cut}"));
+            let cut = watchdog.killed().map(|cut| format!("; {cut}"));
             let outcome = cut.as_ref().map_or(Outcome::WrongData, |_| Outcome::Hang);
             let cut = cut.unwrap_or_default();
             passed.note(outcome, format!("reading everything back: {reason}{cut}"));
         }
-        pulse.leave();
+        watchdog.leave();
     }
 
     /// Waits until two hosts have settled, and looks for the lines that they added.
     pub(super) fn settle(
         &self,
         hosts: &mut Hosts,
-        pulse: &Pulse,
+        watchdog: &Watchdog,
         added: &BTreeSet<Bytes>,
         passed: &mut Passed,
     ) {
         let patience = 2 * self.call_timeout;
-        let rested = hosts.rest(patience, LIMIT, pulse, self.interrupt);
+        let rested = hosts.rest(patience, LIMIT, watchdog, self.interrupt);
         let found = rested.and_then(|rested| {
             let shared = self.expectations.script.shared_files();
             rested.count(added, &self.expectations.end.lines(), &shared, hosts)
         });
-        pulse.leave();
+        watchdog.leave();
         match found {
             Ok(settled) => passed.settled = Some(settled),
             Err(trouble) => {
-                let cut = pulse.severed();
+                let cut = watchdog.killed();
                 let outcome = cut.as_ref().map_or(trouble.outcome, |_| Outcome::Hang);
                 let cut = cut.map_or(String::new(), |cut| format!("; {cut}"));
                 passed.note(

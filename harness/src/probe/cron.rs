@@ -14,7 +14,7 @@ use backends::backend::Site;
 use rundir::{Fault, Outcome, SCHEMA_VERSION};
 
 use super::{Prober, STEP_LIMIT};
-use crate::supervise::Pulse;
+use crate::supervise::Watchdog;
 
 /// The scenario's name in `faults.jsonl`.
 pub(super) const SCENARIO: &str = "cron-kill";
@@ -53,18 +53,25 @@ impl Moment {
     }
 }
 
-pub(super) fn run(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Fault>> {
+pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>> {
     let capabilities = prober.backend.describe().capabilities;
     // What forgets everything when its daemon stops has promised nothing that could be lost.
     if !capabilities.holds_data || !capabilities.persistent {
         return Ok(Vec::new());
     }
-    pulse.enter(STEP_LIMIT);
+    watchdog.enter(STEP_LIMIT);
     let site = prober.site("cron")?;
     let mut faults: Vec<Fault> = Vec::new();
     let mut acknowledged = Vec::new();
     for moment in MOMENTS.map(Some).into_iter().chain([None]) {
-        if let Err(error) = start(prober, pulse, &site, moment, &mut faults, &mut acknowledged) {
+        if let Err(error) = start(
+            prober,
+            watchdog,
+            &site,
+            moment,
+            &mut faults,
+            &mut acknowledged,
+        ) {
             // Before the first kill it is not a fault that was survived badly: nothing was tested.
             let Some(last) = faults.last_mut() else {
                 return Err(error);
@@ -75,23 +82,23 @@ pub(super) fn run(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Fault>> {
             break;
         }
     }
-    pulse.leave();
+    watchdog.leave();
     Ok(faults)
 }
 
 /// One start by cron: looks at what is there, writes more, and is hit, unless it is the last.
 fn start(
     prober: &Prober,
-    pulse: &Pulse,
+    watchdog: &Watchdog,
     site: &Site,
     moment: Option<Moment>,
     faults: &mut Vec<Fault>,
     acknowledged: &mut Vec<u64>,
 ) -> io::Result<()> {
-    pulse.enter(STEP_LIMIT);
+    watchdog.enter(STEP_LIMIT);
     let started = Instant::now();
     let mut workspace = prober.backend.open(site)?;
-    pulse.depend_on(workspace.lifeline());
+    watchdog.depend_on(workspace.kill_handle());
     if let Some(last) = faults.last_mut() {
         settle(last, workspace.root(), acknowledged, started.elapsed());
     }
@@ -118,7 +125,7 @@ fn start(
         workspace.kill()?
     };
     // Without a daemon, what is killed is the caller: nothing goes on running.
-    pulse.independent();
+    watchdog.independent();
     // What the caller sees of it before it gives up.
     if fs::metadata(&records).is_err() {
         failed_calls += 1;

@@ -15,7 +15,7 @@ use backends::backend::{Backend, Site};
 use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 
 use crate::interrupt::Interrupt;
-use crate::supervise::{Lost, Pulse, supervise};
+use crate::supervise::{Lost, Watchdog, supervise};
 
 /// How long any one step of a probe may take.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
@@ -46,7 +46,9 @@ impl Prober {
     /// Runs all scenarios that break something.
     pub fn faults(&self) -> Vec<Fault> {
         let prober = self.clone();
-        let result = supervise(&self.interrupt, move |pulse| cron::run(&prober, pulse));
+        let result = supervise(&self.interrupt, move |watchdog| {
+            cron::run(&prober, watchdog)
+        });
         match result {
             Ok(Ok(faults)) => faults,
             Ok(Err(error)) => vec![self.failed_fault(&error.to_string())],
@@ -57,10 +59,10 @@ impl Prober {
     fn supervised(
         &self,
         aspect: &'static str,
-        probe: fn(&Prober, &Pulse) -> io::Result<Vec<Probe>>,
+        probe: fn(&Prober, &Watchdog) -> io::Result<Vec<Probe>>,
     ) -> Vec<Probe> {
         let prober = self.clone();
-        let result = supervise(&self.interrupt, move |pulse| probe(&prober, pulse));
+        let result = supervise(&self.interrupt, move |watchdog| probe(&prober, watchdog));
         let failure = match result {
             Ok(Ok(probes)) => return probes,
             Ok(Err(error)) => error.to_string(),

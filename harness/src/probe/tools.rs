@@ -6,7 +6,7 @@ use std::process::Command;
 use rundir::{Outcome, Probe};
 
 use super::{Prober, STEP_LIMIT, is_installed, run};
-use crate::supervise::Pulse;
+use crate::supervise::Watchdog;
 
 /// A program and a shell script that uses it in an empty directory; any failing line fails the probe.
 const TASKS: &[(&str, &str)] = &[
@@ -88,14 +88,14 @@ const TASKS: &[(&str, &str)] = &[
     ),
 ];
 
-pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
+pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
     if !prober.backend.describe().capabilities.holds_data {
         return Ok(Vec::new());
     }
-    pulse.enter(STEP_LIMIT);
+    watchdog.enter(STEP_LIMIT);
     let site = prober.site("tools")?;
     let workspace = prober.backend.open(&site)?;
-    pulse.depend_on(workspace.lifeline());
+    watchdog.depend_on(workspace.kill_handle());
     let mut probes = Vec::new();
     for (program, script) in TASKS {
         if !is_installed(program) {
@@ -103,23 +103,25 @@ pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
             probes.push(prober.probe("tool", program, Outcome::Skipped, detail));
             continue;
         }
-        pulse.enter(STEP_LIMIT);
+        watchdog.enter(STEP_LIMIT);
         let dir = workspace.root().join(program);
         let result = std::fs::create_dir(&dir)
             .map_err(|error| error.to_string())
             .and_then(|()| run(Command::new("sh").args(["-euc", script]), &dir));
         let (outcome, detail) = match result {
             Ok(_) => (Outcome::Ok, "did its task".to_owned()),
-            Err(_) if pulse.severed().is_some() => (Outcome::Hang, "had to be cut off".to_owned()),
+            Err(_) if watchdog.killed().is_some() => {
+                (Outcome::Hang, "had to be cut off".to_owned())
+            }
             Err(problem) => (Outcome::Errno, problem),
         };
         probes.push(prober.probe("tool", program, outcome, detail));
-        if pulse.severed().is_some() || prober.interrupt.is_set() {
+        if watchdog.killed().is_some() || prober.interrupt.is_set() {
             break;
         }
     }
-    pulse.enter(STEP_LIMIT);
+    watchdog.enter(STEP_LIMIT);
     workspace.close()?;
-    pulse.leave();
+    watchdog.leave();
     Ok(probes)
 }

@@ -6,19 +6,19 @@ use std::process::Command;
 use rundir::{Outcome, Probe};
 
 use super::{Prober, STEP_LIMIT, is_installed, run};
-use crate::supervise::Pulse;
+use crate::supervise::Watchdog;
 
 const NAME: &str = "seen.md";
 const TEXT: &str = "# seen\n\nplain text\n";
 
-pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
+pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
     if !prober.backend.describe().capabilities.holds_data {
         return Ok(Vec::new());
     }
-    pulse.enter(STEP_LIMIT);
+    watchdog.enter(STEP_LIMIT);
     let site = prober.site("visible")?;
     let mut workspace = prober.backend.open(&site)?;
-    pulse.depend_on(workspace.lifeline());
+    watchdog.depend_on(workspace.kill_handle());
     let file = workspace.root().join(NAME);
     std::fs::write(&file, TEXT)?;
     let mut probes = Vec::new();
@@ -51,18 +51,18 @@ pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
         detail,
     ));
     workspace.kill()?;
-    pulse.independent();
+    watchdog.independent();
     probes.push(judge("a file, by cat, after its daemon was killed", cat()));
     // What the kill left behind is taken down by the next daemon, in order.
     drop(workspace);
-    pulse.enter(STEP_LIMIT);
+    watchdog.enter(STEP_LIMIT);
     prober.backend.open(&site)?.close()?;
     let offline = match prober.backend.offline_read(&site, NAME) {
         None => Err("no common tool can read it".to_owned()),
         Some((program, _)) if !is_installed(&program) => {
             let detail = format!("{program} is not installed on this machine");
             probes.push(prober.probe("visible", OFFLINE, Outcome::Skipped, detail));
-            pulse.leave();
+            watchdog.leave();
             return Ok(probes);
         }
         // What sqlite3 prints ends in a newline of its own.
@@ -70,7 +70,7 @@ pub(super) fn probe(prober: &Prober, pulse: &Pulse) -> io::Result<Vec<Probe>> {
             .map(|text| text.replace("\n\n\n", "\n\n").trim_end().to_owned() + "\n"),
     };
     probes.push(judge(OFFLINE, offline));
-    pulse.leave();
+    watchdog.leave();
     Ok(probes)
 }
 

@@ -1,9 +1,11 @@
 //! Executing a script's file operations, in a directory or by tool calls, and checking what they return.
 
+pub mod in_process;
 mod perform;
 mod prepare;
 pub mod tools;
 mod verify;
+pub mod workers;
 
 pub use perform::{Observed, Scratch, perform};
 pub use prepare::{OpenFiles, Prepared, prepare};

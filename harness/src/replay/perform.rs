@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, fstat, fsync, getxattr, mkdirat, openat,
-    renameat, statat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+    fstat, fsync, getxattr, mkdirat, openat, renameat, statat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, pread, pwrite, read, write};
 use workloads::script::FileOp;
@@ -292,6 +292,29 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             for file in &prepared.files {
                 sync(file, scratch)?;
             }
+            Ok(Observed::Done)
+        }
+        FileOp::Touch(_) => {
+            let root = prepared.to.as_deref().unwrap_or(path);
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_NOW,
+            };
+            let times = Timestamps {
+                last_access: Timespec {
+                    tv_sec: 0,
+                    tv_nsec: UTIME_OMIT,
+                },
+                last_modification: now,
+            };
+            utimensat(CWD, root, &times, AtFlags::empty())?;
+            // A file that is closed is when an index looks for what has changed.
+            scratch.open(path, OFlags::RDONLY)?;
+            Ok(Observed::Done)
+        }
+        FileOp::Together { .. } => {
+            let workers = prepared.workers.as_ref().ok_or(Errno::CHILD)?;
+            workers.run()?;
             Ok(Observed::Done)
         }
         FileOp::AddLine { line, .. } => add_line(path, line, scratch),

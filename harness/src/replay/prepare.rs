@@ -11,6 +11,8 @@ use std::rc::Rc;
 use workloads::path::WorkspacePath;
 use workloads::script::FileOp;
 
+use super::workers::Workers;
+
 /// An operation with its paths as the system call wants them.
 #[derive(Debug)]
 pub struct Prepared<'a> {
@@ -18,7 +20,7 @@ pub struct Prepared<'a> {
     pub op: &'a FileOp,
     /// Its absolute path; of a rename, the old one.
     pub path: CString,
-    /// Of a rename, the new absolute path.
+    /// Of a rename, the new absolute path; of a touch, the root.
     pub to: Option<CString>,
     /// Of files that are to be durable, their absolute paths.
     pub files: Vec<CString>,
@@ -26,6 +28,8 @@ pub struct Prepared<'a> {
     pub has_bucket: bool,
     /// Of a read from a file that is kept open, that file.
     pub open: Option<Rc<File>>,
+    /// The processes that work at once, where there are several.
+    pub workers: Option<Workers>,
 }
 
 /// Files that are kept open, by path, while the operations of a block are prepared.
@@ -47,6 +51,7 @@ pub fn prepare<'a>(
     };
     let (path, to) = match op {
         FileOp::Rename { from, to } => (absolute(from)?, Some(absolute(to)?)),
+        FileOp::Touch(file) => (absolute(file)?, Some(absolute(&WorkspacePath::root())?)),
         op => (absolute(op.path())?, None),
     };
     let files = match op {
@@ -71,5 +76,6 @@ pub fn prepare<'a>(
         files,
         has_bucket: false,
         open,
+        workers: None,
     })
 }

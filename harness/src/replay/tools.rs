@@ -60,6 +60,8 @@ fn has_a_tool(op: &FileOp) -> bool {
         | FileOp::SyncAll { .. }
         | FileOp::SeenByOther { .. }
         | FileOp::AddLine { .. }
+        | FileOp::Together { .. }
+        | FileOp::Touch(_)
         | FileOp::Ask { .. } => false,
     }
 }
@@ -109,6 +111,8 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
         | FileOp::SyncAll { .. }
         | FileOp::SeenByOther { .. }
         | FileOp::AddLine { .. }
+        | FileOp::Together { .. }
+        | FileOp::Touch(_)
         | FileOp::Ask { .. } => Some(ToolError::BadName(op.describe())),
     };
     answers
@@ -294,7 +298,12 @@ pub fn held(tools: &dyn Tools, scratch: &mut Scratch) -> Result<Observed, String
     Ok(Observed::Entries(start..scratch.entries.len()))
 }
 
-fn push(scratch: &mut Scratch, name: &str, content: std::ops::Range<usize>, size: Option<u64>) {
+pub(super) fn push(
+    scratch: &mut Scratch,
+    name: &str,
+    content: std::ops::Range<usize>,
+    size: Option<u64>,
+) {
     let start = scratch.names.len();
     scratch.names.extend_from_slice(name.as_bytes());
     let end = scratch.names.len();

@@ -84,6 +84,7 @@ impl Scripted {
             cpu: Default::default(),
             load: Default::default(),
             settled: None,
+            scores: BTreeMap::new(),
             started_ms: 0,
             took_us: 0,
         }
@@ -460,9 +461,9 @@ fn a_scratch_without_room_ends_the_run_and_any_other_trouble_does_not() {
 #[test]
 fn another_schema_version_is_refused_with_both() {
     for (name, own, others) in [
-        ("plan.toml", "schema = 2", "schema = 7"),
-        ("env.json", "\"schema\": 2", "\"schema\": 7"),
-        ("samples.jsonl", "\"v\":2", "\"v\":7"),
+        ("plan.toml", "schema = 3", "schema = 7"),
+        ("env.json", "\"schema\": 3", "\"schema\": 7"),
+        ("samples.jsonl", "\"v\":3", "\"v\":7"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut lab = Scripted {
@@ -475,7 +476,7 @@ fn another_schema_version_is_refused_with_both() {
         std::fs::write(&file, text.replacen(own, others, 1)).unwrap();
         let error = Run::read(dir.path()).unwrap_err().to_string();
         assert!(
-            error.contains("schema version 7; this ctxbench reads version 2"),
+            error.contains("schema version 7; this ctxbench reads version 3"),
             "{name}: {error}"
         );
         assert!(Writer::resume(dir.path()).is_err(), "{name}");

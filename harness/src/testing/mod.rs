@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backends::backend::{
-    self, Backend, Description, Lifeline, Receipt, Site, Unavailable, Workspace,
+    self, Backend, Description, KillHandle, Receipt, Site, Unavailable, Workspace,
 };
 use backends::fuse::{Counters, OpcodeCount};
 use rundir::{Environment, Limits, Plan};
@@ -92,7 +92,7 @@ pub struct Broken {
     /// The same to the root, for what works in no subtree.
     pub tamper_root: Option<fn(&Path)>,
     /// How its daemon ended, as it says when asked.
-    pub obituary: Option<&'static str>,
+    pub exit_reason: Option<&'static str>,
     /// Requests that its daemon has counted, from one question to the next; it counts none where there is no list.
     pub counts: Option<Arc<Mutex<Vec<u64>>>>,
     /// How often it was opened.
@@ -142,7 +142,7 @@ impl Workspace for BrokenWorkspace {
     }
 
     /// Asked for last before the calls of each pass.
-    fn lifeline(&self) -> Lifeline {
+    fn kill_handle(&self) -> KillHandle {
         if let Some(tamper) = self.backend.tamper
             && let Some(newest) = newest_subtree(&self.root)
         {
@@ -151,7 +151,7 @@ impl Workspace for BrokenWorkspace {
         if let Some(tamper) = self.backend.tamper_root {
             tamper(&self.root);
         }
-        no_lifeline()
+        no_kill_handle()
     }
 
     fn daemon(&self) -> Option<u32> {
@@ -179,8 +179,8 @@ impl Workspace for BrokenWorkspace {
         Ok(Some(counters))
     }
 
-    fn obituary(&mut self) -> Option<String> {
-        self.backend.obituary.map(str::to_owned)
+    fn exit_reason(&mut self) -> Option<String> {
+        self.backend.exit_reason.map(str::to_owned)
     }
 
     fn kill(&mut self) -> io::Result<bool> {
@@ -192,10 +192,10 @@ impl Workspace for BrokenWorkspace {
     }
 }
 
-/// The lifeline of something that has neither a daemon nor a mount.
-pub fn no_lifeline() -> Lifeline {
+/// The kill handle of something that has neither a daemon nor a mount.
+pub fn no_kill_handle() -> KillHandle {
     let dir = tempfile::tempdir().unwrap();
-    direct().open(&site(dir.path())).unwrap().lifeline()
+    direct().open(&site(dir.path())).unwrap().kill_handle()
 }
 
 /// The subtree of the last pass that got one of its own.

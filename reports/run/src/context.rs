@@ -1,7 +1,7 @@
 //! What came into an agent's context in the sessions that a run replays.
 
-use ledger::{Conversation, ThinkingStays};
 use serde::{Deserialize, Serialize};
+use tokens::{Conversation, ThinkingStays};
 
 /// A line of `contexts.jsonl`: a workload's session under one context policy. Written before the first pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

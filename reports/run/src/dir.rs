@@ -5,8 +5,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
+use super::faults::{CrashPoints, FaultOutcome};
 use super::{
     CellEpoch, Environment, Epoch, Fault, ModelFiles, Plan, Probe, SCHEMA_VERSION, Sample,
     SessionContext,
@@ -14,6 +15,8 @@ use super::{
 
 /// The plan's file.
 pub const PLAN: &str = "plan.toml";
+/// Where fault runs up to schema version 2 have their plan: read only to refuse them with their version.
+const OLD_FAULT_PLAN: &str = "fault-plan.json";
 /// The environment's file.
 pub const ENVIRONMENT: &str = "env.json";
 /// The policy's file.
@@ -30,6 +33,10 @@ pub const EPOCHS: &str = "epochs.jsonl";
 pub const PROBES: &str = "probes.jsonl";
 /// One line a fault.
 pub const FAULTS: &str = "faults.jsonl";
+/// One line a fault scenario, arm and seed.
+pub const FAULT_OUTCOMES: &str = "fault-outcomes.jsonl";
+/// One line a stretch of crash points.
+pub const CRASH_POINTS: &str = "crash-points.jsonl";
 /// What was found of files that a language model makes up.
 pub const MODEL_FILES: &str = "model-files.json";
 
@@ -92,6 +99,10 @@ pub struct Run {
     pub probes: Vec<Probe>,
     /// What was broken.
     pub faults: Vec<Fault>,
+    /// What came of fault scenarios.
+    pub fault_outcomes: Vec<FaultOutcome>,
+    /// What came of crash points.
+    pub crash_points: Vec<CrashPoints>,
     /// What was found of files that a language model makes up.
     pub model_files: Option<ModelFiles>,
 }
@@ -121,6 +132,8 @@ impl Run {
             epochs: read_lines(&dir.join(EPOCHS))?,
             probes: read_lines(&dir.join(PROBES))?,
             faults: read_lines(&dir.join(FAULTS))?,
+            fault_outcomes: read_lines(&dir.join(FAULT_OUTCOMES))?,
+            crash_points: read_lines(&dir.join(CRASH_POINTS))?,
             model_files: read_model_files(dir)?,
         })
     }
@@ -139,6 +152,10 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
 
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     let file = dir.join(PLAN);
+    let old = dir.join(OLD_FAULT_PLAN);
+    if !file.exists() && old.exists() {
+        read_json::<IgnoredAny>(&old)?;
+    }
     let text = read_text(&file)?;
     let table: toml::Table = text.parse().map_err(|error| broken(&file, None, &error))?;
     let found = table.get("schema").and_then(toml::Value::as_integer);
@@ -152,7 +169,7 @@ fn read_plan(dir: &Path) -> Result<Plan, RunError> {
 ///
 /// # Errors
 /// See [`RunError`].
-pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
+fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
     let text = read_text(file)?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|error| broken(file, None, &error))?;
@@ -165,7 +182,7 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
 ///
 /// # Errors
 /// See [`RunError`].
-pub fn write_json(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
+fn write_json(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     let text = serde_json::to_string_pretty(item).map_err(|error| broken(file, None, &error))?;
     write_new(file, &text)
 }
@@ -189,7 +206,7 @@ fn read_text(file: &Path) -> Result<String, RunError> {
 ///
 /// # Errors
 /// See [`RunError`].
-pub fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
+fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         // A run that was interrupted early has not come to all of them.
@@ -270,7 +287,15 @@ impl Writer {
     /// If `dir` cannot be read and written.
     pub fn resume(dir: &Path) -> Result<(Self, Run), RunError> {
         let run = Run::read(dir)?;
-        for name in [SAMPLES, CELLS, EPOCHS, PROBES, FAULTS] {
+        for name in [
+            SAMPLES,
+            CELLS,
+            EPOCHS,
+            PROBES,
+            FAULTS,
+            FAULT_OUTCOMES,
+            CRASH_POINTS,
+        ] {
             let file = dir.join(name);
             cut_off_half_line(&file).map_err(|error| io_error(&file, error))?;
         }
@@ -319,13 +344,41 @@ impl Writer {
     pub fn fault(&self, fault: &Fault) -> Result<(), RunError> {
         append(&self.dir.join(FAULTS), fault)
     }
+
+    /// Writes what was found of files that a language model makes up, whole or not at all; errors as [`Writer::sample`].
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn model_files(&self, found: &ModelFiles) -> Result<(), RunError> {
+        let file = self.dir.join(MODEL_FILES);
+        let new = self.dir.join(format!("{MODEL_FILES}.new"));
+        let text = serde_json::to_vec_pretty(found).map_err(|error| broken(&file, None, &error))?;
+        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &file));
+        written.map_err(|error| io_error(&file, error))
+    }
+
+    /// Appends what came of a scenario; errors as [`Writer::sample`].
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn outcome(&self, outcome: &FaultOutcome) -> Result<(), RunError> {
+        append(&self.dir.join(FAULT_OUTCOMES), outcome)
+    }
+
+    /// Appends a stretch of crash points; errors as [`Writer::sample`].
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn crash_points(&self, points: &CrashPoints) -> Result<(), RunError> {
+        append(&self.dir.join(CRASH_POINTS), points)
+    }
 }
 
 /// Appends a JSON line.
 ///
 /// # Errors
 /// See [`RunError`].
-pub fn append(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
+fn append(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     let mut line = serde_json::to_vec(item).map_err(|error| broken(file, None, &error))?;
     line.push(b'\n');
     let open = OpenOptions::new().create(true).append(true).open(file);
@@ -355,3 +408,7 @@ fn cut_off_half_line(file: &Path) -> io::Result<()> {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n');
     open.set_len(whole.map_or(0, |end| end as u64 + 1))
 }
+
+#[cfg(test)]
+#[path = "dir_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Looks, ScratchReceipt};
+use super::{Looks, ModelFilesPlan, SCHEMA_VERSION, ScratchReceipt};
 
 /// `plan.toml`: written before the first pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,9 +32,9 @@ pub struct Plan {
     pub limits: Limits,
     /// Whether probes run after the passes.
     pub probes: bool,
-    /// Whether files that a language model makes up are measured after that, in short.
-    #[serde(default)]
-    pub model_files: bool,
+    /// How much is measured after that of files that a language model makes up; `None` for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_files: Option<ModelFilesPlan>,
     /// How calls are measured.
     pub settings: Settings,
     /// The policy that the run was made for.
@@ -43,9 +43,92 @@ pub struct Plan {
     pub arms: Vec<Arm>,
     /// What is replayed.
     pub workloads: Vec<PlannedWorkload>,
+    /// What is broken on purpose, in order; only in a fault run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scenarios: Vec<PlannedScenario>,
+    /// Crash points for each backend that they fit; 0 for none.
+    #[serde(default)]
+    pub crash_points: u64,
+    /// What is tried on each arm, in order, as `group: name`; only in a conformance run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
     /// Cells that cannot be measured, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
+}
+
+impl Plan {
+    /// Whether it is the plan of a fault run.
+    pub fn breaks_things(&self) -> bool {
+        !self.scenarios.is_empty() || self.crash_points > 0
+    }
+
+    /// Why it has nothing to compare, to decide by or to go on with: it is a fault run's or a conformance run's.
+    pub fn measures_nothing(&self) -> Option<&'static str> {
+        if self.breaks_things() {
+            return Some("a fault run measures no passes");
+        }
+        (!self.features.is_empty()).then_some("a conformance run measures no passes")
+    }
+
+    /// A plan that measures no passes: of a fault run, or of a conformance run.
+    pub fn without_passes(
+        suite: &str,
+        essay: &str,
+        created: String,
+        ctxbench: String,
+        command: String,
+        arms: Vec<Arm>,
+    ) -> Self {
+        Self {
+            schema: SCHEMA_VERSION,
+            suite: suite.to_owned(),
+            essay: essay.to_owned(),
+            created,
+            ctxbench,
+            command,
+            seed: 0,
+            schedule: Schedule {
+                budget_ms: 0,
+                epochs: 0,
+                rounds: 0,
+                looks: Looks(Vec::new()),
+            },
+            margins: Margins::default(),
+            limits: Limits::default(),
+            probes: false,
+            model_files: None,
+            settings: Settings {
+                call_timeout_ms: 0,
+                placement: "free".to_owned(),
+            },
+            policy: None,
+            arms,
+            workloads: Vec::new(),
+            scenarios: Vec::new(),
+            crash_points: 0,
+            features: Vec::new(),
+            skipped: Vec::new(),
+        }
+    }
+}
+
+/// A fault scenario as planned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedScenario {
+    /// Its name.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// What happens, in a few words.
+    pub title: String,
+    /// What it stands for, and what a good backend does.
+    pub essay: String,
+    /// SHA-256 of its file.
+    pub sha256: String,
+    /// After how many seconds a call counts as hung.
+    pub hang_limit_s: f64,
 }
 
 /// How long a run measures.
@@ -156,6 +239,9 @@ pub struct Arm {
     /// Set on an arm that is slower on purpose: by how many percent every call of it is lengthened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowed_percent: Option<u32>,
+    /// The arm that it is compared with, where that is not the baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
     /// Why it cannot be measured here, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
@@ -185,6 +271,9 @@ pub struct ArmBackend {
     /// A sync that is asked of its mount waits for a bucket, which survives the loss of the machine.
     #[serde(default)]
     pub has_bucket: bool,
+    /// The call after which data survives, by what is lost; missing where nothing is promised.
+    #[serde(default)]
+    pub promises: BTreeMap<String, String>,
     /// Processes beside the agent.
     pub daemons: u32,
     /// Mounts.

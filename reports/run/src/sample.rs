@@ -98,6 +98,10 @@ pub struct Sample {
     /// What became of the lines that two hosts added to one file; only where they did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
+    /// What was found of planted evidence, by method and then by what is counted, outside the clock; only where a workload
+    /// asks for it, and not in every pass.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scores: BTreeMap<String, BTreeMap<String, Score>>,
     /// From the start of the run to the start of the pass, in milliseconds.
     pub started_ms: u64,
     /// How long it took with everything around it, in microseconds.
@@ -113,6 +117,16 @@ impl Sample {
     pub fn is_measured(&self, also_busy: bool) -> bool {
         !self.warm_up && self.outcome == Outcome::Ok && (also_busy || self.load.busy.is_none())
     }
+}
+
+/// An exact count over questions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Score {
+    /// What was counted: answers, or tokens.
+    pub sum: u64,
+    /// Over so many questions.
+    pub of: u64,
 }
 
 /// How busy the machine was beside the pass.

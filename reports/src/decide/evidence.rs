@@ -1,7 +1,7 @@
 //! What a run says about one row of a policy.
 
 use super::policy::{Count, Criterion, Place, Policy};
-use super::{Must, Row, Winner};
+use super::{Gate, Row, Winner};
 use crate::render::time;
 use crate::summary::{Cell, Summary};
 use rundir::{Outcome, Run, SAMPLES};
@@ -22,12 +22,12 @@ impl Evidence<'_> {
     pub(super) fn row(&self, policy: &Policy, criterion: &Criterion) -> Row {
         let row = Row {
             aspect: criterion.aspect.clone(),
-            seed_says: criterion.seed_says.clone(),
+            source_says: criterion.source_says.clone(),
             baseline: String::new(),
             candidate: String::new(),
             winner: Winner::Open,
             demand: String::new(),
-            must: Must::None,
+            must: Gate::None,
             evidence: String::new(),
         };
         match (&criterion.latency, criterion.count) {
@@ -53,16 +53,16 @@ impl Evidence<'_> {
             },
         };
         let (demand, must) = match criterion.must_be_below_ms {
-            None => (String::new(), Must::None),
+            None => (String::new(), Gate::None),
             Some(limit) => {
                 let is_busy = self.summary.health.is_busy;
                 let interval = candidate
                     .filter(|_| !is_busy)
                     .and_then(|cell| cell.interval);
                 let must = match interval.map(|interval| interval.map(|ns| ns / 1e6)) {
-                    Some(interval) if interval.high < limit => Must::Passed,
-                    Some(interval) if interval.low > limit => Must::Failed,
-                    _ => Must::Open,
+                    Some(interval) if interval.high < limit => Gate::Passed,
+                    Some(interval) if interval.low > limit => Gate::Failed,
+                    _ => Gate::Open,
                 };
                 (format!("below {limit} ms"), must)
             }
@@ -113,13 +113,13 @@ impl Evidence<'_> {
         };
         let must_count = criterion.must_count.unwrap_or(count);
         let (demand, must) = match criterion.must_be_at_most {
-            None => (String::new(), Must::None),
+            None => (String::new(), Gate::None),
             Some(limit) => {
                 let found = self.count(must_count, &policy.candidate, workload);
                 let must = match &found {
-                    None => Must::Open,
-                    Some(found) if found.number <= limit => Must::Passed,
-                    Some(_) => Must::Failed,
+                    None => Gate::Open,
+                    Some(found) if found.number <= limit => Gate::Passed,
+                    Some(_) => Gate::Failed,
                 };
                 (format!("at most {limit} {}", unit(must_count)), must)
             }

@@ -27,7 +27,7 @@ pub enum Winner {
 /// Whether the candidate reaches what it must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Must {
+pub enum Gate {
     /// It does.
     Passed,
     /// It does not.
@@ -67,7 +67,7 @@ pub struct Row {
     /// What it is about.
     pub aspect: String,
     /// What the policy's source says.
-    pub seed_says: String,
+    pub source_says: String,
     /// What was found about the baseline.
     pub baseline: String,
     /// What was found about the candidate.
@@ -77,7 +77,7 @@ pub struct Row {
     /// What the candidate must reach, in words; empty if nothing.
     pub demand: String,
     /// Whether it does.
-    pub must: Must,
+    pub must: Gate,
     /// Where the evidence is, in the run's files.
     pub evidence: String,
 }
@@ -138,11 +138,11 @@ fn conclude(policy: &Policy, rows: &[Row]) -> (Verdict, String, String) {
         let rows = rows.iter().filter(|row| wanted(row));
         rows.map(|row| row.aspect.as_str()).collect()
     };
-    let failed = names(&|row| row.must == Must::Failed);
-    let unknown = names(&|row| row.must == Must::Open);
+    let failed = names(&|row| row.must == Gate::Failed);
+    let unknown = names(&|row| row.must == Gate::Open);
     let won = names(&|row| row.winner == Winner::Candidate);
     let open = names(&|row| row.winner == Winner::Open);
-    if let Some(first) = rows.iter().find(|row| row.must == Must::Failed) {
+    if let Some(first) = rows.iter().find(|row| row.must == Gate::Failed) {
         return (
             Verdict::Archive,
             format!(
@@ -155,7 +155,7 @@ fn conclude(policy: &Policy, rows: &[Row]) -> (Verdict, String, String) {
             ),
         );
     }
-    if let Some(first) = rows.iter().find(|row| row.must == Must::Open) {
+    if let Some(first) = rows.iter().find(|row| row.must == Gate::Open) {
         return (
             Verdict::Inconclusive,
             format!(
@@ -228,7 +228,7 @@ candidate = "sqlite"
 wins_needed = 1
 [[criterion]]
 aspect = "Read latency"
-seed_says = "s"
+source_says = "s"
 must_be_below_ms = 1.0
 [criterion.latency]
 workload = "micro/read"
@@ -236,7 +236,7 @@ state = "hot"
 metric = "read"
 [[criterion]]
 aspect = "Tool support"
-seed_says = "s"
+source_says = "s"
 count = "tools-failing"
 must_be_at_most = 0
 "#;

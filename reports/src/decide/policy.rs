@@ -39,7 +39,7 @@ pub struct Criterion {
     /// What it is about.
     pub aspect: String,
     /// What the source of the policy says about it.
-    pub seed_says: String,
+    pub source_says: String,
     /// Decided by a latency.
     pub latency: Option<Place>,
     /// Decided by a count.

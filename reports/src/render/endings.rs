@@ -5,13 +5,48 @@ use super::page::Part::{self, Folded, Heading, List, Table, Text};
 use super::text::{count, time};
 use rundir::Outcome;
 
+/// The aspect of probes that try what Linux programs expect of a file system.
+pub const CONFORMANCE: &str = "conformance";
+
+/// What Linux programs expect: a row a feature, a column an arm.
+pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let run = report.run;
+    let features = &run.plan.features;
+    if features.is_empty() {
+        return;
+    }
+    let own = || run.probes.iter().filter(|own| own.aspect == CONFORMANCE);
+    parts.push(Heading(2, "Conformance".to_owned()));
+    let tried = run.plan.arms.iter().filter(|arm| arm.unavailable.is_none());
+    let arms: Vec<&str> = tried.map(|arm| arm.name.as_str()).collect();
+    let word = |feature: &str, arm: &str| {
+        let found = own().find(|own| own.name == feature && own.arm == arm);
+        found.map_or("not reached", |probe| match probe.outcome {
+            Outcome::Ok => "works",
+            Outcome::Skipped => "skipped",
+            _ => "FAILS",
+        })
+    };
+    let rows = features.iter().map(|feature| {
+        let words = arms.iter().map(|arm| word(feature, arm).to_owned());
+        std::iter::once(feature.clone()).chain(words).collect()
+    });
+    let head = std::iter::once("feature").chain(arms.iter().copied());
+    parts.push(Table(head.map(str::to_owned).collect(), rows.collect()));
+    let reasons = own().filter(|own| !own.detail.is_empty());
+    let reasons = reasons.map(|own| format!("{}, {}: {}", own.arm, own.name, own.detail));
+    parts.push(List(reasons.collect()));
+}
+
 pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
     let run = report.run;
-    if run.probes.is_empty() && run.faults.is_empty() {
+    let probes = run.probes.iter();
+    let probes: Vec<_> = probes.filter(|own| own.aspect != CONFORMANCE).collect();
+    if probes.is_empty() && run.faults.is_empty() {
         return;
     }
     parts.push(Heading(2, "Tools, visibility, cron".to_owned()));
-    let rows = run.probes.iter().map(|probe| {
+    let rows = probes.iter().map(|probe| {
         vec![
             probe.aspect.clone(),
             probe.name.clone(),
@@ -24,11 +59,8 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Folded(
         format!(
             "{} probes, {} of them ok",
-            run.probes.len(),
-            run.probes
-                .iter()
-                .filter(|p| p.outcome == Outcome::Ok)
-                .count()
+            probes.len(),
+            probes.iter().filter(|p| p.outcome == Outcome::Ok).count()
         ),
         vec![Table(head.map(str::to_owned).to_vec(), rows.collect())],
     ));

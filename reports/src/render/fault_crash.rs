@@ -3,10 +3,11 @@
 use super::faults::strings;
 use super::page::Part;
 use super::text::count;
-use crate::faults::{CrashPoints, FaultRun, Status};
+use rundir::Run;
+use rundir::faults::{CrashPoints, Status};
 
 /// The crash points, and of how many losses nothing found is evidence; empty where none were run.
-pub(super) fn crash_points(run: &FaultRun) -> Vec<Part> {
+pub(super) fn crash_points(run: &Run) -> Vec<Part> {
     if run.crash_points.is_empty() {
         return Vec::new();
     }

@@ -2,12 +2,13 @@
 
 use super::faults::errno_name;
 use super::page::Part;
-use crate::faults::{
-    Audit, CellKind, FaultOutcome, FaultRun, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Return,
-    SeenKind, Status,
+use rundir::Run;
+use rundir::faults::{
+    Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Return, SeenKind,
+    Status,
 };
 
-pub(super) fn details(run: &FaultRun, parts: &mut Vec<Part>) {
+pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
     parts.push(Part::Heading(2, "Scenario by scenario".to_owned()));
     let head = [
         "backend",
@@ -24,7 +25,7 @@ pub(super) fn details(run: &FaultRun, parts: &mut Vec<Part>) {
     ];
     for scenario in &run.plan.scenarios {
         let outcomes: Vec<&FaultOutcome> = run
-            .outcomes
+            .fault_outcomes
             .iter()
             .filter(|own| own.scenario == scenario.name && own.status == Status::Ran)
             .collect();
@@ -172,9 +173,9 @@ pub(super) fn data(audit: &Audit) -> String {
 }
 
 /// What was not run, and why: skipped is not passed.
-pub(super) fn not_run(run: &FaultRun, parts: &mut Vec<Part>) {
+pub(super) fn not_run(run: &Run, parts: &mut Vec<Part>) {
     let rows: Vec<Vec<String>> = run
-        .outcomes
+        .fault_outcomes
         .iter()
         .filter(|outcome| outcome.status != Status::Ran)
         .map(|outcome| {
@@ -190,7 +191,7 @@ pub(super) fn not_run(run: &FaultRun, parts: &mut Vec<Part>) {
         return;
     }
     let failed = run
-        .outcomes
+        .fault_outcomes
         .iter()
         .filter(|own| own.cell() == CellKind::Infra)
         .count();

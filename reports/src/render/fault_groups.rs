@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use super::fault_details::data;
 use super::faults::{errno_name, short, strings, worst};
 use super::page::Part;
-use crate::faults::{Fact, FaultOutcome, FaultRun, Return, SeenKind, Status, Verdict};
+use rundir::Run;
+use rundir::faults::{Fact, FaultOutcome, Return, SeenKind, Status, Verdict};
 
 /// The scenarios of a group in which something was run, in the plan's order.
-fn played<'a>(run: &'a FaultRun, group: &str) -> Vec<&'a str> {
+fn played<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
     let scenarios = run.plan.scenarios.iter();
     let own = scenarios.filter(|scenario| scenario.group == group);
     let is_played = |name: &str| {
-        let mut outcomes = run.outcomes.iter();
+        let mut outcomes = run.fault_outcomes.iter();
         outcomes.any(|own| own.scenario == name && own.status != Status::Unfit)
     };
     own.map(|scenario| scenario.name.as_str())
@@ -21,10 +22,10 @@ fn played<'a>(run: &'a FaultRun, group: &str) -> Vec<&'a str> {
 }
 
 /// The scenarios of group `s3`; empty where none was run.
-pub(super) fn bucket(run: &FaultRun) -> Vec<Part> {
+pub(super) fn bucket(run: &Run) -> Vec<Part> {
     let mut rows = Vec::new();
     for scenario in played(run, "s3") {
-        for backend in &run.plan.backends {
+        for backend in &run.plan.arms {
             let outcome = worst(run, scenario, &backend.name);
             let Some(outcome) = outcome.filter(|own| own.status != Status::Unfit) else {
                 continue;
@@ -62,15 +63,15 @@ pub(super) fn bucket(run: &FaultRun) -> Vec<Part> {
 }
 
 /// The scenarios of group `llm`; empty where none was run.
-pub(super) fn model(run: &FaultRun) -> Vec<Part> {
+pub(super) fn model(run: &Run) -> Vec<Part> {
     let scenarios = played(run, "llm");
     let backends: Vec<&str> = run
         .plan
-        .backends
+        .arms
         .iter()
         .map(|backend| backend.name.as_str())
         .filter(|name| {
-            let mut outcomes = run.outcomes.iter();
+            let mut outcomes = run.fault_outcomes.iter();
             outcomes.any(|own| {
                 own.group == "llm" && own.backend == *name && own.status != Status::Unfit
             })

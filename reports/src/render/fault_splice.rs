@@ -6,17 +6,14 @@ use super::fault_groups::{bucket, model};
 use super::faults::{findings, matrix_table};
 use super::markdown::markdown;
 use super::page::Part;
-use crate::faults::FaultRun;
+use rundir::Run;
 
 /// Puts the tables of a run into a text, in the place of what stood between `<!-- NAME -->` and `<!-- end of NAME -->`: `MATRIX`,
 /// `CRASH`, `FINDINGS`, `BUCKET`, `MODEL`. What the run has nothing of stays as it is. Answers the text, and which were replaced.
 ///
 /// # Errors
 /// If a mark has no end, or the text has no mark of anything that the run has.
-pub fn splice_faults(
-    run: &FaultRun,
-    text: &str,
-) -> Result<(String, Vec<&'static str>), WriteError> {
+pub fn splice_faults(run: &Run, text: &str) -> Result<(String, Vec<&'static str>), WriteError> {
     let sections = [
         ("MATRIX", matrix_table(run)),
         ("CRASH", crash_points(run)),
@@ -54,7 +51,7 @@ pub fn splice_faults(
     Ok((text, replaced))
 }
 
-fn source(run: &FaultRun) -> Part {
+fn source(run: &Run) -> Part {
     let kernel = run.environment.kernel.split(' ').next().unwrap_or_default();
     Part::Text(format!(
         "From the run of {}, ctxbench {} ({}), on {} ({} processors), Linux {kernel}, as {}:",

@@ -14,8 +14,9 @@ use super::heat::{HeatCell, HeatRow, heat_table};
 use super::html::html;
 use super::markdown::markdown;
 use super::page::Part;
-use crate::faults::{
-    CellKind, FaultOutcome, FaultRun, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Verdict,
+use rundir::Run;
+use rundir::faults::{
+    CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Verdict,
 };
 
 /// The picture's stem.
@@ -26,7 +27,7 @@ const MATRIX: &str = "faults";
 ///
 /// # Errors
 /// See [`WriteError`].
-pub fn write_faults(run: &FaultRun) -> Result<PathBuf, WriteError> {
+pub fn write_faults(run: &Run) -> Result<PathBuf, WriteError> {
     let dir = &run.dir;
     let matrix = matrix(run).map_err(|error| WriteError::Format(error.to_string()))?;
     put(
@@ -76,18 +77,14 @@ const KINDS: [CellKind; 11] = [
 ];
 
 /// The worst outcome of a scenario on a backend, over all seeds.
-pub(super) fn worst<'a>(
-    run: &'a FaultRun,
-    scenario: &str,
-    backend: &str,
-) -> Option<&'a FaultOutcome> {
-    let outcomes = run.outcomes.iter();
+pub(super) fn worst<'a>(run: &'a Run, scenario: &str, backend: &str) -> Option<&'a FaultOutcome> {
+    let outcomes = run.fault_outcomes.iter();
     let own = outcomes.filter(|own| own.scenario == scenario && own.backend == backend);
     own.max_by_key(|outcome| outcome.cell())
 }
 
-fn matrix(run: &FaultRun) -> Result<Chart, Box<dyn std::error::Error + Send + Sync>> {
-    let columns: Vec<&str> = run.plan.backends.iter().map(|b| b.name.as_str()).collect();
+fn matrix(run: &Run) -> Result<Chart, Box<dyn std::error::Error + Send + Sync>> {
+    let columns: Vec<&str> = run.plan.arms.iter().map(|b| b.name.as_str()).collect();
     let mut rows = Vec::new();
     let mut group = "";
     for scenario in &run.plan.scenarios {
@@ -137,7 +134,7 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
             format!("hang {} s", waited / 1000)
         }
         CellKind::Lost => {
-            let sum = |count: fn(&crate::faults::Audit) -> u64| -> u64 {
+            let sum = |count: fn(&rundir::faults::Audit) -> u64| -> u64 {
                 outcome.audits.values().map(count).max().unwrap_or(0)
             };
             let counts = [
@@ -208,7 +205,7 @@ pub(super) fn strings<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-fn page(run: &FaultRun) -> Vec<Part> {
+fn page(run: &Run) -> Vec<Part> {
     let mut parts = Vec::new();
     first_page(run, &mut parts);
     for (title, section) in [
@@ -238,14 +235,14 @@ fn titled(title: &str, section: Vec<Part>, parts: &mut Vec<Part>) {
     }
 }
 
-fn first_page(run: &FaultRun, parts: &mut Vec<Part>) {
+fn first_page(run: &Run, parts: &mut Vec<Part>) {
     let plan = &run.plan;
     let ran = run
-        .outcomes
+        .fault_outcomes
         .iter()
         .filter(|outcome| !matches!(outcome.cell(), CellKind::Unfit | CellKind::Skipped));
     let labelled = run
-        .outcomes
+        .fault_outcomes
         .iter()
         .filter(|outcome| outcome.label.is_some());
     parts.push(Part::Heading(
@@ -258,7 +255,7 @@ fn first_page(run: &FaultRun, parts: &mut Vec<Part>) {
             plan.created,
             plan.ctxbench,
             plan.scenarios.len(),
-            plan.backends.len(),
+            plan.arms.len(),
             ran.count(),
             labelled.count(),
         ),
@@ -282,17 +279,17 @@ fn first_page(run: &FaultRun, parts: &mut Vec<Part>) {
     ));
 }
 
-pub(super) fn findings(run: &FaultRun) -> Vec<Part> {
-    if run.outcomes.is_empty() {
+pub(super) fn findings(run: &Run) -> Vec<Part> {
+    if run.fault_outcomes.is_empty() {
         return Vec::new();
     }
     let said = Part::Text(
         "The worst of each backend: promised data that was lost before hangs, hangs before recoveries by hand, those before other breaches. \"Needs a hand\" is no fault of a backend where its disk had to be repaired.".to_owned(),
     );
     let mut items = Vec::new();
-    for backend in &run.plan.backends {
+    for backend in &run.plan.arms {
         let own = run
-            .outcomes
+            .fault_outcomes
             .iter()
             .filter(|own| own.backend == backend.name);
         let mut bad: Vec<&FaultOutcome> =
@@ -329,7 +326,7 @@ fn finding(outcome: &FaultOutcome) -> String {
     )
 }
 
-fn promises(run: &FaultRun, parts: &mut Vec<Part>) {
+fn promises(run: &Run, parts: &mut Vec<Part>) {
     parts.push(Part::Heading(2, "What each promises".to_owned()));
     parts.push(Part::Text(
         "The weakest call after whose return data is kept, by what goes wrong; this is what the checker holds each to.".to_owned(),
@@ -341,9 +338,9 @@ fn promises(run: &FaultRun, parts: &mut Vec<Part>) {
         "loss of the machine",
         "in its own words",
     ]);
-    let rows = run.plan.backends.iter().map(|backend| {
+    let rows = run.plan.arms.iter().map(|backend| {
         let promise = |loss: &str| {
-            let promised = backend.promises.get(loss);
+            let promised = backend.backend.promises.get(loss);
             promised.cloned().unwrap_or_else(|| "nothing".to_owned())
         };
         vec![
@@ -351,21 +348,21 @@ fn promises(run: &FaultRun, parts: &mut Vec<Part>) {
             promise(KILLED_DAEMON),
             promise(POWER_LOSS),
             promise(MACHINE_LOSS),
-            backend.durability.clone(),
+            backend.backend.durability.clone(),
         ]
     });
     parts.push(Part::Table(head, rows.collect()));
 }
 
-pub(super) fn matrix_table(run: &FaultRun) -> Vec<Part> {
+pub(super) fn matrix_table(run: &Run) -> Vec<Part> {
     if run.plan.scenarios.is_empty() {
         return Vec::new();
     }
     let mut head = strings(["group", "scenario"]);
-    head.extend(run.plan.backends.iter().map(|backend| backend.name.clone()));
+    head.extend(run.plan.arms.iter().map(|backend| backend.name.clone()));
     let rows = run.plan.scenarios.iter().map(|scenario| {
         let mut row = vec![scenario.group.clone(), scenario.name.clone()];
-        for backend in &run.plan.backends {
+        for backend in &run.plan.arms {
             let outcome = worst(run, &scenario.name, &backend.name);
             row.push(
                 outcome.map_or("not run".to_owned(), |outcome| match outcome.cell() {
@@ -379,7 +376,7 @@ pub(super) fn matrix_table(run: &FaultRun) -> Vec<Part> {
     vec![Part::Table(head, rows.collect())]
 }
 
-fn table_file(run: &FaultRun, dir: &Path) -> Result<(), WriteError> {
+fn table_file(run: &Run, dir: &Path) -> Result<(), WriteError> {
     let head = [
         "scenario",
         "group",
@@ -404,8 +401,8 @@ fn table_file(run: &FaultRun, dir: &Path) -> Result<(), WriteError> {
         "torn_reads",
         "breaches",
     ];
-    let rows = run.outcomes.iter().map(|outcome| {
-        let sum = |count: fn(&crate::faults::Audit) -> u64| -> String {
+    let rows = run.fault_outcomes.iter().map(|outcome| {
+        let sum = |count: fn(&rundir::faults::Audit) -> u64| -> String {
             outcome.audits.values().map(count).sum::<u64>().to_string()
         };
         let verdict = outcome.audits.values().map(|audit| audit.verdict).max();

@@ -1,9 +1,6 @@
 use super::*;
-use crate::faults::{
-    Audit, CrashPoints, Culprit, Fact, FaultPlan, Hang, PlannedBackend, PlannedScenario, Recovery,
-    Return, Seen, Status,
-};
-use rundir::SCHEMA_VERSION;
+use rundir::faults::{Audit, CrashPoints, Culprit, Fact, Hang, Recovery, Return, Seen, Status};
+use rundir::{Arm, Plan, PlannedScenario, SCHEMA_VERSION};
 
 fn outcome(scenario: &str, backend: &str) -> FaultOutcome {
     FaultOutcome {
@@ -38,7 +35,7 @@ fn seen(errno: i32) -> Seen {
     }
 }
 
-fn run() -> FaultRun {
+fn run() -> Run {
     let scenario = |name: &str, group: &str| PlannedScenario {
         name: name.to_owned(),
         group: group.to_owned(),
@@ -47,13 +44,11 @@ fn run() -> FaultRun {
         sha256: "0".to_owned(),
         hang_limit_s: 30.0,
     };
-    let backend = |name: &str| PlannedBackend {
-        name: name.to_owned(),
-        summary: String::new(),
-        durability: "in its own words".to_owned(),
-        promises: BTreeMap::from([(KILLED_DAEMON.to_owned(), "write".to_owned())]),
-        receipt: BTreeMap::new(),
-        unavailable: None,
+    let backend = |name: &str| {
+        let mut arm: Arm = crate::testing::arm(name, None);
+        arm.backend.durability = "in its own words".to_owned();
+        arm.backend.promises = BTreeMap::from([(KILLED_DAEMON.to_owned(), "write".to_owned())]);
+        arm
     };
     let mut error = outcome("kill-idle", "sqlite");
     error.seen.push(seen(107));
@@ -90,18 +85,30 @@ fn run() -> FaultRun {
     let mut unfit = outcome("stop", "theirs");
     unfit.status = Status::Unfit;
     unfit.reason = Some("it has no daemon".to_owned());
-    FaultRun {
+    Run {
         dir: PathBuf::new(),
-        plan: FaultPlan {
-            schema: SCHEMA_VERSION,
-            created: "2026-11-22T00:00:00Z".to_owned(),
-            ctxbench: "0.1.0".to_owned(),
+        plan: Plan {
             scenarios: vec![scenario("kill-idle", "daemon"), scenario("stop", "daemon")],
-            backends: vec![backend("sqlite"), backend("theirs")],
             crash_points: 10,
+            ..Plan::without_passes(
+                "fault",
+                "",
+                "2026-11-22T00:00:00Z".to_owned(),
+                "0.1.0".to_owned(),
+                "ctxbench fault".to_owned(),
+                vec![backend("sqlite"), backend("theirs")],
+            )
         },
         environment: crate::testing::environment(),
-        outcomes: vec![error, lost, hang, unfit],
+        policy: None,
+        contexts: Vec::new(),
+        samples: Vec::new(),
+        cells: Vec::new(),
+        epochs: Vec::new(),
+        probes: Vec::new(),
+        faults: Vec::new(),
+        model_files: None,
+        fault_outcomes: vec![error, lost, hang, unfit],
         crash_points: vec![
             CrashPoints {
                 how: "kill -9".to_owned(),
@@ -130,7 +137,7 @@ fn the_worst_of_what_happened_is_what_a_cell_shows() {
     assert_eq!(kind("kill-idle", "theirs"), CellKind::Lost);
     assert_eq!(kind("stop", "sqlite"), CellKind::Hang);
     assert_eq!(kind("stop", "theirs"), CellKind::Unfit);
-    let text = |at: usize| short(&run.outcomes[at]);
+    let text = |at: usize| short(&run.fault_outcomes[at]);
     assert_eq!(
         [text(0), text(1), text(2)],
         ["ENOTCONN", "3 lost", "hang 30 s"]
@@ -215,7 +222,7 @@ fn a_line_of_an_earlier_version_is_read() {
 }
 
 /// A run of the groups that have tables of their own.
-fn remote() -> FaultRun {
+fn remote() -> Run {
     let mut run = run();
     for (name, group) in [("s3-cut", "s3"), ("llm-empty", "llm")] {
         let mut scenario = run.plan.scenarios[0].clone();
@@ -251,7 +258,7 @@ fn remote() -> FaultRun {
         ..seen(5)
     });
     empty.facts.insert("read_ms".to_owned(), Fact::Count(4));
-    run.outcomes.extend([cut, empty]);
+    run.fault_outcomes.extend([cut, empty]);
     run
 }
 

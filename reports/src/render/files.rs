@@ -14,7 +14,9 @@ use serde::Serialize;
 use super::charts::charts;
 use super::html::html;
 use super::markdown::markdown;
+use super::model_files_page::model_files_page;
 use super::page::page;
+use super::page::results;
 use crate::claims::Judged;
 use crate::context::{Contexts, MODELS};
 use crate::decide::Decision;
@@ -74,12 +76,28 @@ pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
         report.run.plan.suite, report.run.plan.created
     );
     put(&dir.join("report.md"), &markdown(&parts))?;
+    if let Some(found) = &report.run.model_files
+        && found.failed.is_none()
+    {
+        let text = model_files_page(found).map_err(WriteError::Format)?;
+        put(&dir.join("model-files.md"), &text)?;
+    }
     let page = dir.join("report.html");
     put(&page, &html(&title, &parts, &inline))?;
     put(&dir.join("report.json"), &json(report)?)?;
     tables(report, dir)?;
     histograms(report.run, dir)?;
     Ok(page)
+}
+
+/// The page that a document links to: Markdown, with how the run was made.
+pub fn results_page(report: &Report<'_>) -> String {
+    let plan = &report.run.plan;
+    let made = format!(
+        "<!-- Made by `ctxbench report --page` from a run directory; do not edit. The run: `{}` -->\n\n",
+        plan.command
+    );
+    made + &markdown(&results(report))
 }
 
 fn json(report: &Report<'_>) -> Result<String, WriteError> {

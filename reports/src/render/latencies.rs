@@ -5,6 +5,7 @@ use super::charts;
 use super::page::Part::{self, Chart, Folded, Heading, List, Table, Text};
 use super::text::{count, percent, ratio, time};
 use crate::summary::{Cell, MAKESPAN, is_simulated};
+use rundir::Plan;
 use stats::Comparison;
 
 /// What the chart of operations shows.
@@ -17,6 +18,15 @@ pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
         *arm != report.summary.baseline && Some(*arm) != report.summary.same.as_deref()
     })
     .collect()
+}
+
+/// An arm's name, with the arm that it is compared with where that is not the baseline.
+pub fn arm_and_its_baseline(plan: &Plan, arm: &str) -> String {
+    let planned = plan.arms.iter().find(|own| own.name == arm);
+    match planned.and_then(|own| own.against.as_ref()) {
+        Some(against) => format!("{arm} ÷ {against}"),
+        None => arm.to_owned(),
+    }
 }
 
 fn find<'a>(report: &'a Report<'_>, place: &Cell, arm: &str) -> Option<&'a Cell> {
@@ -37,9 +47,12 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
     ];
     head.push(report.summary.baseline.clone());
     head.push("A/A".to_owned());
-    head.extend(arms.iter().map(|arm| match is_simulated(arm) {
-        true => format!("{arm} (SIMULATED distance)"),
-        false => (*arm).to_owned(),
+    head.extend(arms.iter().map(|arm| {
+        let name = arm_and_its_baseline(&report.run.plan, arm);
+        match is_simulated(arm) {
+            true => format!("{name} (SIMULATED distance)"),
+            false => name,
+        }
     }));
     let mut rows = Vec::new();
     let baseline = report.summary.cells.iter();

@@ -1,13 +1,16 @@
 //! What a report says, in what order; not how it looks.
 
+use std::collections::BTreeMap;
+
 use super::contexts::contexts;
-use super::endings::{endings, tools};
+use super::endings::{conformance, endings, tools};
+use super::found::found;
 use super::hosts::{hosts, syncs};
 use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratios, sessions, states};
 use super::model_files::model_files;
 use super::text::{count, must, time, winner};
 use super::{Report, charts};
-use crate::claims::Standing;
+use crate::claims::ClaimStatus;
 use crate::summary::{Cost, MAKESPAN, is_simulated};
 use rundir::Outcome;
 
@@ -32,12 +35,19 @@ use Part::{Chart, Folded, Heading, List, Table, Text};
 pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
     first_page(report, &mut parts);
+    conformance(report, &mut parts);
+    if report.run.plan.workloads.is_empty() {
+        model_files(report, &mut parts);
+        backends(report, &mut parts);
+        return parts;
+    }
     decision(report, &mut parts);
     ratios(report, &mut parts);
     states(report, &mut parts);
     sessions(report, &mut parts);
     syncs(report, &mut parts);
     hosts(report, &mut parts);
+    found(report, &mut parts);
     contexts(report, &mut parts);
     costs(report, &mut parts);
     tools(report, &mut parts);
@@ -47,6 +57,45 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     backends(report, &mut parts);
     method(report, &mut parts);
     parts
+}
+
+/// What a document shows of a run: how it was made, the ratios, what was found; no charts, no lists of passes.
+pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
+    let mut parts = Vec::new();
+    first_page(report, &mut parts);
+    conformance(report, &mut parts);
+    ratios(report, &mut parts);
+    sessions(report, &mut parts);
+    syncs(report, &mut parts);
+    hosts(report, &mut parts);
+    found(report, &mut parts);
+    memory(report, &mut parts);
+    parts.retain(|part| !matches!(part, Chart(..) | Folded(..)));
+    parts
+}
+
+/// What daemons occupied at the end of their cells: the most of all epochs.
+fn memory(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let mut most: BTreeMap<[&str; 3], (u64, u64)> = BTreeMap::new();
+    let with_daemon = report.run.cells.iter();
+    for cell in with_daemon.filter(|cell| cell.memory.resident > 0) {
+        let own = most
+            .entry([&cell.workload, &cell.state, &cell.arm])
+            .or_default();
+        own.0 = own.0.max(cell.memory.resident);
+        own.1 = own.1.max(cell.memory.peak);
+    }
+    if most.is_empty() {
+        return;
+    }
+    let mebi = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+    let rows = most.into_iter().map(|(names, (resident, peak))| {
+        let names = names.into_iter().map(str::to_owned);
+        names.chain([mebi(resident), mebi(peak)]).collect()
+    });
+    parts.push(Heading(2, "Memory of daemons".to_owned()));
+    let head = ["workload", "state", "arm", "resident at the end", "most"];
+    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
 }
 
 /// What a README shows: one chart, the sessions, the decision, and where the rest is.
@@ -109,7 +158,8 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     let health = &report.summary.health;
     parts.push(Heading(1, format!("ctxbench report: suite {}", plan.suite)));
     parts.push(Text(plan.essay.clone()));
-    if !health.notes.is_empty() {
+    // They are about passes.
+    if !health.notes.is_empty() && !plan.workloads.is_empty() {
         parts.push(List(health.notes.clone()));
     }
     let passes = report.run.samples.len();
@@ -120,6 +170,30 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
         .filter(|s| s.outcome == Outcome::Ok)
         .count();
     let share = |share: f64| format!("{:.1} %", share * 100.0);
+    let machine = format!(
+        "On {} ({} processors{}), Linux {}.",
+        environment.cpu,
+        environment.cpus,
+        match &environment.hypervisor {
+            Some(name) if name == "yes" => ", virtual".to_owned(),
+            Some(name) => format!(", {name}"),
+            None => String::new(),
+        },
+        environment.kernel.split(' ').next().unwrap_or_default(),
+    );
+    let scratch = format!(
+        "Scratch: {}; options {}; features {}.",
+        environment.scratch,
+        environment.scratch.mount_options,
+        match environment.scratch.features.is_empty() {
+            true => "not known".to_owned(),
+            false => environment.scratch.features.join(" "),
+        }
+    );
+    if plan.workloads.is_empty() {
+        let made = format!("Made {} by ctxbench {}.", plan.created, plan.ctxbench);
+        return parts.push(List(vec![made, machine, scratch]));
+    }
     let mut facts = vec![
         format!(
             "Measured {} by ctxbench {}, seed {}: {} epochs, {} passes in {:.0} s, {} of them ended well; {} of hot cells' wall-clock was timed work.",
@@ -134,26 +208,8 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
                 .hot_timed_share
                 .map_or("an unknown share".to_owned(), share)
         ),
-        format!(
-            "On {} ({} processors{}), Linux {}.",
-            environment.cpu,
-            environment.cpus,
-            match &environment.hypervisor {
-                Some(name) if name == "yes" => ", virtual".to_owned(),
-                Some(name) => format!(", {name}"),
-                None => String::new(),
-            },
-            environment.kernel.split(' ').next().unwrap_or_default(),
-        ),
-        format!(
-            "Scratch: {}; options {}; features {}.",
-            environment.scratch,
-            environment.scratch.mount_options,
-            match environment.scratch.features.is_empty() {
-                true => "not known".to_owned(),
-                false => environment.scratch.features.join(" "),
-            }
-        ),
+        machine,
+        scratch,
         format!(
             "Pressure while it was measured: tasks waited for a processor {}, for the disk {}, for memory {} of the time, the run's own tasks among them. The hypervisor gave {} of processor time to other machines. {} of {} timed passes were outside the plan's limits{}.",
             share(health.stalled[0]),
@@ -175,6 +231,11 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     if plan.settings.placement == "shared-cpu" {
         facts.push("Client and daemon share one processor, another one each epoch: in a closed loop only one of them runs at a time, and no figure depends on where the scheduler wakes the other. With --placement free, figures on many machines are higher.".to_owned());
     }
+    let has_clients =
+        |workload: &rundir::PlannedWorkload| workload.calls.contains_key("concurrent");
+    if plan.workloads.iter().any(has_clients) {
+        facts.push("Workloads with several client processes are the exception: clients and daemon use all processors.".to_owned());
+    }
     if environment.build.starts_with("debug") {
         facts.push("This was a DEBUG build: figures mean nothing.".to_owned());
     }
@@ -183,7 +244,7 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 /// What busy passes were outside of.
-fn busy(reasons: &std::collections::BTreeMap<String, usize>) -> String {
+fn busy(reasons: &BTreeMap<String, usize>) -> String {
     let reasons = reasons
         .iter()
         .map(|(what, passes)| format!("{what}: {passes}"));
@@ -246,7 +307,7 @@ fn decision(report: &Report<'_>, parts: &mut Vec<Part>) {
     let rows = decision.rows.iter().map(|row| {
         vec![
             row.aspect.clone(),
-            row.seed_says.clone(),
+            row.source_says.clone(),
             row.baseline.clone(),
             row.candidate.clone(),
             winner(decision, row.winner).to_owned(),
@@ -383,15 +444,15 @@ fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {
     };
     parts.push(Text(format!(
         "{} confirmed, {} refuted, {} open, {} that are arithmetic only (a source's figures add up as it says; nothing was counted), {} that no run can test yet. A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; tokens are counted, and have no interval. What is tested is the figure, on this machine and with our implementation, not the published system itself.",
-        of(Standing::Confirmed),
-        of(Standing::Refuted),
-        of(Standing::Open),
-        of(Standing::ArithmeticOnly),
-        of(Standing::Untested)
+        of(ClaimStatus::Confirmed),
+        of(ClaimStatus::Refuted),
+        of(ClaimStatus::Open),
+        of(ClaimStatus::ArithmeticOnly),
+        of(ClaimStatus::Untested)
     )));
     let table = |untested: bool| {
         let claims = report.claims.iter();
-        let claims = claims.filter(|c| (c.standing == Standing::Untested) == untested);
+        let claims = claims.filter(|c| (c.standing == ClaimStatus::Untested) == untested);
         let rows = claims.map(|claim| {
             vec![
                 claim.source.clone(),

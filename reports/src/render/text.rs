@@ -1,6 +1,6 @@
 //! How numbers and plain tables are written, everywhere.
 
-use crate::decide::{Decision, Must, Winner};
+use crate::decide::{Decision, Gate, Winner};
 use stats::{Comparison, MarginKind, Verdict};
 
 /// A time with a unit that suits it: `5.3 µs`.
@@ -125,10 +125,10 @@ pub(super) fn winner(decision: &Decision, winner: Winner) -> &str {
 /// Whether a row's demand is met, in words.
 pub(super) fn must(row: &crate::decide::Row) -> String {
     match row.must {
-        Must::None => "–".to_owned(),
-        Must::Passed => format!("{}: yes", row.demand),
-        Must::Failed => format!("{}: NO", row.demand),
-        Must::Open => format!("{}: open", row.demand),
+        Gate::None => "–".to_owned(),
+        Gate::Passed => format!("{}: yes", row.demand),
+        Gate::Failed => format!("{}: NO", row.demand),
+        Gate::Open => format!("{}: open", row.demand),
     }
 }
 

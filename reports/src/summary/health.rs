@@ -174,7 +174,8 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             }
         }
         let is_main = cell.is_main();
-        let needs_journal = NEED_A_JOURNAL.contains(&cell.metric.as_str());
+        let is_to_baseline = with_baseline(run, &cell.arm);
+        let needs_journal = is_to_baseline && NEED_A_JOURNAL.contains(&cell.metric.as_str());
         let with = compared_with(&run.plan, &cell.arm);
         let with: Vec<&str> = with.iter().map(String::as_str).collect();
         let Some(comparison) = &mut cell.against_baseline else {
@@ -248,6 +249,12 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         ));
     }
     health.notes = notes;
+}
+
+/// Whether an arm is compared with the baseline, and not with an arm that the plan names for it.
+fn with_baseline(run: &Run, arm: &str) -> bool {
+    let mut arms = run.plan.arms.iter();
+    arms.all(|own| own.name != arm || own.against.is_none())
 }
 
 /// Whether a verdict is the same where the ratio is this one.

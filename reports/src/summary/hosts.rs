@@ -123,7 +123,7 @@ pub(super) fn shared_files(plan: &Plan, groups: &Groups<'_>) -> Vec<SharedFiles>
     found
 }
 
-#[cfg(any())]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::summary::summarise;

@@ -2,6 +2,7 @@
 
 mod cost;
 mod ending;
+mod found;
 mod groups;
 mod health;
 mod hosts;
@@ -15,6 +16,7 @@ pub use cost::{Cost, OpcodeCost, Ready};
 use cost::{costs, ready};
 pub use ending::{Ending, Failing};
 use ending::{endings, failing};
+pub use found::Found;
 use groups::{Group, Groups};
 pub use health::{AaCell, Health};
 use health::{health, withhold};
@@ -53,6 +55,8 @@ pub struct Summary {
     pub handoffs: Vec<Handoffs>,
     /// What became of lines that two hosts added to one file.
     pub shared_files: Vec<SharedFiles>,
+    /// What passes found of planted evidence.
+    pub found: Vec<Found>,
 }
 
 /// One metric of one arm in one workload and cache state.
@@ -200,6 +204,7 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
     }
     withhold(run, &mut health, &table, &mut cells);
     Ok(Summary {
+        found: found::found(run),
         ready: ready(&groups),
         failing: failing(&groups, &baseline),
         handoffs: handoffs(plan, &groups)?,

@@ -22,6 +22,20 @@ fn compared<'a>(summary: &'a Summary, metric: &str, arm: &str) -> &'a Comparison
         .unwrap()
 }
 
+#[test]
+fn an_arm_is_compared_with_the_arm_that_the_plan_names_for_it() {
+    let mut run = testing::run();
+    let before = compared(&summarise(&run).unwrap(), "read", "sqlite").clone();
+    let own = run.plan.arms.iter_mut().find(|arm| arm.name == "sqlite");
+    own.unwrap().against = Some("direct-again".to_owned());
+    let summary = summarise(&run).unwrap();
+    let after = compared(&summary, "read", "sqlite");
+    let ratio = cell(&summary, "read", "sqlite").typical_ns
+        / cell(&summary, "read", "direct-again").typical_ns;
+    assert!((after.ratio / ratio - 1.0).abs() < 0.02, "{after:?}");
+    assert_ne!(after.ratio, before.ratio, "not with the mean of both");
+}
+
 /// How often identical arms are called different, of how many cells.
 fn called_different(seeds: u64, change: impl Fn(&mut Run)) -> (usize, usize) {
     let mut found = (0, 0);

@@ -175,8 +175,13 @@ pub fn compare_with_baseline(
     compare_arms(plan, table, key, arm, &with)
 }
 
-/// The arms whose mean `arm` is compared with: both identical ones, where there are two and it is neither of them.
+/// The arms whose mean `arm` is compared with: the one that the plan names for it, else both identical ones, where
+/// there are two and it is neither of them.
 pub fn compared_with(plan: &Plan, arm: &str) -> Vec<String> {
+    let planned = plan.arms.iter().find(|own| own.name == arm);
+    if let Some(against) = planned.and_then(|own| own.against.clone()) {
+        return vec![against];
+    }
     let (baseline, same) = baselines(plan);
     let same = same.filter(|same| arm != same);
     std::iter::once(baseline).chain(same).collect()

@@ -14,7 +14,7 @@ const MIN_SHARE: f64 = 0.15;
 /// 2.7, of a uniform one 3.5. Ashman, Bird and Zepf, The Astronomical Journal 108 (1994).
 const MIN_SEPARATION: f64 = 5.0;
 
-/// How far apart they must be as a ratio: below it nobody would see two levels.
+/// How far apart they must be as a ratio: below it a reader would see one level.
 const MIN_RATIO: f64 = 1.1;
 
 /// Two modes.

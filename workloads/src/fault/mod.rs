@@ -156,7 +156,7 @@ pub enum SyncClass {
     /// `fsync`, then `close`.
     #[default]
     Fsync,
-    /// As `fsync`, and `ctxbench sync` after every tenth.
+    /// As `fsync`, and `ctxbench s3 sync` after every tenth.
     Sync,
 }
 

@@ -36,7 +36,7 @@ pub enum S3Fault {
     DamagedUpload,
     /// Listings show what was there before.
     StaleList,
-    /// The way is cut in the middle of `ctxbench sync`.
+    /// The way is cut in the middle of `ctxbench s3 sync`.
     PartitionInSync,
     /// Two hosts change the same files while one of them is cut off.
     Conflict {

@@ -1,6 +1,8 @@
 //! Workloads that are made, not recorded. The same parameters always make the same script.
 
 pub mod asking;
+pub mod clients;
+pub mod finding;
 pub mod hosts;
 pub mod micro;
 pub mod notes;

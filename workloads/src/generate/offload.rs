@@ -1,12 +1,12 @@
-//! The fifth seed's worked example: two queries, two large results that are saved to files, a comparison.
+//! Source 5's worked example: two queries, two large results that are saved to files, a comparison.
 //!
 //! The results are JSON of so many bytes, so that their tokens can be counted instead of stated. What the seed
 //! has no text for (its system prompt, what the model says) has the seed's own numbers of tokens.
 
-use ledger::{Conversation, Fixed, Part, PartKind, Step};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
+use tokens::{Conversation, Fixed, Part, PartKind, Step};
 
 use crate::conversation::{TURN_MS, part, result_part};
 use crate::path::WorkspacePath;
@@ -115,6 +115,7 @@ impl OffloadComparison {
                     ops: vec![FileOp::Read(path.clone())],
                     lines: Some((1, count)),
                     recorded_tokens: None,
+                    asked: None,
                 });
             }
         }
@@ -270,7 +271,7 @@ mod tests {
     use crate::context::context;
     use crate::definition::SessionSource;
     use crate::script::FileOp;
-    use ledger::{Account, Terms};
+    use tokens::{Account, Terms};
 
     #[test]
     fn the_results_are_json_of_the_bytes_that_the_seed_names() {

@@ -1,4 +1,4 @@
-//! The first seed's own system: a controller that wakes up, reads its state and its mail, works on a
+//! Source 1's own system: a controller that wakes up, reads its state and its mail, works on a
 //! task, notes what it saw, answers, computes its health, and writes its state back.
 
 use rand::{RngExt, SeedableRng};

@@ -166,7 +166,7 @@ impl AnswerCache {
         Ok(())
     }
 
-    /// As the second seed shows it.
+    /// As source 2 shows it.
     pub(super) fn stats(&self) -> String {
         let (hits, misses) = self.hits_and_misses();
         let size: u64 = self.list().iter().map(|(_, bytes)| bytes).sum();

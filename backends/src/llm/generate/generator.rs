@@ -43,7 +43,7 @@ pub trait Surroundings {
     /// Everything there is, in the order of paths, without the control directories.
     fn tree(&self) -> Vec<TreeLine>;
 
-    /// The setting that holds for the file at `path`, by the lookup order of the second seed.
+    /// The setting that holds for the file at `path`, by the lookup order of source 2.
     fn setting(&self, path: &str, setting: Setting) -> Option<String>;
 
     /// Asks the model; from the cache, where the same was asked before.
@@ -129,7 +129,7 @@ impl std::fmt::Debug for Generators {
 }
 
 impl Generators {
-    /// Those of the second seed: `default`, `model`, `prompt`, `tree`, `readme`, and the cache's control files.
+    /// Those of source 2: `default`, `model`, `prompt`, `tree`, `readme`, and the cache's control files.
     pub fn standard() -> Self {
         Self::default()
             .with(super::standard::DefaultGenerator)

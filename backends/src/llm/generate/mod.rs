@@ -1,4 +1,4 @@
-//! A [`Store`] whose tree a model proposes and whose files it writes when they are first read (LLMFS, the second seed).
+//! A [`Store`] whose tree a model proposes and whose files it writes when they are first read (LLMFS, source 2).
 //!
 //! A file that nobody has read *waits*: its size is 0, and the kernel is told not to keep that, so that it asks again
 //! before a read. Then, and never for `stat`, a listing, `open` or a truncation, its [`Generator`] makes the content, once

@@ -1,5 +1,5 @@
 //! A [`Store`] that keeps a log of operations and asks a model what a file holds now (the second pattern of the
-//! first seed).
+//! source 1).
 //!
 //! The log is also applied to a [`MemoryStore`], a plain interpreter: names and attributes come from it, and it is what
 //! a model's answers are held against. Content comes from the model alone: a read from the start of a file asks it, and

@@ -1,6 +1,7 @@
 //! `ctxbench doctor`: what this machine lets us do, and what to do about the rest.
 
 mod s3;
+mod store;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,21 +13,33 @@ use clap::Args;
 use crate::environment::{environment_in, warnings};
 use crate::scratch::{ScratchDir, ScratchDisk, Want};
 
-/// Check this machine: FUSE, scratch space, privileges, the S3 server, and which file systems of others could be
-/// measured beside ours. Says what each missing thing costs and how to get it.
+/// Check what this machine can measure, or a store.
 ///
-/// Where CTXBENCH_S3_ENDPOINT names a server, it is asked for one key of the bucket, which takes ten seconds at most, and
-/// changes nothing there.
+/// FUSE, scratch space, privileges, the S3 server, and file systems of others: each missing thing is said with what it costs
+/// and how to get it. Where CTXBENCH_S3_ENDPOINT names a server, it is asked for one key of the bucket, which takes ten seconds at most, and
+/// changes nothing there. With --store a database is checked instead, as fsck checks a disk: nothing in it is changed, and it
+/// may be mounted.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 every backend can be measured, 1 something is missing.")]
+#[command(after_help = "Examples:
+  ctxbench doctor
+  ctxbench doctor --store notes.db
+
+Exit codes: 0 every backend can be measured, or the store is whole; 1 something is missing, or damaged.")]
 pub struct Doctor {
     /// The scratch directory to look at [default: $CTXBENCH_SCRATCH or /var/tmp].
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
+    /// Only check this database of a `sqlite` or `agent-memory` mount.
+    #[arg(long, value_name = "FILE", conflicts_with = "scratch")]
+    store: Option<PathBuf>,
 }
 
 impl Doctor {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(store) = &self.store {
+            let is_whole = store::print_store(store)?;
+            return Ok(ExitCode::from(u8::from(!is_whole)));
+        }
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
         let environment = environment_in(scratch.path())?;
         println!(

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use backends::backend::{Description, Lifeline, Receipt, Site, Unavailable};
+use backends::backend::{Description, KillHandle, Receipt, Site, Unavailable};
 
 use super::*;
-use crate::testing::no_lifeline;
+use crate::testing::no_kill_handle;
 
 /// A directory for each of two hosts. What one host syncs may reach the other.
 struct Split {
@@ -57,8 +57,8 @@ impl Workspace for Half {
         })))
     }
 
-    fn lifeline(&self) -> Lifeline {
-        no_lifeline()
+    fn kill_handle(&self) -> KillHandle {
+        no_kill_handle()
     }
 
     fn daemon(&self) -> Option<u32> {
@@ -80,7 +80,7 @@ impl Workspace for Half {
         Ok(None)
     }
 
-    fn obituary(&mut self) -> Option<String> {
+    fn exit_reason(&mut self) -> Option<String> {
         None
     }
 

@@ -56,22 +56,25 @@ impl Made {
     fn passed_by(self, clock: impl Clock + Send + 'static) -> Passed {
         let dir = tempfile::tempdir().unwrap();
         let site = site(dir.path());
-        let passed = supervise(&Interrupt::never(), move |pulse| {
+        let passed = supervise(&Interrupt::never(), move |watchdog| {
             let described = self.backend.describe();
-            let expectations = Expectations::new(&self.script, self.state, &described, false);
+            let expectations =
+                Expectations::new(&self.script, self.state, &described, Access::Paths);
             let mut hosts = Hosts::one(self.backend.open(&site).unwrap());
             if self.script.needs_second_host() {
                 hosts.add_second(&site).unwrap();
             }
             let mut scratch = Scratch::new();
             let root = hosts.first.root().to_owned();
-            fill(&self.script, &root, pulse, self.timeout, &mut scratch).unwrap();
+            fill(&self.script, &root, watchdog, self.timeout, &mut scratch).unwrap();
             (self.tamper)(&root);
             let pass = Pass {
                 expectations: &expectations,
                 backend: &described,
                 has_bucket: false,
                 state: self.state,
+                program: Path::new("/nonexistent"),
+                access: Access::Paths,
                 slowed_percent: self.slowed_percent,
                 counting: match self.is_counted {
                     true => Counting::Now,
@@ -82,7 +85,7 @@ impl Made {
                 call_timeout: self.timeout,
                 interrupt: &self.interrupt,
             };
-            pass.run(&mut hosts, pulse, &clock, &mut scratch, &mut || {})
+            pass.run(&mut hosts, watchdog, &clock, &mut scratch, &mut || {})
         });
         passed.unwrap()
     }
@@ -101,9 +104,9 @@ fn two_reads() -> Script {
     script
 }
 
-fn tampered(tamper: fn(&Path), obituary: Option<&'static str>) -> Passed {
+fn tampered(tamper: fn(&Path), exit_reason: Option<&'static str>) -> Passed {
     let backend = Broken {
-        obituary,
+        exit_reason,
         ..Broken::default()
     };
     let made = Made {
@@ -437,7 +440,7 @@ fn an_interrupted_pass_is_not_whole_and_is_not_read_back() {
 fn expectations_say_whether_calls_change_or_sync_anything() {
     let of = |state: CacheState, script: &Script| {
         let described = direct().describe();
-        let expectations = Expectations::new(script, state, &described, false);
+        let expectations = Expectations::new(script, state, &described, Access::Paths);
         (expectations.changes(), expectations.syncs())
     };
     let write = |sync| FileOp::Write {

@@ -1,0 +1,238 @@
+//! When the index holds what the files hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use super::{DAY, Memory, START, caller, with_memory};
+use crate::common::{create, node, read};
+use backends::agent_memory::AgentMemory;
+use backends::sqlite::{SqliteStore, check};
+use backends::store::{Kind, ROOT, RenameMode, Store, Timestamp};
+
+#[test]
+fn what_is_written_is_found_at_once_with_or_without_close() {
+    with_memory(|memory| {
+        assert!(memory.ask(ROOT, ":search?RSI").starts_with("nothing found"));
+        let ino = memory.write(ROOT, "rule.md", "RSI > 70 means exit\n");
+        let found = memory.ask(ROOT, ":search?RSI");
+        assert!(
+            found.contains("/rule.md") && found.contains("RSI > 70 means exit"),
+            "{found}"
+        );
+        // Not closed: whoever asks sees what was written all the same.
+        memory
+            .store
+            .write(&memory.caller(), ino, 20, b"MACD too\n")
+            .unwrap();
+        assert!(memory.ask(ROOT, ":search?MACD").contains("/rule.md"));
+        memory.write(ROOT, "rule.md", "nothing of the sort\n");
+        assert!(
+            memory
+                .ask(ROOT, ":search?MACD")
+                .starts_with("nothing found")
+        );
+        memory
+            .store
+            .unlink(&memory.caller(), ROOT, b"rule.md")
+            .unwrap();
+        assert!(
+            memory
+                .ask(ROOT, ":search?sort")
+                .starts_with("nothing found")
+        );
+        assert!(memory.ask(ROOT, ":history").contains("removed /rule.md"));
+    });
+}
+
+#[test]
+fn what_was_written_while_nobody_indexed_is_found_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let memory = Memory::open(&path, None);
+    memory.write(ROOT, "first.md", "alpha\n");
+    drop(memory);
+    // As `ctxbench mount sqlite` would, and as a crash before the index was written leaves it.
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    for number in 0..1200 {
+        let file = create(&plain, ROOT, &format!("n{number}.md"), Kind::File);
+        plain
+            .write(
+                &caller(START),
+                file.ino,
+                0,
+                format!("beta{number}\n").as_bytes(),
+            )
+            .unwrap();
+    }
+    plain.unlink(&caller(START), ROOT, b"first.md").unwrap();
+    drop(plain);
+    let memory = Memory::open(&path, None);
+    assert!(
+        memory
+            .ask(ROOT, ":search?alpha")
+            .starts_with("nothing found")
+    );
+    assert!(memory.ask(ROOT, ":search?beta777").contains("/n777.md"));
+    assert_eq!(memory.store.notes(), 1200);
+    drop(memory);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn what_the_document_says_drops_the_index_and_the_next_mount_builds_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let memory = Memory::open(&path, None);
+    memory.write(ROOT, "a.md", "alpha\n");
+    drop(memory);
+    let document = include_str!("../../../../docs/MEMORY.md");
+    let (_, rest) = document.split_once("```sql\n").unwrap();
+    let (commands, _) = rest.split_once("```").unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch(commands).unwrap();
+    let left: i64 = db
+        .query_row(
+            "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'memory%' OR tbl_name LIKE 'memory%'",
+            (),
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(left, 0, "the document names them all");
+    drop(db);
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    create(&plain, ROOT, "b.md", Kind::File);
+    drop(plain);
+    let memory = Memory::open(&path, None);
+    assert!(memory.ask(ROOT, ":search?alpha").contains("/a.md"));
+    assert_eq!(memory.store.notes(), 2);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn what_another_mount_has_written_is_by_nobody_and_of_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    let write = |name: &str, text: &[u8]| {
+        let at = caller(START + DAY);
+        let made = plain.create(&at, ROOT, name.as_bytes(), &node(Kind::File));
+        plain.write(&at, made.unwrap().ino, 0, text).unwrap();
+    };
+    write("old.md", b"alpha\n");
+    write("kim.md", b"---\nauthor: kim\n---\nalpha\n");
+    drop(plain);
+    let now = || Timestamp(START + 30 * DAY);
+    let store =
+        AgentMemory::open_at(&path, &caller(START), Some("mallory"), Box::new(now)).unwrap();
+    let memory = Memory {
+        store,
+        now: Arc::new(AtomicI64::new(START + 30 * DAY)),
+    };
+    let day = |days: i64| {
+        let at = jiff::Timestamp::from_nanosecond((START + days * DAY).into()).unwrap();
+        at.strftime("%Y-%m-%d").to_string()
+    };
+    let history = memory.ask(ROOT, "old.md:history");
+    assert!(
+        history.starts_with(&day(1)) && !history.contains("mallory"),
+        "{history}"
+    );
+    assert!(memory.ask(ROOT, "old.md:meta").contains("author: \n"));
+    assert!(!memory.ask(ROOT, ":recall?alpha").contains("mallory"));
+    assert!(memory.ask(ROOT, "kim.md:meta").contains("author: kim\n"));
+    memory.write(ROOT, "old.md", "alpha and beta\n");
+    let history = memory.ask(ROOT, "old.md:history");
+    assert!(history.starts_with(&day(30)), "{history}");
+    assert!(
+        memory
+            .ask(ROOT, "old.md:meta")
+            .contains("author: mallory\n")
+    );
+}
+
+#[test]
+fn newest_first_is_by_time_whatever_is_indexed_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    // The later its number, the older it is: as `cp -p` and `tar` make files.
+    for number in 0..600 {
+        let file = create(&plain, ROOT, &format!("n{number}.md"), Kind::File);
+        let at = caller(START - number * DAY / 24);
+        plain.write(&at, file.ino, 0, b"halving\n").unwrap();
+    }
+    drop(plain);
+    let memory = Memory::open(&path, None);
+    let newest = |limit: usize| {
+        let found = memory.ask(ROOT, &format!(":search?halving&limit={limit}"));
+        let names = found
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split(' ').next());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(newest(3), ["/n0.md", "/n1.md", "/n2.md"]);
+    assert!(
+        memory
+            .ask(ROOT, ":search?halving&limit=3")
+            .starts_with("these 3 notes match; more were indexed")
+    );
+    // One that comes late, with a time between the first two.
+    let late = create(&memory.store, ROOT, "late.md", Kind::File);
+    let at = caller(START - DAY / 48);
+    memory.store.write(&at, late.ino, 0, b"halving\n").unwrap();
+    assert_eq!(newest(3), ["/n0.md", "/late.md", "/n1.md"]);
+}
+
+#[test]
+fn who_asks_while_others_index_gets_the_answer_of_a_whole_index() {
+    const INDEXES: &str = "indexes";
+    // Whoever indexes looks at the clock before each batch. Before the third, when there is an index of some notes and
+    // nobody holds the database, it takes its time.
+    let looked = Arc::new(AtomicI64::new(0));
+    let looks = Arc::clone(&looked);
+    let clock = move || {
+        if std::thread::current().name() == Some(INDEXES)
+            && looks.fetch_add(1, Ordering::SeqCst) >= 2
+        {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Timestamp(START)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let store = AgentMemory::open_at(&path, &caller(START), None, Box::new(clock)).unwrap();
+    let old = create(&store, ROOT, "old", Kind::Directory).ino;
+    let archive = create(&store, ROOT, "archive", Kind::Directory).ino;
+    for number in 0..1500 {
+        let made = create(&store, old, &format!("n{number}.md"), Kind::File);
+        let text = format!("halving {number}\n");
+        store
+            .write(&caller(START), made.ino, 0, text.as_bytes())
+            .unwrap();
+    }
+    store.close(old).unwrap();
+    let replace = RenameMode::Replace;
+    store
+        .rename(&caller(START), (ROOT, b"old"), (archive, b"old"), replace)
+        .unwrap();
+    let ask = || {
+        let name = b":search?halving&limit=1000";
+        let attr = store.lookup(archive, name).unwrap();
+        let found = String::from_utf8(read(&store, attr.ino, 0, 1 << 24)).unwrap();
+        assert!(found.starts_with("these 1000 notes match"), "{found:.80}");
+        let mut lines = found.lines().skip(1);
+        assert!(lines.all(|line| line.starts_with("/archive/old/")));
+    };
+    std::thread::scope(|scope| {
+        let indexes = std::thread::Builder::new().name(INDEXES.to_owned());
+        indexes.spawn_scoped(scope, ask).unwrap();
+        while looked.load(Ordering::SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+        // It is at the second batch: the first 512 notes.
+        std::thread::sleep(Duration::from_millis(5));
+        ask();
+    });
+}

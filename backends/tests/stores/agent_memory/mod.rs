@@ -1,0 +1,127 @@
+//! Agent memory as its store is called: what is found, what is not, and what bad requests get.
+
+use crate::common;
+mod index;
+mod places;
+mod recall;
+mod requests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use backends::agent_memory::AgentMemory;
+use backends::store::{Caller, Change, Ino, Kind, ROOT, Store, Timestamp, XattrMode};
+use common::{create, node, read};
+
+const DAY: i64 = 86_400_000_000_000;
+
+/// 2026-11-22, more or less.
+const START: i64 = 1_795_300_000_000_000_000;
+
+/// A memory whose clock the test sets.
+struct Memory {
+    store: AgentMemory,
+    now: Arc<AtomicI64>,
+}
+
+impl Memory {
+    fn open(path: &Path, agent: Option<&str>) -> Self {
+        let now = Arc::new(AtomicI64::new(START));
+        let clock = Arc::clone(&now);
+        let clock = move || Timestamp(clock.load(Ordering::Relaxed));
+        let store = AgentMemory::open_at(path, &caller(START), agent, Box::new(clock)).unwrap();
+        Self { store, now }
+    }
+
+    fn pass(&self, nanos: i64) -> i64 {
+        self.now.fetch_add(nanos, Ordering::Relaxed) + nanos
+    }
+
+    fn caller(&self) -> Caller {
+        caller(self.pass(1))
+    }
+
+    fn dir(&self, parent: Ino, name: &str) -> Ino {
+        match self.store.lookup(parent, name.as_bytes()) {
+            Ok(attr) => attr.ino,
+            Err(_) => create(&self.store, parent, name, Kind::Directory).ino,
+        }
+    }
+
+    fn write(&self, dir: Ino, name: &str, text: &str) -> Ino {
+        self.write_bytes(dir, name, text.as_bytes())
+    }
+
+    fn write_bytes(&self, dir: Ino, name: &str, bytes: &[u8]) -> Ino {
+        let caller = self.caller();
+        let ino = match self.store.lookup(dir, name.as_bytes()) {
+            Ok(attr) => {
+                let empty = Change {
+                    size: Some(0),
+                    ..Change::default()
+                };
+                self.store.setattr(&caller, attr.ino, &empty).unwrap();
+                attr.ino
+            }
+            Err(_) => {
+                let made = self
+                    .store
+                    .create(&caller, dir, name.as_bytes(), &node(Kind::File));
+                made.unwrap().ino
+            }
+        };
+        self.store.write(&caller, ino, 0, bytes).unwrap();
+        self.store.close(ino).unwrap();
+        ino
+    }
+
+    fn set(&self, ino: Ino, name: &str, value: &str) {
+        let name = format!("user.ctx.{name}");
+        let set = self.store.setxattr(
+            &self.caller(),
+            ino,
+            name.as_bytes(),
+            value.as_bytes(),
+            XattrMode::Set,
+        );
+        set.unwrap();
+    }
+
+    /// What `cat NAME` shows.
+    fn ask(&self, dir: Ino, name: &str) -> String {
+        let attr = self.store.lookup(dir, name.as_bytes()).unwrap();
+        let bytes = read(&self.store, attr.ino, 0, 1 << 24);
+        assert_eq!(bytes.len() as u64, attr.size);
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn last_error(&self) -> String {
+        let stats = self.ask(ROOT, ":stats");
+        let names = stats.lines().map(|line| line.split_once(": ").unwrap().0);
+        let names: std::collections::BTreeSet<_> = names.collect();
+        assert_eq!(
+            names.len(),
+            stats.lines().count(),
+            "a line is forged: {stats}"
+        );
+        assert!(
+            stats.lines().last().unwrap().starts_with("last-error: "),
+            "{stats}"
+        );
+        stats.lines().last().unwrap().to_owned()
+    }
+}
+
+fn caller(now: i64) -> Caller {
+    Caller {
+        uid: 1000,
+        gid: 100,
+        now: Timestamp(now),
+    }
+}
+
+fn with_memory(test: impl FnOnce(&Memory)) {
+    let dir = tempfile::tempdir().unwrap();
+    test(&Memory::open(&dir.path().join("m.db"), None));
+}

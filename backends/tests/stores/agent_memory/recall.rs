@@ -1,0 +1,133 @@
+//! Recall: its order, its budget, what does not fit.
+
+use super::{DAY, Memory, with_memory};
+use backends::store::{Errno, ROOT, Store};
+use proptest::prelude::*;
+
+#[test]
+fn strategies_order_relevant_notes_as_they_say() {
+    with_memory(|memory| {
+        let old = memory.write(ROOT, "old.md", "NVDA risk is high after earnings\n");
+        memory.set(old, "importance", "1");
+        memory.pass(300 * DAY);
+        let middle = memory.write(ROOT, "middle.md", "NVDA risk is moderate\n");
+        memory.set(middle, "importance", "0.6");
+        memory.pass(30 * DAY);
+        let new = memory.write(ROOT, "new.md", "NVDA risk is low\n");
+        memory.set(new, "importance", "0.1");
+        for number in 0..30 {
+            memory.write(ROOT, &format!("other{number}.md"), "weather in Lisbon\n");
+        }
+        let order = |strategy: &str| {
+            let text = memory.ask(ROOT, &format!(":recall?NVDA+risk&strategy={strategy}"));
+            text.lines()
+                .filter_map(|line| line.strip_prefix("## /"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(order("recency"), ["new.md", "middle.md", "old.md"]);
+        assert_eq!(order("importance"), ["old.md", "middle.md", "new.md"]);
+        // As relevant as each other: 1 × 30/360 < 0.1 × 1 < 0.6 × ½.
+        assert_eq!(order("balanced"), ["middle.md", "new.md", "old.md"]);
+        let missing = memory.ask(ROOT, ":recall?NVDA+zebra");
+        assert!(missing.contains("# in no note: zebra"), "{missing}");
+    });
+}
+
+#[test]
+fn how_many_notes_are_relevant_is_only_said_where_it_is_known() {
+    with_memory(|memory| {
+        for number in 0..60 {
+            memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
+        assert!(
+            answer.starts_with("# 50 of 60 relevant notes, "),
+            "{answer:.80}"
+        );
+        for number in 60..200 {
+            memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
+        assert!(
+            answer.starts_with("# 50 of 64 best candidates, "),
+            "{answer:.80}"
+        );
+    });
+}
+
+#[test]
+fn what_does_not_fit_takes_nobodys_place() {
+    with_memory(|memory| {
+        let small = memory.write(ROOT, "small.md", "NVDA risk\n");
+        memory.set(small, "importance", "0");
+        for number in 0..55 {
+            let text = format!("NVDA risk\n{}", "and more of it ".repeat(60));
+            let ino = memory.write(ROOT, &format!("n{number}.md"), &text);
+            memory.set(ino, "importance", "1");
+        }
+        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100");
+        assert!(answer.contains("## /small.md"), "{answer}");
+    });
+}
+
+/// Text of every script, or bytes that are none.
+fn note_bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        "[a-zé/#. \\n-]{0,400}".prop_map(String::into_bytes),
+        "(?s).{0,200}".prop_map(String::into_bytes),
+        prop::collection::vec(any::<u8>(), 0..400),
+        // Hardly ever with a NUL among them, as in Latin-1.
+        prop::collection::vec(0x20u8..=255, 0..400),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_recall_never_exceeds_its_budget(
+        notes in prop::collection::vec((note_bytes(), 0u8..4, "[a-z]{1,12}"), 1..40),
+        question in "[a-z]{1,3}( [a-z]{1,3}){0,6}",
+        budgets in prop::collection::vec(64u64..3000, 1..6),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::open(&dir.path().join("m.db"), None);
+        for (number, (text, repeat, tag)) in notes.iter().enumerate() {
+            // By its name, too: what is not text is found by nothing else.
+            let mut bytes = format!("{question}\n").into_bytes();
+            bytes.extend(text.repeat(1 << (2 * repeat)));
+            let ino = memory.write_bytes(ROOT, &format!("{question} {number} {tag}.md"), &bytes);
+            if number % 3 == 0 {
+                memory.set(ino, "tags", tag);
+            }
+        }
+        for budget in budgets {
+            for strategy in ["recency", "importance", "balanced"] {
+                let question = question.replace(' ', "+");
+                let answer = memory.ask(ROOT, &format!(":recall?{question}&max_tokens={budget}&strategy={strategy}"));
+                let counted = tokens::count(&answer);
+                prop_assert!(counted <= budget, "{counted} of {budget}: {answer}");
+                prop_assert!(answer.starts_with("# "));
+                if let Some((said, _)) = answer.split_once(&format!(" of {budget} tokens, ")) {
+                    let (_, said) = said.split_once(", ").unwrap();
+                    prop_assert_eq!(said.parse::<u64>().ok(), Some(counted));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_request_is_answered_or_refused_with_a_reason(name in "(?s):(search|recall)\\?.{0,60}") {
+        with_memory(|memory| {
+            memory.write(ROOT, "a.md", "alpha beta\n");
+            match memory.store.lookup(ROOT, name.as_bytes()) {
+                Ok(attr) => assert!(attr.size > 0, "{name:?}"),
+                Err(error) => {
+                    assert_eq!(error.errno, Errno::INVAL, "{name:?}: {error}");
+                    assert!(error.reason.is_some());
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,270 @@
+//! Requests as names: where they show, what they take, what bad ones get; and metadata.
+
+use super::{DAY, Memory, START, caller, with_memory};
+use crate::common::{create, errno, names, node, read};
+use backends::sqlite::SqliteStore;
+use backends::store::{Change, Errno, Kind, ROOT, RenameMode, Store, XattrMode};
+
+#[test]
+fn requests_are_in_no_listing_and_take_no_writing() {
+    with_memory(|memory| {
+        memory.write(ROOT, "a.md", "alpha\n");
+        memory.ask(ROOT, ":stats");
+        memory.ask(ROOT, "a.md:meta");
+        assert_eq!(names(&memory.store, ROOT), ["a.md"]);
+        let answer = memory.store.lookup(ROOT, b":stats").unwrap();
+        assert_eq!((answer.nlink, answer.permissions), (0, 0o444));
+        let store = &memory.store;
+        let caller = memory.caller();
+        assert_eq!(
+            errno(store.write(&caller, answer.ino, 0, b"x")),
+            Errno::PERM
+        );
+        assert_eq!(
+            errno(store.setattr(&caller, answer.ino, &Change::default())),
+            Errno::PERM
+        );
+        assert_eq!(errno(store.lookup(answer.ino, b"x")), Errno::NOTDIR);
+        for name in [&b":stats"[..], b":search?x", b"a.md:meta"] {
+            let made = store.create(&caller, ROOT, name, &node(Kind::File));
+            assert_eq!(errno(made), Errno::EXIST);
+            let renamed = store.rename(&caller, (ROOT, b"a.md"), (ROOT, name), RenameMode::Replace);
+            assert_eq!(errno(renamed), Errno::EXIST);
+        }
+        // Other names with colons are names.
+        for name in [&b":note"[..], b"mail:2,S", b"b.md:meta", b":searching"] {
+            store
+                .create(&caller, ROOT, name, &node(Kind::File))
+                .unwrap();
+        }
+        assert_eq!(errno(store.lookup(ROOT, b":nothing")), Errno::NOENT);
+    });
+}
+
+#[test]
+fn a_file_that_has_the_name_of_a_request_stays_reachable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.db");
+    let plain = SqliteStore::open(&path, &caller(START)).unwrap();
+    let made = create(&plain, ROOT, ":stats", Kind::File);
+    plain
+        .write(&caller(START), made.ino, 0, b"my own\n")
+        .unwrap();
+    drop(plain);
+    let memory = Memory::open(&path, None);
+    assert_eq!(memory.ask(ROOT, ":stats"), "my own\n");
+    assert_eq!(names(&memory.store, ROOT), [":stats"]);
+    memory
+        .store
+        .unlink(&memory.caller(), ROOT, b":stats")
+        .unwrap();
+    assert!(memory.ask(ROOT, ":stats").contains("notes: 0"));
+}
+
+#[test]
+fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
+    with_memory(|memory| {
+        let ino = memory.write(
+            ROOT,
+            "n.md",
+            "---\nimportance: 0.9\ntags: [trading]\nauthor: kim\n---\nbody of it\n",
+        );
+        let meta = memory.ask(ROOT, "n.md:meta");
+        assert!(
+            meta.contains("importance: 0.9\ntags: trading\nttl: never expires\nauthor: kim\n"),
+            "{meta}"
+        );
+        memory.set(ino, "importance", "0.2");
+        memory.set(ino, "tags", "nvda,trading");
+        assert!(
+            memory
+                .ask(ROOT, "n.md:meta")
+                .contains("importance: 0.2\ntags: nvda,trading\n")
+        );
+        assert_eq!(memory.ask(ROOT, "n.md:tags"), "nvda\ntrading\n");
+        assert_eq!(memory.ask(ROOT, ":tags"), "1 nvda\n1 trading\n");
+        assert!(memory.ask(ROOT, ":meta").contains("n.md: 2026-"));
+        assert!(memory.ask(ROOT, ":search?tags:nvda").contains("/n.md"));
+        // Front matter is not what a note is about.
+        assert!(memory.ask(ROOT, ":search?kim").starts_with("nothing found"));
+        assert!(!memory.ask(ROOT, ":recall?body").contains("---"));
+        memory
+            .store
+            .removexattr(&memory.caller(), ino, b"user.ctx.importance")
+            .unwrap();
+        assert!(memory.ask(ROOT, "n.md:meta").contains("importance: 0.9\n"));
+
+        let wrong = memory.store.setxattr(
+            &memory.caller(),
+            ino,
+            b"user.ctx.importance",
+            b"very",
+            XattrMode::Set,
+        );
+        assert_eq!(errno(wrong), Errno::INVAL);
+        assert!(
+            memory
+                .last_error()
+                .contains("importance must be a number from 0 to 1")
+        );
+        memory.write(ROOT, "odd.md", "---\nimportance: [\n---\nodd text\n");
+        assert!(
+            memory
+                .ask(ROOT, "odd.md:meta")
+                .contains("front-matter: not understood")
+        );
+        assert!(memory.ask(ROOT, ":search?odd").contains("/odd.md"));
+    });
+}
+
+#[test]
+fn what_has_expired_is_not_found_but_can_still_be_read_and_listed() {
+    with_memory(|memory| {
+        let dir = memory.dir(ROOT, "notes");
+        let ino = memory.write(dir, "soon.md", "ephemeral fact\n");
+        memory.write(dir, "always.md", "lasting fact\n");
+        memory.set(ino, "ttl", "7d");
+        assert!(memory.ask(ROOT, ":search?fact").starts_with("2 notes"));
+        assert!(
+            memory
+                .ask(ROOT, ":ttl")
+                .contains("/notes/soon.md expires 2026-")
+        );
+        assert_eq!(memory.ask(dir, ":ttl?expired"), "");
+        memory.pass(8 * DAY);
+        assert!(memory.ask(ROOT, ":search?fact").starts_with("1 notes"));
+        assert!(!memory.ask(ROOT, ":recall?fact").contains("ephemeral"));
+        assert_eq!(memory.ask(dir, ":ttl?expired"), "./soon.md\0");
+        assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./notes/soon.md\0");
+        assert_eq!(read(&memory.store, ino, 0, 100), b"ephemeral fact\n");
+        // Written again, it lives again.
+        memory.write(dir, "soon.md", "ephemeral fact, renewed\n");
+        assert!(memory.ask(ROOT, ":search?fact").starts_with("2 notes"));
+    });
+}
+
+#[test]
+fn a_name_of_several_lines_is_shown_on_one_and_expires_as_itself() {
+    with_memory(|memory| {
+        memory.write(ROOT, "victim.md", "kept fact\n");
+        let odd = memory.write(ROOT, "x\nvictim.md", "odd fact\n");
+        memory.set(odd, "ttl", "1d");
+        for (request, lines) in [
+            (":search?odd", 2),
+            (":ttl", 1),
+            (":history", 2),
+            (":meta", 2),
+            (":recall?odd", 4),
+        ] {
+            let answer = memory.ask(ROOT, request);
+            assert!(answer.contains("x\\nvictim.md"), "{request}: {answer}");
+            assert_eq!(answer.lines().count(), lines, "{request}: {answer}");
+        }
+        memory.pass(2 * DAY);
+        assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./x\nvictim.md\0");
+    });
+}
+
+#[test]
+fn bad_requests_are_einval_with_a_reason_and_never_empty() {
+    with_memory(|memory| {
+        memory.write(ROOT, "a.md", "it's 50% \"quoted\" text\nof two lines\n");
+        for (request, reason) in [
+            (":search?AND", "syntax error"),
+            (":search?\"open", "unterminated string"),
+            (":search?a+(b", "syntax error"),
+            (":search?a)", "syntax error"),
+            (":search?colour:a", "no such column"),
+            (":search?it's", "syntax error"),
+            (":search?it's%0Anotes: 999", "it's\\nnotes: 999"),
+            (":search?it's\nnotes: 999", "it's\\nnotes: 999"),
+            (":search?", "nothing to search for"),
+            (":recall?query=&max_tokens=100", "no words"),
+            (":recall?query=x&max_tokens=0", "from 64 to"),
+            (":recall?query=x&max_tokens=-3", "from 64 to"),
+            (":recall?query=x&max_tokens=lots", "from 64 to"),
+            (":recall?query=x&strategy=fastest", "no strategy"),
+            (":recall?file=missing.txt", "missing.txt"),
+        ] {
+            let refused = memory.store.lookup(ROOT, request.as_bytes());
+            assert_eq!(errno(refused), Errno::INVAL, "{request}");
+            let said = memory.last_error();
+            assert!(said.contains(reason), "{request}: {said}");
+        }
+        let long = format!(":search?{}", "word+".repeat(13_000));
+        assert_eq!(
+            errno(memory.store.lookup(ROOT, long.as_bytes())),
+            Errno::INVAL
+        );
+        assert!(memory.last_error().contains("4096 is the most"));
+        // What only looks bad is answered.
+        assert!(memory.ask(ROOT, ":search?\"it's+50%25\"").contains("/a.md"));
+        assert!(memory.ask(ROOT, ":search?text%0Alines").contains("/a.md"));
+        assert!(
+            memory
+                .ask(ROOT, ":recall?it's+\"50%25\"+(text")
+                .contains("/a.md")
+        );
+        assert!(
+            memory
+                .ask(ROOT, ":recall?AND+OR+NOT+text")
+                .contains("/a.md")
+        );
+        memory.write(
+            ROOT,
+            "question.txt",
+            &format!("{} quoted", "what ".repeat(500)),
+        );
+        assert!(
+            memory
+                .ask(ROOT, ":recall?file=question.txt")
+                .contains("/a.md")
+        );
+        memory.write(ROOT, "large.txt", &"word ".repeat(13_000));
+        assert_eq!(
+            errno(memory.store.lookup(ROOT, b":recall?file=large.txt")),
+            Errno::INVAL
+        );
+        assert!(memory.last_error().contains("4096 is the most"));
+    });
+}
+
+#[test]
+fn binary_files_are_found_by_name_only_and_stay_as_they_are() {
+    with_memory(|memory| {
+        let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
+        let file = create(&memory.store, ROOT, "chart-nvda.png", Kind::File);
+        memory
+            .store
+            .write(&memory.caller(), file.ino, 0, &bytes)
+            .unwrap();
+        memory.store.close(file.ino).unwrap();
+        assert_eq!(read(&memory.store, file.ino, 0, 10_000), bytes);
+        assert!(memory.ask(ROOT, ":search?nvda").contains("(not text)"));
+        assert!(
+            memory
+                .ask(ROOT, "chart-nvda.png:meta")
+                .contains("it is not text")
+        );
+        assert!(memory.ask(ROOT, ":stats").contains("not-text: 1"));
+    });
+}
+
+#[test]
+fn a_file_that_is_not_utf8_is_not_shown_and_costs_a_recall_what_it_counts() {
+    with_memory(|memory| {
+        // Latin-1: no NUL byte, and no UTF-8 either.
+        let latin = b"caf\xe9 r\xe9sum\xe9 na\xefve \xfcber ".repeat(30);
+        for number in 0..40 {
+            memory.write_bytes(ROOT, &format!("regime {number}.txt"), &latin);
+        }
+        let answer = memory.ask(ROOT, ":recall?regime&max_tokens=500");
+        assert!(tokens::count(&answer) <= 500, "{answer}");
+        assert!(!answer.contains("caf"), "{answer}");
+        let found = memory.ask(ROOT, ":search?regime");
+        assert!(
+            found.contains("(not text)") && !found.contains("caf"),
+            "{found}"
+        );
+    });
+}

@@ -1,0 +1,92 @@
+//! Stores behind a language model that is a function.
+
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test helpers, each used by some"
+)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use backends::llm::generate::{AnswerCache, GenerateError, GenerateOptions, Generators, TreeEntry};
+use backends::llm::history::HistoryOptions;
+use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
+use models::{
+    Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage,
+};
+
+use crate::common::caller;
+
+/// Answers by a function.
+pub struct Scripted<F>(pub F);
+
+impl<F: Fn(&Request, &Cancel) -> Result<String, ModelError> + Send + Sync> Model for Scripted<F> {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
+        Ok(Reply {
+            text: (self.0)(request, cancel)?,
+            finish: Finish::Stop,
+            usage: Usage::default(),
+            timing: Timing::default(),
+            origin: Origin::Simulated,
+            has_own_sampling: false,
+        })
+    }
+}
+
+/// Asks `model`, and writes into `log` what happens.
+pub fn asker(model: impl Model + 'static, log: Option<&Path>) -> Asker {
+    let meter = Meter::new(Box::new(model), None, Budget::default(), 8)
+        .with_patience(Duration::from_secs(60));
+    let log = log.map(|path| LogFile::open(path).unwrap());
+    Asker::new(meter, AskerOptions::default(), log)
+}
+
+/// A history whose model is told all of the log.
+pub fn history(model: impl Model + 'static, policy: Option<&str>) -> HistoryStore {
+    let options = HistoryOptions {
+        policy: policy.map(str::to_owned),
+        log_bytes: 200 * 1024,
+    };
+    HistoryStore::open(asker(model, None), options, None, &caller(1)).unwrap()
+}
+
+/// A tree that is made up by `model`, without a cache.
+pub fn generate(
+    model: impl Model + 'static,
+    tree: Option<Vec<TreeEntry>>,
+    save: Option<&Path>,
+) -> Result<GenerateStore, GenerateError> {
+    let options = GenerateOptions {
+        prompt: None,
+        tree,
+        save: save.map(Path::to_owned),
+        generators: Generators::standard(),
+        cache: AnswerCache::new("/nonexistent".into(), "nowhere", false),
+    };
+    GenerateStore::open(asker(model, None), options, &caller(1))
+}
+
+/// A model that must not be asked.
+pub fn nobody() -> impl Model + 'static {
+    Scripted(
+        |request: &Request, _: &Cancel| -> Result<String, ModelError> {
+            panic!("the model was asked: {request:?}")
+        },
+    )
+}
+
+/// What is asked in the last message.
+pub fn question(request: &Request) -> &str {
+    &request.messages.last().unwrap().content
+}
+
+/// A model that answers exactly: see [`crate::oracle`].
+pub fn exact() -> impl Model + 'static {
+    Scripted(|request: &Request, _: &Cancel| Ok(crate::oracle::answer(question(request))))
+}

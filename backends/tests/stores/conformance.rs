@@ -1,0 +1,636 @@
+//! What every store must do, run on every store, and random sequences held against the reference model.
+
+use crate::below;
+use crate::common;
+use crate::model;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use backends::agent_memory::AgentMemory;
+use backends::memory::MemoryStore;
+use backends::sqlite::{SqliteStore, check};
+use backends::store::{
+    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp,
+    XattrMode,
+};
+use below::Below;
+use common::*;
+use model::{exact, generate, history, nobody};
+use proptest::prelude::*;
+
+/// Runs a check on a fresh instance of every store.
+fn on_every_store(check: fn(&dyn Store)) {
+    on_every_store_of_any_bytes(check);
+    // Its model answers exactly, from what it is told and nothing else.
+    check(&history(exact(), None));
+}
+
+/// As [`on_every_store`], but for `llm-history`: it says what a file holds by one answer, which is text, and cannot be
+/// longer than a question may be; and a file without a name cannot be asked for.
+fn on_every_store_of_any_bytes(check: fn(&dyn Store)) {
+    // Its root lists `.llmfs`, too: any other directory does what a root does.
+    check(&Below::new(generate(nobody(), None, None).unwrap()));
+    check(&MemoryStore::new(&caller(1)));
+    let dir = tempfile::tempdir().unwrap();
+    check(&SqliteStore::open(&dir.path().join("t.db"), &caller(1)).unwrap());
+    check(&AgentMemory::open(&dir.path().join("m.db"), &caller(1), None).unwrap());
+}
+
+#[test]
+fn the_root_is_an_empty_directory_of_its_owner() {
+    on_every_store(|store| {
+        let root = store.getattr(ROOT).unwrap();
+        assert_eq!(
+            (root.kind, root.nlink, root.uid, root.gid),
+            (Kind::Directory, 2, 1000, 100)
+        );
+        assert_eq!(store.parent(ROOT).unwrap(), ROOT);
+        assert!(names(store, ROOT).is_empty());
+    });
+}
+
+#[test]
+fn names_are_bytes() {
+    on_every_store(|store| {
+        let long = [b'x'; 255];
+        for name in [
+            &b"\xff\xfe not utf-8"[..],
+            b"a:b",
+            b"mail:2,S",
+            b"*?",
+            b"'; DROP TABLE inode",
+            &long,
+        ] {
+            let made = store
+                .create(&caller(10), ROOT, name, &node(Kind::File))
+                .unwrap();
+            assert_eq!(store.lookup(ROOT, name).unwrap().ino, made.ino);
+            assert_eq!(
+                errno(store.create(&caller(10), ROOT, name, &node(Kind::File))),
+                Errno::EXIST
+            );
+        }
+        assert_eq!(names(store, ROOT).len(), 6);
+        assert_eq!(errno(store.lookup(ROOT, b"missing")), Errno::NOENT);
+        let file = store.lookup(ROOT, b"a:b").unwrap().ino;
+        assert_eq!(errno(store.lookup(file, b"below a file")), Errno::NOTDIR);
+    });
+}
+
+#[test]
+fn directories_count_their_subdirectories_and_stamp_changes() {
+    on_every_store(|store| {
+        let dir = create(store, ROOT, "dir", Kind::Directory);
+        assert_eq!((dir.nlink, store.getattr(ROOT).unwrap().nlink), (2, 3));
+        assert_eq!(store.parent(dir.ino).unwrap(), ROOT);
+        let root = store.getattr(ROOT).unwrap();
+        assert_eq!((root.mtime, root.ctime), (Timestamp(10), Timestamp(10)));
+        assert_eq!(errno(store.unlink(&caller(20), ROOT, b"dir")), Errno::ISDIR);
+        create(store, dir.ino, "file", Kind::File);
+        assert_eq!(
+            errno(store.rmdir(&caller(20), ROOT, b"dir")),
+            Errno::NOTEMPTY
+        );
+        store.unlink(&caller(20), dir.ino, b"file").unwrap();
+        assert_eq!(
+            store.rmdir(&caller(30), ROOT, b"dir").unwrap(),
+            Some(dir.ino)
+        );
+        assert_eq!(store.getattr(ROOT).unwrap().nlink, 2);
+        // Removed, but still open somewhere: nothing can be created in it.
+        assert_eq!(store.getattr(dir.ino).unwrap().nlink, 0);
+        assert_eq!(
+            errno(store.create(&caller(30), dir.ino, b"x", &node(Kind::File))),
+            Errno::NOENT
+        );
+        store.reclaim(dir.ino).unwrap();
+        assert_eq!(errno(store.getattr(dir.ino)), Errno::NOENT);
+    });
+}
+
+#[test]
+fn a_set_group_id_directory_passes_its_group_on() {
+    on_every_store(|store| {
+        let dir = create(store, ROOT, "dir", Kind::Directory);
+        let change = Change {
+            permissions: Some(0o2775),
+            gid: Some(7),
+            ..Change::default()
+        };
+        store.setattr(&caller(10), dir.ino, &change).unwrap();
+        assert_eq!(create(store, dir.ino, "file", Kind::File).gid, 7);
+        let sub = create(store, dir.ino, "sub", Kind::Directory);
+        assert_eq!((sub.gid, sub.permissions), (7, 0o2644));
+        assert_eq!(create(store, ROOT, "other", Kind::File).gid, 100);
+    });
+}
+
+#[test]
+fn content_grows_shrinks_and_has_holes() {
+    on_every_store_of_any_bytes(|store| {
+        let file = create(store, ROOT, "file", Kind::File).ino;
+        store.write(&caller(20), file, 5, b"hello").unwrap();
+        assert_eq!(read(store, file, 0, 100), b"\0\0\0\0\0hello");
+        let attr = store.getattr(file).unwrap();
+        assert_eq!((attr.size, attr.mtime), (10, Timestamp(20)));
+        assert!(attr.blocks > 0);
+        assert_eq!(read(store, file, 8, 1), b"l");
+        assert_eq!(read(store, file, 10, 5), b"");
+        assert_eq!(read(store, file, 1 << 40, 5), b"");
+
+        let far = 100_000_000_000;
+        store.write(&caller(30), file, far, b"end").unwrap();
+        assert_eq!(store.getattr(file).unwrap().size, far + 3);
+        assert!(
+            store.getattr(file).unwrap().blocks < 1000,
+            "a hole takes no space"
+        );
+        assert_eq!(read(store, file, far - 2, 10), b"\0\0end");
+        assert_eq!(store.seek(file, 0, Seek::Data).unwrap(), 0);
+        let hole = store.seek(file, 0, Seek::Hole).unwrap();
+        assert!((10..1 << 20).contains(&hole));
+        let data = store.seek(file, hole, Seek::Data).unwrap();
+        assert!(data <= far && far - data < 1 << 20);
+        assert_eq!(store.seek(file, far, Seek::Hole).unwrap(), far + 3);
+        assert_eq!(errno(store.seek(file, far + 3, Seek::Data)), Errno::NXIO);
+
+        let resize = |size| Change {
+            size: Some(size),
+            ..Change::default()
+        };
+        assert_eq!(
+            store.setattr(&caller(40), file, &resize(7)).unwrap().size,
+            7
+        );
+        assert_eq!(read(store, file, 0, 100), b"\0\0\0\0\0he");
+        // What was cut off must not come back.
+        store.setattr(&caller(40), file, &resize(12)).unwrap();
+        assert_eq!(read(store, file, 5, 100), b"he\0\0\0\0\0");
+        store.setattr(&caller(40), file, &resize(0)).unwrap();
+        assert_eq!(store.getattr(file).unwrap().blocks, 0);
+        assert_eq!(errno(store.write(&caller(50), ROOT, 0, b"x")), Errno::ISDIR);
+    });
+}
+
+#[test]
+fn ranges_are_reserved_punched_and_zeroed() {
+    on_every_store_of_any_bytes(|store| {
+        let file = create(store, ROOT, "file", Kind::File).ino;
+        let text: Vec<u8> = (0..200_000u32).map(|n| n as u8 | 1).collect();
+        store.write(&caller(20), file, 0, &text).unwrap();
+        let before = store.getattr(file).unwrap().blocks;
+        let allocate =
+            |how, offset, length| store.fallocate(&caller(30), file, how, offset, length);
+        allocate(Allocate::PunchHole, 1000, 150_000).unwrap();
+        let mut expected = text.clone();
+        expected[1000..151_000].fill(0);
+        assert!(read(store, file, 0, 300_000) == expected);
+        assert!(store.getattr(file).unwrap().blocks < before);
+        allocate(Allocate::PunchHole, 199_000, 1 << 30).unwrap();
+        expected[199_000..].fill(0);
+        assert!(read(store, file, 0, 300_000) == expected, "the size stays");
+        allocate(Allocate::Zero { keep_size: true }, 0, 10).unwrap();
+        allocate(Allocate::Zero { keep_size: false }, 199_990, 20).unwrap();
+        expected[..10].fill(0);
+        expected.resize(200_010, 0);
+        assert!(read(store, file, 0, 300_000) == expected);
+        allocate(Allocate::Reserve { keep_size: true }, 300_000, 10).unwrap();
+        assert_eq!(store.getattr(file).unwrap().size, 200_010);
+        allocate(Allocate::Reserve { keep_size: false }, 300_000, 10).unwrap();
+        assert_eq!(store.getattr(file).unwrap().size, 300_010);
+    });
+}
+
+#[test]
+fn hard_links_share_an_inode_until_the_last_is_gone() {
+    on_every_store_of_any_bytes(|store| {
+        let file = create(store, ROOT, "a", Kind::File).ino;
+        store.write(&caller(10), file, 0, b"text").unwrap();
+        let linked = store.link(&caller(20), file, ROOT, b"b").unwrap();
+        assert_eq!(
+            (linked.ino, linked.nlink, linked.ctime),
+            (file, 2, Timestamp(20))
+        );
+        assert_eq!(
+            errno(store.link(&caller(20), file, ROOT, b"b")),
+            Errno::EXIST
+        );
+        assert_eq!(
+            errno(store.link(&caller(20), ROOT, ROOT, b"c")),
+            Errno::PERM
+        );
+        assert_eq!(store.unlink(&caller(30), ROOT, b"a").unwrap(), None);
+        store.reclaim(file).unwrap();
+        assert_eq!(
+            read(store, store.lookup(ROOT, b"b").unwrap().ino, 0, 9),
+            b"text"
+        );
+        assert_eq!(store.unlink(&caller(30), ROOT, b"b").unwrap(), Some(file));
+        // Unlinked while open: content and attributes live on.
+        assert_eq!(read(store, file, 0, 9), b"text");
+        store.write(&caller(40), file, 4, b"!").unwrap();
+        assert_eq!(store.getattr(file).unwrap().nlink, 0);
+        assert_eq!(
+            errno(store.link(&caller(40), file, ROOT, b"back")),
+            Errno::NOENT
+        );
+        store.reclaim(file).unwrap();
+        assert_eq!(errno(store.getattr(file)), Errno::NOENT);
+    });
+}
+
+#[test]
+fn symbolic_links_and_special_files_keep_what_they_are() {
+    on_every_store(|store| {
+        let link = NewNode {
+            target: b"some/where",
+            permissions: 0o777,
+            ..node(Kind::Symlink)
+        };
+        let link = store.create(&caller(10), ROOT, b"link", &link).unwrap();
+        assert_eq!((link.kind, link.size), (Kind::Symlink, 10));
+        assert_eq!(store.readlink(link.ino).unwrap(), b"some/where");
+        assert_eq!(errno(store.readlink(ROOT)), Errno::INVAL);
+        let device = NewNode {
+            rdev: 0x103,
+            ..node(Kind::CharDevice)
+        };
+        let device = store.create(&caller(10), ROOT, b"null", &device).unwrap();
+        assert_eq!(store.getattr(device.ino).unwrap().rdev, 0x103);
+        for (name, kind) in [("fifo", Kind::Fifo), ("socket", Kind::Socket)] {
+            assert_eq!(create(store, ROOT, name, kind).kind, kind);
+        }
+    });
+}
+
+#[test]
+fn rename_replaces_refuses_and_exchanges() {
+    on_every_store(|store| {
+        let rename = |from: (Ino, &str), to: (Ino, &str), mode| {
+            let from = (from.0, from.1.as_bytes());
+            store.rename(&caller(20), from, (to.0, to.1.as_bytes()), mode)
+        };
+        let (a, b) = (
+            create(store, ROOT, "a", Kind::File),
+            create(store, ROOT, "b", Kind::File),
+        );
+        let dir = create(store, ROOT, "dir", Kind::Directory);
+        let sub = create(store, dir.ino, "sub", Kind::Directory);
+        let replace = RenameMode::Replace;
+
+        assert_eq!(
+            errno(rename((ROOT, "a"), (ROOT, "b"), RenameMode::NoReplace)),
+            Errno::EXIST
+        );
+        assert_eq!(
+            errno(rename((ROOT, "x"), (ROOT, "b"), replace)),
+            Errno::NOENT
+        );
+        assert_eq!(
+            errno(rename((ROOT, "a"), (ROOT, "dir"), replace)),
+            Errno::ISDIR
+        );
+        assert_eq!(
+            errno(rename((ROOT, "dir"), (ROOT, "a"), replace)),
+            Errno::NOTDIR
+        );
+        assert_eq!(
+            errno(rename((ROOT, "dir"), (sub.ino, "in"), replace)),
+            Errno::INVAL
+        );
+        assert_eq!(
+            errno(rename((dir.ino, "sub"), (ROOT, "dir"), replace)),
+            Errno::NOTEMPTY
+        );
+        assert_eq!(
+            errno(rename(
+                (ROOT, "dir"),
+                (dir.ino, "sub"),
+                RenameMode::Exchange
+            )),
+            Errno::INVAL
+        );
+        assert_eq!(
+            errno(rename((ROOT, "a"), (ROOT, "x"), RenameMode::Exchange)),
+            Errno::NOENT
+        );
+
+        assert_eq!(
+            rename((ROOT, "a"), (ROOT, "b"), replace).unwrap(),
+            Some(b.ino)
+        );
+        assert_eq!(store.lookup(ROOT, b"b").unwrap().ino, a.ino);
+        assert_eq!(errno(store.lookup(ROOT, b"a")), Errno::NOENT);
+        assert_eq!(store.getattr(a.ino).unwrap().ctime, Timestamp(20));
+
+        // A link renamed over its twin: nothing happens, both stay.
+        store.link(&caller(20), a.ino, ROOT, b"twin").unwrap();
+        assert_eq!(rename((ROOT, "b"), (ROOT, "twin"), replace).unwrap(), None);
+        assert_eq!(store.getattr(a.ino).unwrap().nlink, 2);
+
+        // A file and a directory change places, across directories.
+        rename((ROOT, "b"), (dir.ino, "sub"), RenameMode::Exchange).unwrap();
+        assert_eq!(store.lookup(ROOT, b"b").unwrap().kind, Kind::Directory);
+        assert_eq!(store.lookup(dir.ino, b"sub").unwrap().ino, a.ino);
+        assert_eq!(store.parent(sub.ino).unwrap(), ROOT);
+        assert_eq!(store.getattr(dir.ino).unwrap().nlink, 2);
+        assert_eq!(store.getattr(ROOT).unwrap().nlink, 4);
+
+        // A directory over an empty one, into another parent.
+        let empty = create(store, dir.ino, "empty", Kind::Directory);
+        assert_eq!(
+            rename((ROOT, "b"), (dir.ino, "empty"), replace).unwrap(),
+            Some(empty.ino)
+        );
+        assert_eq!(store.parent(sub.ino).unwrap(), dir.ino);
+        assert_eq!(store.getattr(dir.ino).unwrap().nlink, 3);
+        assert_eq!(store.getattr(ROOT).unwrap().nlink, 3);
+    });
+}
+
+#[test]
+fn attributes_change_one_by_one() {
+    on_every_store(|store| {
+        let file = create(store, ROOT, "file", Kind::File).ino;
+        let set = |change: Change| store.setattr(&caller(50), file, &change).unwrap();
+        let attr = set(Change {
+            permissions: Some(0o6755),
+            ..Change::default()
+        });
+        assert_eq!(
+            (attr.permissions, attr.mtime, attr.ctime),
+            (0o6755, Timestamp(10), Timestamp(50))
+        );
+        let attr = set(Change {
+            uid: Some(5),
+            gid: Some(6),
+            drop_privileges: true,
+            ..Change::default()
+        });
+        assert_eq!((attr.uid, attr.gid, attr.permissions), (5, 6, 0o755));
+        let attr = set(Change {
+            atime: Some(Timestamp(-1)),
+            mtime: Some(Timestamp(i64::MAX)),
+            ..Change::default()
+        });
+        assert_eq!(
+            (attr.atime, attr.mtime),
+            (Timestamp(-1), Timestamp(i64::MAX))
+        );
+        assert_eq!(store.getattr(file).unwrap(), attr);
+    });
+}
+
+#[test]
+fn extended_attributes_are_set_replaced_and_removed() {
+    on_every_store(|store| {
+        let file = create(store, ROOT, "file", Kind::File).ino;
+        let set = |value: &[u8], mode| store.setxattr(&caller(60), file, b"user.k", value, mode);
+        assert_eq!(errno(set(b"1", XattrMode::Replace)), Errno::NODATA);
+        set(b"1", XattrMode::Create).unwrap();
+        assert_eq!(errno(set(b"2", XattrMode::Create)), Errno::EXIST);
+        set(b"\0\xff", XattrMode::Replace).unwrap();
+        set(b"", XattrMode::Set).unwrap();
+        assert_eq!(store.getxattr(file, b"user.k").unwrap(), b"");
+        assert_eq!(store.listxattr(file).unwrap(), [b"user.k".to_vec()]);
+        assert_eq!(store.getattr(file).unwrap().ctime, Timestamp(60));
+        store.removexattr(&caller(60), file, b"user.k").unwrap();
+        assert_eq!(errno(store.getxattr(file, b"user.k")), Errno::NODATA);
+        assert_eq!(
+            errno(store.removexattr(&caller(60), file, b"user.k")),
+            Errno::NODATA
+        );
+    });
+}
+
+#[test]
+fn a_listing_goes_on_after_a_cookie_while_names_come_and_go() {
+    on_every_store(|store| {
+        for number in 0..100 {
+            create(store, ROOT, &format!("f{number}"), Kind::File);
+        }
+        let mut seen = Vec::new();
+        let mut after = 0;
+        for page in 0.. {
+            let before = seen.len();
+            store
+                .readdir(ROOT, after, false, &mut |entry| {
+                    assert!(entry.cookie > after);
+                    after = entry.cookie;
+                    seen.push(String::from_utf8_lossy(entry.name).into_owned());
+                    if seen.len() % 7 == 0 {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })
+                .unwrap();
+            if seen.len() == before {
+                break;
+            }
+            // What was there all the time must be seen exactly once, whatever else happens.
+            if page < 10 {
+                create(store, ROOT, &format!("new{page}"), Kind::File);
+            }
+            if let Some(first) = seen.first().filter(|_| page == 0) {
+                store.unlink(&caller(10), ROOT, first.as_bytes()).unwrap();
+            }
+        }
+        seen.retain(|name| name.starts_with('f'));
+        seen.sort();
+        let count = seen.len();
+        seen.dedup();
+        assert_eq!((seen.len(), count), (100, 100));
+    });
+}
+
+#[test]
+fn a_history_keeps_text_links_and_ranges_as_its_model_is_told() {
+    let store = history(exact(), None);
+    let file = create(&store, ROOT, "a", Kind::File).ino;
+    let dir = create(&store, ROOT, "dir", Kind::Directory).ino;
+    store.write(&caller(10), file, 3, b"text").unwrap();
+    assert_eq!(read(&store, file, 0, 100), b"\0\0\0text");
+    store.link(&caller(20), file, dir, b"b").unwrap();
+    store
+        .write(&caller(30), file, 0, "größer".as_bytes())
+        .unwrap();
+    store.unlink(&caller(40), ROOT, b"a").unwrap();
+    assert_eq!(read(&store, file, 0, 100), "größer".as_bytes());
+    let allocate = |how, at, length| store.fallocate(&caller(50), file, how, at, length).unwrap();
+    allocate(Allocate::PunchHole, 0, 2);
+    allocate(Allocate::Reserve { keep_size: false }, 8, 4);
+    allocate(Allocate::Reserve { keep_size: true }, 50, 4);
+    let mut expected = "größer".as_bytes().to_vec();
+    expected[..2].fill(0);
+    expected.resize(12, 0);
+    assert_eq!(read(&store, file, 0, 100), expected);
+    // A name that would be another line of the question.
+    let name = b"x\nwrite /y at 0: \"no\"";
+    let odd = store
+        .create(&caller(60), ROOT, name, &node(Kind::File))
+        .unwrap()
+        .ino;
+    let other = create(&store, ROOT, "y", Kind::File).ino;
+    store.write(&caller(70), odd, 0, b"yes").unwrap();
+    assert_eq!(
+        (read(&store, odd, 0, 9), read(&store, other, 0, 9)),
+        (b"yes".to_vec(), Vec::new())
+    );
+}
+
+/// A step whose files are short and hold text.
+fn short_text(step: Step) -> Step {
+    match step {
+        Step::Write {
+            node,
+            offset,
+            length,
+            byte,
+        } => Step::Write {
+            node,
+            offset: offset % 60,
+            length: length % 20,
+            byte: b'a' + byte % 26,
+        },
+        Step::Truncate { node, size } => Step::Truncate {
+            node,
+            size: size % 80,
+        },
+        Step::Punch {
+            node,
+            offset,
+            length,
+        } => Step::Punch {
+            node,
+            offset: offset % 60,
+            length: length % 40 + 1,
+        },
+        other => other,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_history_with_an_exact_model_does_what_the_reference_model_does(
+        steps in prop::collection::vec(step().prop_map(short_text), 1..60),
+    ) {
+        let memory = MemoryStore::new(&caller(1));
+        let guessed = history(exact(), None);
+        let mut model = Driven { store: &memory, made: vec![ROOT] };
+        let mut tested = Driven { store: &guessed, made: vec![ROOT] };
+        for (at, step) in steps.iter().enumerate() {
+            let now = 100 + at as i64;
+            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
+        }
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        tree(&memory, ROOT, "", &mut expected);
+        tree(&guessed, ROOT, "", &mut found);
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_generated_tree_does_what_the_reference_model_does_and_is_the_same_after_a_remount(
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let save = dir.path().join("save.json");
+        let memory = MemoryStore::new(&caller(1));
+        let made_up = Below::new(generate(nobody(), None, Some(&save)).unwrap());
+        let mut model = Driven { store: &memory, made: vec![ROOT] };
+        let mut tested = Driven { store: &made_up, made: vec![ROOT] };
+        for (at, step) in steps.iter().enumerate() {
+            let now = 100 + at as i64;
+            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
+        }
+        prop_assert_eq!(tested.dump(), model.dump());
+        made_up.sync().unwrap();
+        drop(made_up);
+        let again = Below::new(generate(nobody(), None, Some(&save)).unwrap());
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        tree(&memory, ROOT, "", &mut expected);
+        tree(&again, ROOT, "", &mut found);
+        prop_assert_eq!(found, expected);
+        prop_assert_eq!(hard_links(&again), hard_links(&memory));
+    }
+}
+
+/// The paths of each file that has more than one.
+fn hard_links(store: &dyn Store) -> Vec<Vec<String>> {
+    fn walk(store: &dyn Store, dir: Ino, path: &str, found: &mut BTreeMap<Ino, Vec<String>>) {
+        for name in names(store, dir) {
+            let attr = store.lookup(dir, name.as_bytes()).unwrap();
+            let path = format!("{path}/{name}");
+            if attr.kind == Kind::Directory {
+                walk(store, attr.ino, &path, found);
+            } else if attr.nlink > 1 {
+                found.entry(attr.ino).or_default().push(path);
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(store, ROOT, "", &mut found);
+    let mut groups: Vec<Vec<String>> = found.into_values().collect();
+    groups.sort();
+    groups
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agent_memory_does_what_the_reference_model_does(steps in prop::collection::vec(step(), 1..60)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.db");
+        let memory = MemoryStore::new(&caller(1));
+        let notes = AgentMemory::open(&path, &caller(1), None).unwrap();
+        let mut model = Driven { store: &memory, made: vec![ROOT] };
+        let mut tested = Driven { store: &notes, made: vec![ROOT] };
+        for (at, step) in steps.iter().enumerate() {
+            let now = 100 + at as i64;
+            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
+            if at % 5 == 0 {
+                notes.close(ROOT).unwrap();
+            }
+        }
+        prop_assert_eq!(tested.dump(), model.dump());
+        drop(notes);
+        prop_assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sqlite_does_what_the_reference_model_does(steps in prop::collection::vec(step(), 1..60)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.db");
+        let memory = MemoryStore::new(&caller(1));
+        let sqlite = SqliteStore::open(&path, &caller(1)).unwrap();
+        let mut model = Driven { store: &memory, made: vec![ROOT] };
+        let mut tested = Driven { store: &sqlite, made: vec![ROOT] };
+        for (at, step) in steps.iter().enumerate() {
+            let now = 100 + at as i64;
+            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
+        }
+        let dump = model.dump();
+        prop_assert_eq!(tested.dump(), dump.clone());
+        // All of it is still there after closing and opening, but for what had no name left.
+        let made = tested.made;
+        drop(sqlite);
+        let sqlite = SqliteStore::open(&path, &caller(1)).unwrap();
+        prop_assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+        let again = Driven { store: &sqlite, made }.dump();
+        for (number, (again, line)) in again.iter().zip(&dump).enumerate() {
+            if line.contains("nlink: 0,") {
+                prop_assert_eq!(again, &format!("{number} gone"));
+            } else {
+                prop_assert_eq!(again, line);
+            }
+        }
+    }
+}

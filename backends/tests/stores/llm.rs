@@ -1,0 +1,561 @@
+//! Files behind a language model, without a mount: what is saved and loaded, what fails and how it says so.
+
+use crate::common;
+use crate::model;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use backends::llm::generate::{
+    AnswerCache, GENERATOR, GenerateError, GenerateOptions, Generators, PROMPT, SavedError,
+    parse_tree,
+};
+use backends::llm::{Asker, AskerOptions, ERROR, GenerateStore};
+use backends::store::{Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, XattrMode};
+use common::{caller, create, names, node, read};
+use model::{Scripted, generate, history, nobody, question};
+use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
+
+/// A folder for a save file, and the file.
+struct Place {
+    _dir: tempfile::TempDir,
+    save: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let save = dir.path().join("save.json");
+        Self { _dir: dir, save }
+    }
+
+    fn open(&self) -> GenerateStore {
+        generate(nobody(), None, Some(&self.save)).unwrap()
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let name = format!("{}{suffix}", self.save.display());
+        name.into()
+    }
+}
+
+fn resize(store: &dyn Store, ino: Ino, size: u64) {
+    let change = Change {
+        size: Some(size),
+        ..Change::default()
+    };
+    store.setattr(&caller(20), ino, &change).unwrap();
+}
+
+fn find(store: &dyn Store, path: &str) -> Ino {
+    let names = path.split('/').filter(|name| !name.is_empty());
+    names.fold(ROOT, |dir, name| {
+        store.lookup(dir, name.as_bytes()).unwrap().ino
+    })
+}
+
+fn attribute(store: &dyn Store, ino: Ino, name: &str) -> Option<String> {
+    let value = store.getxattr(ino, name.as_bytes()).ok()?;
+    Some(String::from_utf8(value).unwrap())
+}
+
+#[test]
+fn a_file_with_a_name_in_a_directory_that_was_made_later_is_saved_and_loaded() {
+    let place = Place::new();
+    let store = place.open();
+    let file = create(&store, ROOT, "file", Kind::File).ino;
+    store.write(&caller(10), file, 0, b"content").unwrap();
+    let dir = create(&store, ROOT, "later", Kind::Directory).ino;
+    let sub = create(&store, dir, "sub", Kind::Directory).ino;
+    store.link(&caller(10), file, sub, b"link").unwrap();
+    // A directory that is moved below one that is made after it, too.
+    let moved = create(&store, ROOT, "moved", Kind::Directory).ino;
+    create(&store, moved, "in it", Kind::File);
+    let last = create(&store, ROOT, "last", Kind::Directory).ino;
+    let (from, to) = ((ROOT, &b"moved"[..]), (last, &b"moved"[..]));
+    store
+        .rename(&caller(10), from, to, RenameMode::Replace)
+        .unwrap();
+    store.sync().unwrap();
+    drop(store);
+
+    let store = place.open();
+    let (file, link) = (find(&store, "/file"), find(&store, "/later/sub/link"));
+    assert_eq!(file, link);
+    assert_eq!(store.getattr(file).unwrap().nlink, 2);
+    assert_eq!(read(&store, link, 0, 99), b"content");
+    find(&store, "/last/moved/in it");
+}
+
+#[test]
+fn what_an_earlier_version_has_saved_is_loaded_in_whatever_order_it_is() {
+    let place = Place::new();
+    let old = r#"{"v":1,"nodes":[
+        {"node":1,"names":[],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
+        {"node":2,"names":[[1,{"text":"a"}],[9,{"text":"b"}]],"kind":32768,"permissions":420,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1,"content":{"text":"hello"}},
+        {"node":9,"names":[[8,{"text":"d"}]],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
+        {"node":8,"names":[[1,{"text":"c"}]],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1}
+    ]}"#;
+    std::fs::write(&place.save, old).unwrap();
+    let store = place.open();
+    assert_eq!(read(&store, find(&store, "/c/d/b"), 0, 99), b"hello");
+
+    // What has no place anywhere is refused by name, and nothing else is.
+    drop(store);
+    std::fs::write(&place.save, old.replace("[8,{", "[7,{")).unwrap();
+    let error = generate(nobody(), None, Some(&place.save)).unwrap_err();
+    assert!(error.to_string().contains("directory 7"), "{error}");
+}
+
+#[test]
+fn the_control_directory_and_what_is_shown_in_it_stay_where_they_are() {
+    let place = Place::new();
+    let store = place.open();
+    let control = find(&store, "/.llmfs");
+    create(&store, ROOT, "other", Kind::Directory);
+    let rename = |from: (Ino, &str), to: (Ino, &str), mode| {
+        let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
+        store
+            .rename(&caller(20), from, to, mode)
+            .map_err(|error| error.errno)
+    };
+    for (from, to, mode) in [
+        ((ROOT, ".llmfs"), (ROOT, "away"), RenameMode::Replace),
+        ((ROOT, "other"), (ROOT, ".llmfs"), RenameMode::Exchange),
+        ((control, "tree"), (ROOT, "tree"), RenameMode::Replace),
+        ((ROOT, "other"), (control, "README"), RenameMode::Exchange),
+    ] {
+        assert_eq!(
+            rename(from, to, mode),
+            Err(Errno::PERM),
+            "{from:?} to {to:?}"
+        );
+    }
+    let tree = find(&store, "/.llmfs/tree");
+    let refused = store.link(&caller(20), tree, ROOT, b"tree").unwrap_err();
+    assert_eq!(refused.errno, Errno::PERM);
+    let refused = store.rmdir(&caller(20), ROOT, b".llmfs").unwrap_err();
+    assert_eq!(refused.errno, Errno::PERM);
+    store.sync().unwrap();
+    drop(store);
+    place.open();
+}
+
+#[test]
+fn something_of_a_control_files_name_in_a_save_is_put_aside() {
+    let place = Place::new();
+    let store = place.open();
+    let control = find(&store, "/.llmfs");
+    // As a version that let `.llmfs` be moved away has saved it; and a link in place of a setting.
+    store
+        .unlink(&caller(20), control, b"prompt.default")
+        .unwrap();
+    let link = NewNode {
+        target: b"../elsewhere",
+        ..node(Kind::Symlink)
+    };
+    store
+        .create(&caller(20), control, b"prompt.default", &link)
+        .unwrap();
+    let mine = create(&store, control, "mine", Kind::File).ino;
+    store.write(&caller(20), mine, 0, b"mine").unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let saved = std::fs::read_to_string(&place.save).unwrap();
+    std::fs::write(&place.save, saved.replace("\"mine\"}]", "\"tree\"}]")).unwrap();
+    let store = place.open();
+    let kept = find(&store, "/.llmfs/tree.saved-1");
+    assert_eq!(read(&store, kept, 0, 99), b"mine");
+    assert!(!read(&store, find(&store, "/.llmfs/README"), 0, 99).is_empty());
+}
+
+#[test]
+fn a_very_long_file_is_saved_as_what_is_in_it() {
+    let place = Place::new();
+    let store = place.open();
+    let long = create(&store, ROOT, "long", Kind::File).ino;
+    let size = 1_u64 << 42;
+    resize(&store, long, size);
+    store
+        .write(&caller(20), long, 1 << 41, b"in the middle \xff")
+        .unwrap();
+    let dense = create(&store, ROOT, "dense", Kind::File).ino;
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|number| number as u8).collect();
+    store.write(&caller(20), dense, 0, &bytes).unwrap();
+    store
+        .setxattr(&caller(20), dense, b"user.\xff", b"1", XattrMode::Set)
+        .unwrap();
+    let started = Instant::now();
+    store.sync().unwrap();
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "holes are not written"
+    );
+    drop(store);
+    assert!(std::fs::metadata(&place.save).unwrap().len() < 10_000_000);
+
+    let store = place.open();
+    let (long, dense) = (find(&store, "/long"), find(&store, "/dense"));
+    assert_eq!(store.getattr(long).unwrap().size, size);
+    assert_eq!(read(&store, long, 1 << 41, 15), b"in the middle \xff");
+    assert_eq!(read(&store, long, size - 3, 10), b"\0\0\0");
+    assert!(read(&store, dense, 0, 4_000_000) == bytes);
+    assert_eq!(store.getxattr(dense, b"user.\xff").unwrap(), b"1");
+}
+
+#[test]
+fn a_save_file_belongs_to_one_mount_at_a_time() {
+    let place = Place::new();
+    let first = place.open();
+    let refused = generate(nobody(), None, Some(&place.save)).unwrap_err();
+    let is_owned = matches!(refused, GenerateError::Saved(SavedError::Owned { .. }));
+    assert!(
+        is_owned && refused.to_string().contains("another mount"),
+        "{refused}"
+    );
+    // By another way to the same file, too.
+    let around = place
+        .save
+        .parent()
+        .unwrap()
+        .join("../")
+        .join(place.save.parent().unwrap().file_name().unwrap());
+    let refused = generate(nobody(), None, Some(&around.join("save.json"))).unwrap_err();
+    assert!(refused.to_string().contains("another mount"), "{refused}");
+    drop(first);
+    place.open();
+}
+
+#[test]
+fn a_tree_is_refused_where_something_is_saved_and_a_folder_that_is_missing_at_once() {
+    let place = Place::new();
+    place.open().sync().unwrap();
+    let tree = || parse_tree(r#"{"entries":[{"path":"a","kind":"file"}]}"#).unwrap();
+    let before = std::fs::read(&place.save).unwrap();
+    let refused = generate(nobody(), Some(tree()), Some(&place.save)).unwrap_err();
+    assert!(
+        matches!(refused, GenerateError::TreeAndSave { .. }),
+        "{refused}"
+    );
+    assert!(
+        refused.to_string().contains("--tree would be ignored"),
+        "{refused}"
+    );
+    assert_eq!(std::fs::read(&place.save).unwrap(), before);
+
+    let missing = place.beside(".d/save.json");
+    let refused = generate(nobody(), Some(tree()), Some(&missing)).unwrap_err();
+    let said = refused.to_string();
+    assert!(
+        said.contains(".d/save.json") && said.contains("fix: make its folder"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_save_that_fails_leaves_the_last_one_and_says_so() {
+    let place = Place::new();
+    let store = place.open();
+    create(&store, ROOT, "first", Kind::File);
+    store.sync().unwrap();
+    // A killed mount has left half of one: it is in nobody's way.
+    std::fs::write(place.beside(".new"), "{\"v\":2,\"nod").unwrap();
+    create(&store, ROOT, "second", Kind::File);
+    store.sync().unwrap();
+    assert!(!place.beside(".new").exists());
+    // Something that cannot be removed is.
+    let blocked = place.beside(".new");
+    std::fs::create_dir(&blocked).unwrap();
+    std::fs::write(blocked.join("x"), "").unwrap();
+    create(&store, ROOT, "third", Kind::File);
+    let failed = store.sync().unwrap_err();
+    assert!(failed.reason.unwrap().contains("save.json"));
+    assert!(store.fsync(ROOT, false).is_err(), "it is still not saved");
+    std::fs::remove_dir_all(&blocked).unwrap();
+    store.fsync(ROOT, false).unwrap();
+    drop(store);
+    let names = names(&place.open(), ROOT);
+    assert_eq!(names, [".llmfs", "first", "second", "third"]);
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(&place.save).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn what_is_saved_while_files_change_can_always_be_loaded() {
+    let place = Place::new();
+    let store = place.open();
+    let dirs = ["one", "two", "three"].map(|name| create(&store, ROOT, name, Kind::Directory).ino);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, is_over) = (&store, &is_over);
+        for worker in 0..2_usize {
+            scope.spawn(move || {
+                for number in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let name = format!("w{worker}-{}", number % 7);
+                    let (from, to) = (dirs[(number + worker) % 3], dirs[(number + 1) % 3]);
+                    // Some of these cannot be done, as the other one is at it, too.
+                    let made = store.create(&caller(10), from, name.as_bytes(), &node(Kind::File));
+                    if let Ok(attr) = made {
+                        let _ =
+                            store.write(&caller(10), attr.ino, 70_000 * (number as u64 % 3), b"x");
+                    }
+                    let (from, to) = ((from, name.as_bytes()), (to, name.as_bytes()));
+                    let _ = store.rename(&caller(10), from, to, RenameMode::Replace);
+                    if number % 3 == 0
+                        && let Ok(Some(orphan)) = store.unlink(&caller(10), to.0, to.1)
+                    {
+                        store.reclaim(orphan).unwrap();
+                    }
+                }
+            });
+        }
+        for copy in 0..40 {
+            store.fsync(ROOT, false).unwrap();
+            let copy = place.beside(&format!(".{copy}"));
+            std::fs::copy(&place.save, &copy).unwrap();
+            generate(nobody(), None, Some(&copy)).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+fn one_file() -> Option<Vec<backends::llm::generate::TreeEntry>> {
+    let tree =
+        r#"{"entries":[{"path":"a","kind":"file","about":"things"},{"path":"b","kind":"file"}]}"#;
+    Some(parse_tree(tree).unwrap())
+}
+
+#[test]
+fn what_somebody_writes_over_a_generated_file_is_not_called_generated() {
+    let model = Scripted(|_: &Request, _: &Cancel| Ok("made up\n".to_owned()));
+    let store = generate(model, one_file(), None).unwrap();
+    let ways: [fn(&dyn Store, Ino); 3] = [
+        |store, ino| store.write(&caller(20), ino, 0, b"mine").unwrap(),
+        |store, ino| resize(store, ino, 0),
+        |store, ino| {
+            let how = backends::store::Allocate::Reserve { keep_size: false };
+            store.fallocate(&caller(20), ino, how, 0, 99).unwrap();
+        },
+    ];
+    let file = find(&store, "/a");
+    for way in ways {
+        assert_eq!(read(&store, file, 0, 99), b"made up\n");
+        assert_eq!(
+            attribute(&store, file, "user.llmfs.state").as_deref(),
+            Some("generated")
+        );
+        assert!(attribute(&store, file, "user.llmfs.generated-at").is_some());
+        way(&store, file);
+        let left = store.listxattr(file).unwrap();
+        assert_eq!(
+            left,
+            [PROMPT.as_bytes().to_vec()],
+            "what it was to hold stays"
+        );
+        resize(&store, file, 0);
+        let again = store.setxattr(
+            &caller(30),
+            file,
+            GENERATOR.as_bytes(),
+            b"default",
+            XattrMode::Set,
+        );
+        again.unwrap();
+    }
+    // One that nobody has read yet, too.
+    let file = find(&store, "/b");
+    store.write(&caller(20), file, 0, b"mine").unwrap();
+    assert_eq!(store.listxattr(file).unwrap(), Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn a_setting_that_is_too_long_is_an_error_that_names_it_however_long_it_is() {
+    let store = generate(nobody(), one_file(), None).unwrap();
+    let prompt = find(&store, "/.llmfs/prompt.default");
+    let megabyte = vec![b'x'; 1 << 20];
+    store.write(&caller(10), prompt, 0, &megabyte).unwrap();
+    let file = find(&store, "/a");
+    for size in [1 << 20, 1 << 42] {
+        resize(&store, prompt, size);
+        let error = store.size_for_read(file).unwrap_err();
+        assert_eq!(error.errno, Errno::FBIG);
+        let said = attribute(&store, file, ERROR).unwrap();
+        assert!(
+            said.contains("the prompt that is set for /a is too long"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_that_a_history_cannot_use_is_an_error_with_its_reason_beside_the_file() {
+    let answers = Mutex::new(vec![
+        r#"{"exists":true,"content":"right"}"#,
+        r#"{"exists":false,"content":""}"#,
+        "no JSON",
+        r#"{"exists":true,"content":""}"#,
+    ]);
+    let model = Scripted(move |_: &Request, _: &Cancel| {
+        Ok(answers.lock().unwrap().pop().unwrap().to_owned())
+    });
+    let store = history(model, None);
+    let file = create(&store, ROOT, "a", Kind::File).ino;
+    store.write(&caller(10), file, 0, b"right").unwrap();
+    assert_eq!(attribute(&store, file, ERROR), None);
+    for (errno, reason) in [
+        (Errno::IO, "says that it is empty, and it has 5 bytes"),
+        (Errno::IO, "not what was asked for"),
+        (Errno::NOENT, "says that there is no such file"),
+    ] {
+        let error = store.read(file, 0, 99, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.errno, errno, "{reason}");
+        assert!(
+            attribute(&store, file, ERROR).unwrap().contains(reason),
+            "{reason}"
+        );
+        assert_eq!(store.listxattr(file).unwrap(), [ERROR.as_bytes().to_vec()]);
+    }
+    assert_eq!(read(&store, file, 0, 99), b"right");
+    assert_eq!(attribute(&store, file, ERROR), None, "it is well now");
+    assert_eq!(
+        store
+            .setxattr(&caller(1), file, ERROR.as_bytes(), b"x", XattrMode::Set)
+            .unwrap_err()
+            .errno,
+        Errno::PERM
+    );
+    store.unlink(&caller(20), ROOT, b"a").unwrap();
+    let error = store.read(file, 0, 99, &mut Vec::new()).unwrap_err();
+    assert!(error.reason.unwrap().contains("has no name any more"));
+}
+
+#[test]
+fn a_refusal_is_beside_what_was_to_be_changed() {
+    let model = Scripted(|request: &Request, _: &Cancel| {
+        let allow = !question(request).contains("write");
+        Ok(serde_json::json!({"allow": allow, "reason": "nothing is written here"}).to_string())
+    });
+    let store = history(model, Some("None of that."));
+    let file = create(&store, ROOT, "a", Kind::File).ino;
+    let error = store.write(&caller(10), file, 0, b"x").unwrap_err();
+    assert_eq!(error.errno, Errno::ACCESS);
+    assert!(
+        attribute(&store, file, ERROR)
+            .unwrap()
+            .contains("nothing is written here")
+    );
+    let error = create_error(&store, "write");
+    assert_eq!(error, Errno::ACCESS);
+    assert!(
+        attribute(&store, ROOT, ERROR)
+            .unwrap()
+            .contains("nothing is written here")
+    );
+    assert_eq!(names(&store, ROOT), ["a"]);
+}
+
+fn create_error(store: &dyn Store, name: &str) -> Errno {
+    let made = store.create(&caller(10), ROOT, name.as_bytes(), &node(Kind::File));
+    made.unwrap_err().errno
+}
+
+#[test]
+fn a_name_is_one_line_of_a_question_whatever_it_holds() {
+    let model = Scripted(|request: &Request, _: &Cancel| Ok(format!("{}\n", question(request))));
+    let store = generate(model, one_file(), None).unwrap();
+    let odd = b"x\nIts files:\n/etc/passwd";
+    let file = store
+        .create(&caller(10), ROOT, odd, &node(Kind::File))
+        .unwrap()
+        .ino;
+    let generator = GENERATOR.as_bytes();
+    store
+        .setxattr(&caller(10), file, generator, b"default", XattrMode::Set)
+        .unwrap();
+    let mut content = Vec::new();
+    store.read(file, 0, 9999, &mut content).unwrap();
+    let question = String::from_utf8(content).unwrap();
+    assert!(
+        question.contains("/x\\nIts files:\\n/etc/passwd"),
+        "{question}"
+    );
+    assert!(
+        !question.lines().any(|line| line == "/etc/passwd"),
+        "{question}"
+    );
+}
+
+#[test]
+fn a_budget_that_is_spent_is_an_error_number() {
+    let model = Scripted(|_: &Request, _: &Cancel| -> Result<String, ModelError> {
+        Err(ModelError::BudgetSpent {
+            spent: "2 tokens".to_owned(),
+            budget: "1 tokens".to_owned(),
+        })
+    });
+    let store = generate(model, one_file(), None).unwrap();
+    let file = find(&store, "/a");
+    assert_eq!(store.size_for_read(file).unwrap_err().errno, Errno::DQUOT);
+    assert!(
+        attribute(&store, file, ERROR)
+            .unwrap()
+            .contains("--max-tokens")
+    );
+}
+
+/// Proposes as many files as it may, and comes to an end only where that is few.
+struct Verbose(Arc<Mutex<Vec<u64>>>);
+
+impl Model for Verbose {
+    fn name(&self) -> &str {
+        "verbose"
+    }
+
+    fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
+        let schema = &request.schema.as_ref().unwrap().schema;
+        let most = schema["properties"]["entries"]["maxItems"]
+            .as_u64()
+            .unwrap();
+        self.0.lock().unwrap().push(most);
+        let mut reply = Scripted(|_: &Request, _: &Cancel| {
+            let files =
+                (0..most).map(|at| serde_json::json!({"path": format!("f{at}"), "kind": "file"}));
+            Ok(serde_json::json!({"entries": files.collect::<Vec<_>>()}).to_string())
+        })
+        .complete(request, cancel)?;
+        if most > 3 {
+            reply.text.truncate(40);
+            reply.finish = Finish::Length;
+        }
+        Ok(reply)
+    }
+}
+
+#[test]
+fn a_tree_that_was_cut_off_is_asked_for_with_fewer_entries() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let meter = Meter::new(
+        Box::new(Verbose(Arc::clone(&asked))),
+        None,
+        Budget::default(),
+        1,
+    );
+    let options = AskerOptions {
+        max_tokens: 512,
+        ..AskerOptions::default()
+    };
+    let made_of = GenerateOptions {
+        prompt: Some("A project".to_owned()),
+        tree: None,
+        save: None,
+        generators: Generators::standard(),
+        cache: AnswerCache::new("/nonexistent".into(), "nowhere", false),
+    };
+    let store = GenerateStore::open(Asker::new(meter, options, None), made_of, &caller(1)).unwrap();
+    assert_eq!(names(&store, ROOT), [".llmfs", "f0", "f1", "f2"]);
+    assert_eq!(*asked.lock().unwrap(), [6, 3]);
+}

@@ -1,0 +1,873 @@
+//! What only the SQLite store promises: what survives, who may open what, and that people can read it.
+
+use std::path::Path;
+
+use backends::sqlite::{HEAD, OpenError, SqliteStore, check, go_on_without_log};
+use backends::store::{
+    Allocate, Caller, Change, Errno, Kind, NewNode, ROOT, Seek, Store, Timestamp,
+};
+
+const OWNER: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    now: Timestamp(1),
+};
+
+fn open(path: &Path) -> Result<SqliteStore, OpenError> {
+    SqliteStore::open(path, &OWNER)
+}
+
+fn write_file(store: &SqliteStore, name: &str, content: &[u8]) {
+    let ino = create_file(store, name);
+    store.write(&OWNER, ino, 0, content).unwrap();
+}
+
+fn read_file(store: &SqliteStore, name: &str) -> Vec<u8> {
+    let file = store.lookup(ROOT, name.as_bytes()).unwrap();
+    let mut content = Vec::new();
+    store.read(file.ino, 0, 1 << 20, &mut content).unwrap();
+    content
+}
+
+#[test]
+fn what_was_written_is_there_in_a_copy_of_the_files_taken_without_closing() {
+    // A copy of database and log is what a killed process leaves.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    let copy = dir.path().join("b.db");
+    std::fs::copy(&path, &copy).unwrap();
+    std::fs::copy(dir.path().join("a.db-wal"), dir.path().join("b.db-wal")).unwrap();
+    assert_eq!(read_file(&open(&copy).unwrap(), "note"), b"acknowledged");
+}
+
+#[test]
+fn every_fsync_syncs_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    let before = store.counters()["log_syncs"];
+    for number in 0..5 {
+        write_file(&store, &number.to_string(), b"x");
+        store.fsync(ROOT, number % 2 == 0).unwrap();
+    }
+    assert_eq!(store.counters()["log_syncs"] - before, 5);
+}
+
+fn create_file(store: &SqliteStore, name: &str) -> u64 {
+    let node = NewNode {
+        kind: Kind::File,
+        permissions: 0o644,
+        rdev: 0,
+        target: &[],
+    };
+    let file = store.create(&OWNER, ROOT, name.as_bytes(), &node);
+    file.unwrap().ino
+}
+
+fn resize(store: &SqliteStore, ino: u64, size: u64) {
+    let change = Change {
+        size: Some(size),
+        ..Change::default()
+    };
+    store.setattr(&OWNER, ino, &change).unwrap();
+}
+
+fn read_at(store: &SqliteStore, ino: u64, offset: u64, size: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    store.read(ino, offset, size, &mut bytes).unwrap();
+    bytes
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_is_past_the_head_is_in_a_file_beside_the_database_and_goes_with_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let tails = dir.path().join("a.db-tails");
+    let store = open(&path).unwrap();
+    let ino = create_file(&store, "big");
+    store.write(&OWNER, ino, 0, &[1; HEAD as usize]).unwrap();
+    assert!(!tails.exists(), "so much fits");
+    store.write(&OWNER, ino, HEAD - 2, b"abcd").unwrap();
+    let tail = tails.join(ino.to_string());
+    assert_eq!(std::fs::read(&tail).unwrap(), b"cd");
+    assert_eq!(read_at(&store, ino, HEAD - 3, 10), b"\x01abcd");
+    assert!(store.getattr(ino).unwrap().blocks > HEAD / 512);
+
+    let syncs = store.counters()["tail_syncs"];
+    store.fsync(ino, true).unwrap();
+    store.fsync(ino, true).unwrap();
+    assert_eq!(
+        store.counters()["tail_syncs"],
+        syncs + 1,
+        "nothing is left to sync"
+    );
+
+    let syncs = store.counters()["log_syncs"];
+    resize(&store, ino, 10);
+    assert_eq!(store.counters()["log_syncs"], syncs + 1);
+    resize(&store, ino, 2 * MIB);
+    assert!(
+        read_at(&store, ino, 10, 3 << 20)
+            .iter()
+            .all(|byte| *byte == 0)
+    );
+    assert_eq!(store.seek(ino, 0, Seek::Hole).unwrap(), 32 * 1024);
+    assert!(store.seek(ino, HEAD, Seek::Data).is_err());
+
+    drop(store);
+    let store = open(&path).unwrap();
+    assert_eq!(store.getattr(ino).unwrap().size, 2 * MIB);
+    let small = create_file(&store, "small");
+    store.unlink(&OWNER, ROOT, b"small").unwrap();
+    store.reclaim(small).unwrap();
+    store.unlink(&OWNER, ROOT, b"big").unwrap();
+    assert_eq!(store.counters()["log_syncs"], 0);
+    store.reclaim(ino).unwrap();
+    assert_eq!(
+        store.counters()["log_syncs"],
+        1,
+        "a tail goes only when nothing durable needs it any more"
+    );
+    assert!(!tail.exists());
+    drop(store);
+    assert!(!tails.exists(), "what is left is one file");
+}
+
+#[test]
+fn tails_that_a_crash_left_are_swept_and_others_files_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let tails = dir.path().join("a.db-tails");
+    let store = open(&path).unwrap();
+    let (big, small) = (create_file(&store, "big"), create_file(&store, "small"));
+    store.write(&OWNER, big, 0, &vec![7; 3 << 20]).unwrap();
+    drop(store);
+    for left in [&small.to_string(), "99", "readme"] {
+        std::fs::write(tails.join(left), "left over").unwrap();
+    }
+    let store = open(&path).unwrap();
+    let mut names: Vec<_> = std::fs::read_dir(&tails)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, [big.to_string(), "readme".to_owned()]);
+    assert!(read_at(&store, big, 0, 4 << 20) == vec![7; 3 << 20]);
+}
+
+#[test]
+fn space_reserved_for_a_growing_tail_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    let ino = create_file(&store, "big");
+    for mib in 0..5 {
+        store.write(&OWNER, ino, mib * MIB, &[7; 1 << 20]).unwrap();
+    }
+    let tail = dir.path().join("a.db-tails").join(ino.to_string());
+    let occupied = || std::os::unix::fs::MetadataExt::blocks(&tail.metadata().unwrap()) * 512;
+    assert!(
+        occupied() > 5 * MIB - HEAD,
+        "{} bytes; does this file system know fallocate?",
+        occupied()
+    );
+    assert!(store.getattr(ino).unwrap().blocks * 512 < 5 * MIB + 64 * 1024);
+    drop(store);
+    assert_eq!(occupied(), 5 * MIB - HEAD);
+    // What a crash leaves goes at the next opening.
+    rustix::fs::fallocate(
+        std::fs::File::options().write(true).open(&tail).unwrap(),
+        rustix::fs::FallocateFlags::KEEP_SIZE,
+        0,
+        9 * MIB,
+    )
+    .unwrap();
+    assert_eq!(occupied(), 9 * MIB);
+    let store = open(&path).unwrap();
+    assert_eq!(occupied(), 5 * MIB - HEAD);
+    assert!(read_at(&store, ino, 0, 6 << 20) == vec![7; 5 << 20]);
+}
+
+#[test]
+fn a_missing_tail_is_an_error_and_never_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    let ino = create_file(&store, "big");
+    store.write(&OWNER, ino, 0, &vec![7; 3 << 20]).unwrap();
+    drop(store);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    let tail = dir.path().join("a.db-tails").join(ino.to_string());
+
+    std::fs::File::options()
+        .write(true)
+        .open(&tail)
+        .unwrap()
+        .set_len(5)
+        .unwrap();
+    let problems = check(&path).unwrap().problems;
+    assert!(
+        problems[0].contains("past the first 256 KiB is missing"),
+        "{problems:?}"
+    );
+    assert!(
+        problems[0].contains(&format!("5 of {} bytes", 3 * MIB - HEAD)),
+        "{problems:?}"
+    );
+
+    std::fs::remove_file(&tail).unwrap();
+    assert!(check(&path).unwrap().problems[0].contains("No such file"));
+    let store = open(&path).unwrap();
+    let mut bytes = Vec::new();
+    let error = store.read(ino, 0, 2 << 20, &mut bytes).unwrap_err();
+    assert_eq!(error.errno, Errno::IO);
+    assert!(error.to_string().contains("a.db-tails"), "{error}");
+    let error = store.write(&OWNER, ino, 2 * MIB, b"x").unwrap_err();
+    assert_eq!(error.errno, Errno::IO, "it must not come back as zeros");
+    assert_eq!(read_at(&store, ino, 0, 100), [7; 100]);
+}
+
+#[test]
+fn a_database_of_schema_version_1_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    let (big, sparse) = (create_file(&store, "big"), create_file(&store, "sparse"));
+    store.write(&OWNER, big, 0, &[1; HEAD as usize]).unwrap();
+    drop(store);
+    let next = HEAD / (32 * 1024);
+    // Version 1 kept everything in rows of 32 KiB.
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(&format!(
+        "DROP TABLE log; ALTER TABLE chunk DROP COLUMN sum;
+         INSERT INTO chunk VALUES (({big} << 24) + {next}, zeroblob(32768)), (({big} << 24) + {next} + 1, CAST('end of it, and what is left over' AS BLOB));
+         UPDATE inode SET size = {HEAD} + 32768 + 9, blocks = {HEAD} / 512 + 72 WHERE ino = {big};
+         UPDATE inode SET size = 1 << 30 WHERE ino = {sparse};
+         PRAGMA user_version = 1;"
+    )).unwrap();
+    drop(old);
+    let error = check(&path).unwrap_err().to_string();
+    assert!(error.contains("schema version 1"), "{error}");
+    let store = open(&path).unwrap();
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    let mut expected = vec![1; HEAD as usize];
+    expected.extend([0; 32768]);
+    expected.extend(b"end of it");
+    assert!(read_at(&store, big, 0, 2 << 20) == expected);
+    resize(&store, big, 2 * MIB);
+    expected.resize(2 << 20, 0);
+    assert!(read_at(&store, big, 0, 3 << 20) == expected);
+    assert_eq!(read_at(&store, sparse, (1 << 30) - 4, 10), [0; 4]);
+}
+
+#[test]
+fn an_edit_of_one_byte_in_50_mib_writes_less_than_64_kib() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let log = dir.path().join("a.db-wal");
+    let store = open(&path).unwrap();
+    let ino = create_file(&store, "big");
+    for mib in 0..50 {
+        store.write(&OWNER, ino, mib * MIB, &[7; 1 << 20]).unwrap();
+    }
+    for (later, offset) in [0, 200_000, HEAD - 1, HEAD, 30 * MIB + 5]
+        .into_iter()
+        .enumerate()
+    {
+        let caller = Caller {
+            now: Timestamp(2 + later as i64),
+            ..OWNER
+        };
+        // An empty log holds what the edit writes and nothing else.
+        drop(store_log_emptied(&path));
+        let before = log.metadata().unwrap().len();
+        assert_eq!(before, 0);
+        store.write(&caller, ino, offset, b"x").unwrap();
+        let written = log.metadata().unwrap().len();
+        assert!(
+            written > 0 && written <= 64 * 1024,
+            "{written} bytes at {offset}"
+        );
+    }
+}
+
+/// Copies the log into the database and cuts it off.
+fn store_log_emptied(path: &Path) -> rusqlite::Connection {
+    let other = rusqlite::Connection::open(path).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    // The store's own checkpoints come in between.
+    while other
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| {
+            row.get::<_, i64>(0)
+        })
+        .unwrap()
+        != 0
+    {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    other
+}
+
+#[test]
+fn an_unlinked_file_that_was_open_when_the_daemon_died_is_freed_at_the_next_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", &[7; 100_000]);
+    let ino = store.unlink(&OWNER, ROOT, b"note").unwrap().unwrap();
+    drop(store);
+    let store = open(&path).unwrap();
+    assert!(store.getattr(ino).is_err());
+    drop(store);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let chunks: i64 = database
+        .query_row("SELECT count(*) FROM chunk", (), |row| row.get(0))
+        .unwrap();
+    assert_eq!(chunks, 0);
+}
+
+#[test]
+fn a_database_in_use_is_refused_and_free_again_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let first = open(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Owned(_)), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("in use by another ctxbench mount")
+    );
+    drop(first);
+    open(&path).unwrap();
+}
+
+#[test]
+fn what_is_no_file_system_of_ours_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+
+    std::fs::write(
+        &path,
+        "this is text, and long enough to be looked at as a database header",
+    )
+    .unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Unreadable { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+
+    std::fs::remove_file(&path).unwrap();
+    let foreign = rusqlite::Connection::open(&path).unwrap();
+    foreign.execute_batch("CREATE TABLE t (n)").unwrap();
+    drop(foreign);
+    let before = std::fs::read(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+
+    std::fs::remove_file(&path).unwrap();
+    drop(open(&path).unwrap());
+    let newer = rusqlite::Connection::open(&path).unwrap();
+    newer.execute_batch("PRAGMA user_version = 99").unwrap();
+    drop(newer);
+    let error = open(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("schema version 99; this ctxbench knows version 3"),
+        "{error}"
+    );
+
+    let error = open(&dir.path().join("missing/dir/a.db"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("missing/dir/a.db"), "{error}");
+}
+
+#[test]
+fn people_can_read_it_with_plain_sqlite_while_it_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note.md", b"# text\n");
+    let reader = rusqlite::Connection::open(&path).unwrap();
+    let (name, size): (String, i64) = reader
+        .query_row("SELECT path, size FROM file WHERE ino != 1", (), |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!((name.as_str(), size), ("/note.md", 7));
+    let text: String = reader
+        .query_row(
+            "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/note.md'",
+            (),
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(text, "# text\n");
+    write_file(&store, "more.md", b"still writable");
+}
+
+#[test]
+fn the_log_is_copied_into_the_database_in_the_background() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    for number in 0..500 {
+        write_file(&store, &number.to_string(), &[number as u8; 40_000]);
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while store.counters()["checkpoints"] == 0 {
+        assert!(std::time::Instant::now() < deadline, "no checkpoint came");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    for number in 0..500 {
+        assert!(read_file(&store, &number.to_string()) == [number as u8; 40_000]);
+    }
+}
+
+#[test]
+fn several_threads_see_one_file_system() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let store = &store;
+            scope.spawn(move || {
+                for number in 0..50 {
+                    let name = format!("{thread}-{number}");
+                    write_file(store, &name, name.as_bytes());
+                    assert_eq!(read_file(store, &name), name.as_bytes());
+                }
+            });
+        }
+    });
+    let mut count = 0;
+    store
+        .readdir(ROOT, 0, false, &mut |_| {
+            count += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(count, 200);
+}
+
+#[test]
+fn a_check_finds_what_is_damaged_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fs.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "a", &vec![7; 100_000]);
+    write_file(&store, "b", b"small");
+    store.link(&OWNER, 2, ROOT, b"c").unwrap();
+    // While it is open, and after.
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    drop(store);
+    let whole = check(&path).unwrap();
+    assert_eq!(whole.problems, Vec::<String>::new());
+    assert_eq!((whole.inodes, whole.names, whole.orphans), (3, 3, 0));
+
+    for (damage, found) in [
+        ("DELETE FROM inode WHERE ino = 3", "leads to no inode"),
+        (
+            "UPDATE inode SET nlink = 5 WHERE ino = 2",
+            "counts other links",
+        ),
+        (
+            "UPDATE inode SET nlink = 9 WHERE ino = 1",
+            "2 and its subdirectories",
+        ),
+        ("UPDATE inode SET size = 10 WHERE ino = 2", "past the end"),
+        (
+            "UPDATE inode SET blocks = 0 WHERE ino = 2",
+            "counts other blocks",
+        ),
+        (
+            "UPDATE inode SET mode = 16877 WHERE ino = 3",
+            "another type",
+        ),
+        ("UPDATE inode SET parent = 7 WHERE ino = 1", "root"),
+        (
+            "UPDATE dirent SET slot = slot + 100 WHERE ino = 3",
+            "look-up does not find",
+        ),
+        (
+            "INSERT INTO xattr VALUES (77, x'61', x'62')",
+            "extended attribute",
+        ),
+        (
+            "INSERT INTO chunk (id, bytes) VALUES (77 << 24, x'00')",
+            "belongs to no file",
+        ),
+    ] {
+        let copy = dir.path().join("damaged.db");
+        std::fs::copy(&path, &copy).unwrap();
+        let connection = rusqlite::Connection::open(&copy).unwrap();
+        assert!(connection.execute(damage, ()).unwrap() > 0, "{damage}");
+        drop(connection);
+        let problems = check(&copy).unwrap().problems;
+        assert!(
+            problems.iter().any(|problem| problem.contains(found)),
+            "{damage}: {problems:?}"
+        );
+    }
+    assert!(check(&dir.path().join("missing.db")).is_err());
+}
+
+#[test]
+fn ranges_larger_than_the_file_are_punched_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("fs.db")).unwrap();
+    write_file(&store, "a", &vec![7; 100_000]);
+    let size = Change {
+        size: Some(400 << 30),
+        ..Change::default()
+    };
+    store.setattr(&OWNER, 2, &size).unwrap();
+    store
+        .fallocate(&OWNER, 2, Allocate::PunchHole, 10, 399 << 30)
+        .unwrap();
+    let mut bytes = Vec::new();
+    store.read(2, 0, 20, &mut bytes).unwrap();
+    assert_eq!(bytes, [vec![7; 10], vec![0; 10]].concat());
+    assert_eq!(store.getattr(2).unwrap().blocks, 64);
+}
+
+/// What a killed daemon leaves: copies of the files of an open store, without the shared memory.
+fn killed(path: &Path, at: &Path) {
+    for suffix in ["", "-wal"] {
+        let with = |path: &Path| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            std::path::PathBuf::from(name)
+        };
+        std::fs::copy(with(path), with(at)).unwrap();
+    }
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_log_that_was_taken_away_is_missed_and_nothing_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    let left = dir.path().join("left");
+    std::fs::create_dir(&left).unwrap();
+    let copy = left.join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    let (log, kept) = (left.join("b.db-wal"), dir.path().join("kept-wal"));
+    std::fs::rename(&log, &kept).unwrap();
+    let before = std::fs::read(&copy).unwrap();
+
+    for _ in 0..2 {
+        let error = open(&copy).unwrap_err();
+        assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+        let words = error.to_string();
+        assert!(words.contains("b.db-wal is gone"), "{words}");
+        assert!(words.contains("put the log back"), "{words}");
+        assert!(words.contains("--without-log"), "{words}");
+    }
+    let problems = check(&copy).unwrap().problems;
+    assert!(problems[0].contains("b.db-wal is gone"), "{problems:?}");
+    // An empty one in its place is none.
+    std::fs::write(&log, b"").unwrap();
+    let error = open(&copy).unwrap_err();
+    assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    assert_eq!(names_in(&left), ["b.db"]);
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+
+    std::fs::rename(&kept, &log).unwrap();
+    let store = open(&copy).unwrap();
+    assert_eq!(read_file(&store, "note"), b"acknowledged");
+}
+
+#[test]
+fn who_asks_for_it_goes_on_without_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    assert!(!go_on_without_log(&path).unwrap(), "nothing is there");
+    let store = open(&path).unwrap();
+    write_file(&store, "early", b"early");
+    drop(store);
+    let store = open(&path).unwrap();
+    write_file(&store, "late", b"late");
+    assert!(
+        !go_on_without_log(&path).unwrap(),
+        "it is in use, with its log"
+    );
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    assert!(!go_on_without_log(&copy).unwrap(), "the log is there");
+    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
+    assert!(go_on_without_log(&copy).unwrap());
+    assert!(!go_on_without_log(&copy).unwrap(), "that was seen to");
+    let store = open(&copy).unwrap();
+    assert_eq!(read_file(&store, "early"), b"early");
+    assert!(store.lookup(ROOT, b"late").is_err());
+    drop(store);
+    assert_eq!(check(&copy).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_database_without_its_log_that_contradicts_itself_is_not_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    drop(store);
+    let store = open(&path).unwrap();
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
+    // As a checkpoint that was killed may leave it: the name is there, and its inode is not.
+    let torn = rusqlite::Connection::open(&copy).unwrap();
+    torn.execute(
+        "DELETE FROM inode WHERE ino = (SELECT ino FROM dirent WHERE name = CAST('note' AS BLOB))",
+        (),
+    )
+    .unwrap();
+    drop(torn);
+    let before = std::fs::read(&copy).unwrap();
+    let error = go_on_without_log(&copy).unwrap_err();
+    assert!(matches!(error, OpenError::NotWhole { .. }), "{error}");
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+    assert!(matches!(open(&copy), Err(OpenError::LogGone { .. })));
+}
+
+#[test]
+fn a_long_file_that_was_removed_before_the_log_was_lost_does_not_keep_the_rest_from_being_mounted()
+{
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    write_file(&store, "long", &[7; HEAD as usize + 1]);
+    drop(store);
+    let store = open(&path).unwrap();
+    let long = store.lookup(ROOT, b"long").unwrap().ino;
+    store.unlink(&OWNER, ROOT, b"long").unwrap();
+    store.reclaim(long).unwrap();
+    assert_eq!(
+        names_in(&dir.path().join("a.db-tails")),
+        Vec::<String>::new()
+    );
+    killed(&path, &copy);
+    drop(store);
+    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
+
+    assert!(go_on_without_log(&copy).unwrap());
+    let store = open(&copy).unwrap();
+    assert_eq!(read_file(&store, "note"), b"acknowledged");
+    let mut content = Vec::new();
+    let error = store.read(long, HEAD, 1, &mut content).unwrap_err();
+    assert_eq!(error.errno, Errno::IO);
+    content.clear();
+    store.read(long, 0, 16, &mut content).unwrap();
+    assert_eq!(content, [7; 16]);
+    store.unlink(&OWNER, ROOT, b"long").unwrap();
+}
+
+#[test]
+fn what_is_left_of_a_database_is_not_swept_away_by_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "long", &[7; HEAD as usize + 1]);
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    let log = dir.path().join("b.db-wal");
+    let tails = dir.path().join("b.db-tails");
+    if !tails.exists() {
+        let from = dir.path().join("a.db-tails");
+        std::fs::create_dir(&tails).unwrap();
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), tails.join(entry.file_name())).unwrap();
+        }
+    }
+    let whole = std::fs::read(&copy).unwrap();
+    for left in [None, Some(&b""[..]), Some(b"S")] {
+        match left {
+            None => std::fs::remove_file(&copy).unwrap(),
+            Some(bytes) => std::fs::write(&copy, bytes).unwrap(),
+        }
+        let error = open(&copy).unwrap_err();
+        assert!(
+            matches!(&error, OpenError::Cut { beside, .. } if *beside == log),
+            "{error}"
+        );
+        // Nor by those who only look: SQLite would remove the log of an empty file for them, too.
+        let error = check(&copy).unwrap_err();
+        assert!(matches!(&error, OpenError::Cut { .. }), "{error}");
+        let kept = dir.path().join("kept");
+        std::fs::rename(&log, &kept).unwrap();
+        let error = open(&copy).unwrap_err();
+        assert!(
+            matches!(&error, OpenError::Cut { beside, .. } if *beside == tails),
+            "{error}"
+        );
+        std::fs::rename(&kept, &log).unwrap();
+    }
+    std::fs::write(&copy, whole).unwrap();
+    let store = open(&copy).unwrap();
+    assert_eq!(read_file(&store, "long").len(), HEAD as usize + 1);
+}
+
+#[test]
+fn a_log_that_another_program_copied_into_the_database_is_not_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"acknowledged");
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    // The last connection that is closed copies the log, and removes it.
+    let other = rusqlite::Connection::open(&copy).unwrap();
+    let count = |sql| {
+        other
+            .query_row(sql, (), |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    assert_eq!(count("SELECT count(*) FROM file"), 2);
+    drop(other);
+    assert!(!dir.path().join("b.db-wal").exists());
+    assert_eq!(check(&copy).unwrap().problems, Vec::<String>::new());
+    assert_eq!(read_file(&open(&copy).unwrap(), "note"), b"acknowledged");
+}
+
+#[test]
+fn a_log_is_missed_after_it_was_copied_meanwhile_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    for number in 0..500 {
+        write_file(&store, &number.to_string(), &[number as u8; 40_000]);
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while store.counters()["checkpoints"] == 0 {
+        assert!(std::time::Instant::now() < deadline, "no checkpoint came");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let copy = dir.path().join("b.db");
+    killed(&path, &copy);
+    drop(store);
+    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
+    let error = open(&copy).unwrap_err();
+    assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    // One that ended in order is one file, whole.
+    std::fs::copy(&path, &copy).unwrap();
+    assert!(read_file(&open(&copy).unwrap(), "499") == [499_u32 as u8; 40_000]);
+}
+
+#[test]
+fn a_database_of_schema_version_2_is_opened_with_and_without_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "note", b"of version 2");
+    drop(store);
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(
+        "DROP TABLE log; ALTER TABLE chunk DROP COLUMN sum; PRAGMA user_version = 2;",
+    )
+    .unwrap();
+    drop(old);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    let store = open(&path).unwrap();
+    assert_eq!(read_file(&store, "note"), b"of version 2");
+    let ino = store.lookup(ROOT, b"note").unwrap().ino;
+    store.write(&OWNER, ino, 3, b"the").unwrap();
+    drop(store);
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+    assert_eq!(read_file(&open(&path).unwrap(), "note"), b"of thesion 2");
+}
+
+#[test]
+fn a_read_sees_all_of_a_write_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db")).unwrap();
+    // In rows, across their end, and in the tail.
+    for offset in [0, HEAD - 50_000, HEAD + 10_000] {
+        let ino = create_file(&store, &offset.to_string());
+        store.write(&OWNER, ino, offset, &[0; 100_000]).unwrap();
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..300_u32 {
+                    let bytes = [round as u8; 100_000];
+                    store.write(&OWNER, ino, offset, &bytes).unwrap();
+                }
+                is_done.store(true, std::sync::atomic::Ordering::Release);
+            });
+            while !is_done.load(std::sync::atomic::Ordering::Acquire) {
+                let bytes = read_at(&store, ino, offset, 100_000);
+                assert_eq!(bytes.len(), 100_000);
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "at {offset}");
+            }
+        });
+    }
+}
+
+/// Changes one bit of a file where it holds `text`.
+fn flip_a_bit_of(path: &Path, text: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.windows(text.len()).position(|piece| piece == text);
+    bytes[at.unwrap()] ^= 4;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damaged_content_is_an_error_and_never_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path).unwrap();
+    write_file(&store, "small", b"the small one");
+    let mut content = vec![7; 100_000];
+    content[60_000..60_013].copy_from_slice(b"the large one");
+    write_file(&store, "large", &content);
+    write_file(&store, "whole", b"another");
+    drop(store);
+    flip_a_bit_of(&path, b"the small one");
+    flip_a_bit_of(&path, b"the large one");
+
+    let problems = check(&path).unwrap().problems;
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].contains("content is not what was written: /small: piece 0"));
+    assert!(problems[1].contains("/large: piece 1"), "{problems:?}");
+
+    let store = open(&path).unwrap();
+    let ino = |name: &[u8]| store.lookup(ROOT, name).unwrap().ino;
+    let failed = |result: backends::store::Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.errno, Errno::IO);
+        assert!(error.to_string().contains("is damaged"), "{error}");
+    };
+    let mut bytes = Vec::new();
+    failed(store.read(ino(b"small"), 0, 4, &mut bytes));
+    failed(store.read(ino(b"large"), 0, 100_000, &mut bytes));
+    // What is damaged must not become right by a part of it being written.
+    failed(store.write(&OWNER, ino(b"large"), 40_000, b"part"));
+    assert!(read_at(&store, ino(b"large"), 0, 30_000) == [7; 30_000]);
+    assert_eq!(read_file(&store, "whole"), b"another");
+    // All of it is.
+    store
+        .write(&OWNER, ino(b"small"), 0, b"the small two")
+        .unwrap();
+    assert_eq!(read_file(&store, "small"), b"the small two");
+}

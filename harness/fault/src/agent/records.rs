@@ -1,0 +1,394 @@
+//! Writing and reading records.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use backends::promise::Acknowledgement;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rundir::faults::Fact;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::super::history::{Change, acknowledge_lines, begin_line};
+use super::super::record::{
+    DIR, LOG, LOG_LINES, STRANGERS, State, content, identify, log_line, log_states, name, number,
+};
+use super::{Caller, pause};
+use backends::attribute;
+
+/// What the name of a file begins with that is to be renamed to a record's.
+const NEW: &str = ".new-";
+
+/// After how many changes `ctxbench s3 sync` is called, where it is.
+const CHANGES_A_SYNC: u64 = 10;
+
+/// The last call of each change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LastCall {
+    /// `close`.
+    Close,
+    /// `fsync` of file and directory.
+    Fsync,
+    /// `fsync`, and `ctxbench s3 sync` after every tenth change.
+    Sync,
+}
+
+/// Changes of records: which one, and how, is decided by seed and number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteTask {
+    /// The workspace.
+    pub root: PathBuf,
+    /// Where acknowledgements are noted: outside the mount.
+    pub acknowledgements: PathBuf,
+    /// The seed.
+    pub seed: u64,
+    /// The number of the first change, from 1.
+    pub first: u64,
+    /// How many changes.
+    pub changes: u64,
+    /// How many records there are at most.
+    pub records: u64,
+    /// Bytes in each.
+    pub bytes: usize,
+    /// The last call of each.
+    pub sync: LastCall,
+    /// Whether each is appended to the log, too.
+    pub log: bool,
+    /// Microseconds between them.
+    pub pause_us: u64,
+}
+
+/// A record that has been written, and whose file is open.
+pub struct Held {
+    file: File,
+    number: u64,
+    version: u64,
+    journal: File,
+}
+
+/// How a record is changed.
+enum How {
+    /// In place, by one write as long as the record.
+    Overwrite,
+    /// By a new file that is renamed over it.
+    Replace,
+    /// It is removed.
+    Remove,
+}
+
+/// The records' part of a task that failed: the backend's failure is noted already, and ends the task.
+enum Stopped {
+    ByBackend,
+    ByHarness(anyhow::Error),
+}
+
+impl From<io::Error> for Stopped {
+    fn from(_: io::Error) -> Self {
+        Self::ByBackend
+    }
+}
+
+struct Writer<'a> {
+    task: &'a WriteTask,
+    caller: &'a mut Caller,
+    journal: File,
+    dir: PathBuf,
+}
+
+impl WriteTask {
+    fn writer<'a>(&'a self, caller: &'a mut Caller) -> anyhow::Result<Writer<'a>> {
+        let journal = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&self.acknowledgements)
+            .with_context(|| format!("opening {}", self.acknowledgements.display()))?;
+        Ok(Writer {
+            task: self,
+            caller,
+            journal,
+            dir: self.root.join(DIR),
+        })
+    }
+
+    /// Makes all changes, or those up to the first that fails.
+    pub(super) fn perform(&self, caller: &mut Caller) -> anyhow::Result<()> {
+        let mut writer = self.writer(caller)?;
+        let ended = writer.all();
+        match ended {
+            Err(Stopped::ByHarness(error)) => Err(error),
+            Ok(()) | Err(Stopped::ByBackend) => Ok(()),
+        }
+    }
+
+    /// Writes the first change's record, and keeps its file open.
+    pub(super) fn write_and_hold(&self, caller: &mut Caller) -> anyhow::Result<Option<Held>> {
+        let mut writer = self.writer(caller)?;
+        match writer.hold() {
+            Ok(held) => Ok(Some(held)),
+            Err(Stopped::ByBackend) => Ok(None),
+            Err(Stopped::ByHarness(error)) => Err(error),
+        }
+    }
+}
+
+impl Writer<'_> {
+    fn note(&mut self, lines: &str) -> Result<(), Stopped> {
+        let written = self.journal.write_all(lines.as_bytes());
+        written.map_err(|error| {
+            let error = anyhow::Error::new(error).context("writing the acknowledgement log");
+            Stopped::ByHarness(error)
+        })
+    }
+
+    fn acknowledge(
+        &mut self,
+        number: u64,
+        version: u64,
+        class: Acknowledgement,
+    ) -> Result<(), Stopped> {
+        self.note(&acknowledge_lines(&[(number, version)], class))
+    }
+
+    fn all(&mut self) -> Result<(), Stopped> {
+        let dir = self.dir.clone();
+        self.caller.answer.next = self.task.first;
+        self.caller.call("mkdir", || fs::create_dir_all(&dir))?;
+        if self.task.sync != LastCall::Close {
+            self.sync_dir(&self.task.root.clone())?;
+        }
+        let mut unsynced = Vec::new();
+        for version in self.task.first..self.task.first + self.task.changes {
+            // A change that was begun is never begun again.
+            self.caller.answer.next = version + 1;
+            let number = self.change(version)?;
+            unsynced.push((number, version));
+            if self.task.log {
+                self.append(version)?;
+                unsynced.push((LOG_LINES + version, version));
+            }
+            if self.task.sync == LastCall::Sync && version % CHANGES_A_SYNC == 0 {
+                let root = self.task.root.clone();
+                self.caller.call("sync", || sync(&root))?;
+                let lines = acknowledge_lines(&unsynced, Acknowledgement::Sync);
+                self.note(&lines)?;
+                unsynced.clear();
+            }
+            pause(self.task.pause_us);
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, version: u64) -> Result<u64, Stopped> {
+        let task = self.task;
+        let mut dice = ChaCha8Rng::seed_from_u64(task.seed ^ version.wrapping_mul(0x9e37_79b9));
+        let number = dice.random_range(0..task.records);
+        let how = match dice.random_range(0..10) {
+            0 => How::Remove,
+            1..=4 => How::Replace,
+            _ => How::Overwrite,
+        };
+        let path = self.dir.join(name(number));
+        let change = match how {
+            How::Remove => Change::Remove,
+            How::Overwrite | How::Replace => Change::Put,
+        };
+        self.note(&begin_line(number, version, change))?;
+        let bytes = content(task.seed, number, version, task.bytes);
+        match how {
+            How::Remove => {
+                let removed = self.caller.call("unlink", || match fs::remove_file(&path) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    removed => removed,
+                });
+                removed?;
+                self.acknowledge(number, version, Acknowledgement::Close)?;
+            }
+            How::Overwrite => {
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(false);
+                let file = self.caller.call("open", || options.open(&path))?;
+                self.caller.call("write", || file.write_all_at(&bytes, 0))?;
+                self.acknowledge(number, version, Acknowledgement::Write)?;
+                self.finish(file)?;
+                self.acknowledge(number, version, Acknowledgement::Close)?;
+            }
+            How::Replace => {
+                let new = self.dir.join(format!("{NEW}{number}"));
+                let mut file = self.caller.call("create", || File::create(&new))?;
+                self.caller.call("write", || file.write_all(&bytes))?;
+                self.finish(file)?;
+                self.caller.call("rename", || fs::rename(&new, &path))?;
+                self.acknowledge(number, version, Acknowledgement::Close)?;
+            }
+        }
+        if self.task.sync != LastCall::Close {
+            self.sync_dir(&self.dir.clone())?;
+            self.acknowledge(number, version, Acknowledgement::Fsync)?;
+        }
+        Ok(number)
+    }
+
+    fn append(&mut self, version: u64) -> Result<(), Stopped> {
+        let path = self.task.root.join(LOG);
+        let line = log_line(self.task.seed, version);
+        self.note(&begin_line(LOG_LINES + version, version, Change::Put))?;
+        let mut options = OpenOptions::new();
+        options.append(true).create(true);
+        let mut file = self.caller.call("open", || options.open(&path))?;
+        self.caller.call("append", || file.write_all(&line))?;
+        self.acknowledge(LOG_LINES + version, version, Acknowledgement::Write)?;
+        self.finish(file)?;
+        let class = match self.task.sync {
+            LastCall::Close => Acknowledgement::Close,
+            LastCall::Fsync | LastCall::Sync => Acknowledgement::Fsync,
+        };
+        self.acknowledge(LOG_LINES + version, version, class)
+    }
+
+    /// Syncs, where that is asked for, and closes.
+    fn finish(&mut self, file: File) -> Result<(), Stopped> {
+        if self.task.sync != LastCall::Close {
+            self.caller.call("fsync", || file.sync_all())?;
+        }
+        Ok(self.caller.call("close", || close(file))?)
+    }
+
+    fn sync_dir(&mut self, dir: &Path) -> Result<(), Stopped> {
+        let opened = self.caller.call("open", || File::open(dir))?;
+        Ok(self.caller.call("fsync", || opened.sync_all())?)
+    }
+
+    fn hold(&mut self) -> Result<Held, Stopped> {
+        let task = self.task;
+        let dir = self.dir.clone();
+        self.caller.answer.next = task.first + 1;
+        self.caller.call("mkdir", || fs::create_dir_all(&dir))?;
+        // One that nothing else writes.
+        let (number, version) = (task.records, task.first);
+        self.note(&begin_line(number, version, Change::Put))?;
+        let path = dir.join(name(number));
+        let bytes = content(task.seed, number, version, task.bytes);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let file = self.caller.call("open", || options.open(&path))?;
+        self.caller.call("write", || file.write_all_at(&bytes, 0))?;
+        self.acknowledge(number, version, Acknowledgement::Write)?;
+        let journal = self.journal.try_clone();
+        let journal = journal.map_err(|error| Stopped::ByHarness(error.into()))?;
+        Ok(Held {
+            file,
+            number,
+            version,
+            journal,
+        })
+    }
+}
+
+impl Held {
+    /// Syncs and closes.
+    pub(super) fn sync(mut self, caller: &mut Caller) -> anyhow::Result<()> {
+        let file = self.file;
+        if caller.call("fsync", || file.sync_all()).is_err() {
+            // Noted; what closing says adds nothing.
+            return Ok(());
+        }
+        let lines = acknowledge_lines(&[(self.number, self.version)], Acknowledgement::Fsync);
+        self.journal
+            .write_all(lines.as_bytes())
+            .context("writing the acknowledgement log")?;
+        // Noted, if it fails.
+        let _ = caller.call("close", || close(file));
+        Ok(())
+    }
+}
+
+/// Closes a file, and says what the file system says about that.
+#[expect(
+    unsafe_code,
+    reason = "closing a descriptor and hearing of errors is not in the standard library"
+)]
+fn close(file: File) -> io::Result<()> {
+    let descriptor = std::os::fd::IntoRawFd::into_raw_fd(file);
+    // SAFETY: the descriptor was just taken out of its only owner.
+    let result = unsafe { rustix::io::try_close(descriptor) };
+    Ok(result?)
+}
+
+/// What `ctxbench s3 sync` does: waits for the bucket, or where there is none, for the disk.
+pub fn sync(root: &Path) -> io::Result<()> {
+    match attribute::get(root, "user.ctx.sync") {
+        Ok(_) => Ok(()),
+        Err(Errno::NODATA | Errno::NOTSUP) => {
+            let file = File::open(root)?;
+            file.sync_all()?;
+            Ok(rustix::fs::syncfs(&file)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a file among the records is: of a copy that was kept beside a record, the version that it holds.
+fn strange(dir: &Path, name: &str, seed: u64) -> String {
+    let record = name.split('.').next().and_then(number);
+    let held = record.and_then(|number| {
+        let bytes = fs::read(dir.join(name)).ok()?;
+        Some(identify(seed, number, &bytes))
+    });
+    match held {
+        Some(State::Whole(version)) => format!("{name} (version {version})"),
+        Some(State::Empty) => format!("{name} (empty)"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Reads every record there is, and the log; fact `beside` names what nobody has made, where there is such.
+pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64, State> {
+    let mut found = BTreeMap::new();
+    let dir = root.join(DIR);
+    let names = caller.call("readdir", || match fs::read_dir(&dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+        Ok(entries) => entries
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect(),
+    });
+    let mut beside = Vec::new();
+    for name in names.unwrap_or_default() {
+        let Some(number) = number(&name) else {
+            if !name.starts_with(NEW) {
+                // Such as a copy that was kept beside another: a file that nobody made. Its name is its number.
+                let mut hasher = DefaultHasher::new();
+                name.hash(&mut hasher);
+                found.insert(STRANGERS + (hasher.finish() >> 16), State::Whole(0));
+                beside.push(strange(&dir, &name, seed));
+            }
+            continue;
+        };
+        let state = match caller.call("read", || fs::read(dir.join(&name))) {
+            Ok(bytes) => identify(seed, number, &bytes),
+            Err(error) => State::Unreadable(format!("listed, but: {error}")),
+        };
+        found.insert(number, state);
+    }
+    if !beside.is_empty() {
+        caller.fact("beside", Fact::Words(beside.join(", ")));
+    }
+    let log = caller.call("read", || match fs::read(root.join(LOG)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        log => log,
+    });
+    match log {
+        Ok(log) => found.extend(log_states(seed, &log)),
+        Err(error) => {
+            found.insert(LOG_LINES, State::Unreadable(format!("the log: {error}")));
+        }
+    }
+    found
+}

@@ -1,0 +1,368 @@
+//! What a scenario is played on: a workspace, an agent under its watchdog, the records' history, and the outcome as
+//! far as it is known.
+
+mod count;
+mod daemon;
+mod mount;
+mod records;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use backends::backend::{Backend, Site, Workspace};
+use rundir::SCHEMA_VERSION;
+use rundir::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
+use rustix::process::{Pid, Signal, kill_process};
+use workloads::fault::Scenario;
+
+use super::agent::{Answer, Task};
+use super::disk::SmallDisk;
+use super::history::History;
+pub use mount::MOUNT;
+
+use super::watch::{Agent, Waited, culprit, waiting_requests};
+
+/// Why a scenario was not played to its end.
+#[derive(Debug)]
+pub enum ScenarioError {
+    /// It cannot be done here.
+    Skipped(String),
+    /// The harness could not do its work.
+    Infra(String),
+    /// The user wants to end.
+    Interrupted,
+}
+
+impl From<io::Error> for ScenarioError {
+    fn from(error: io::Error) -> Self {
+        ScenarioError::Infra(error.to_string())
+    }
+}
+
+/// The result of a step.
+pub type Injected<T = ()> = Result<T, ScenarioError>;
+
+/// What a scenario is played on. Dropping it takes everything down.
+pub struct TestBed {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// Where its workspace lives.
+    pub site: Site,
+    /// The seed.
+    pub seed: u64,
+    /// Set when the user wants to end.
+    pub interrupt: Arc<AtomicBool>,
+    /// Whether what takes long is not to be shortened.
+    pub is_long: bool,
+    /// What was done to the records.
+    pub history: History,
+    /// The outcome, as far as it is known.
+    pub outcome: FaultOutcome,
+    /// The workspace, while one is open.
+    pub workspace: Option<Box<dyn Workspace>>,
+    agent: Option<Agent>,
+    next_change: u64,
+    /// Bytes of the acknowledgement log when the power was cut: what it says after them is no acknowledgement.
+    acknowledged_before_cut: Option<u64>,
+    /// How often an agent was told that its `fsync` had succeeded.
+    fsyncs: u64,
+    /// The answer to a task that no agent was given, because nothing was mounted.
+    unasked: Option<Answer>,
+    /// What was written beside the mount, on the directory that it is mounted on.
+    beside: Option<String>,
+    /// The daemon was killed, or has ended as it must not.
+    has_lost_daemon: bool,
+    /// The disk that the workspace lies on, where it has one of its own. Last: it goes when nothing uses it.
+    pub disk: Option<SmallDisk>,
+}
+
+impl TestBed {
+    /// A test bed on which nothing has happened yet.
+    pub fn new(
+        scenario: &Scenario,
+        backend: Arc<dyn Backend>,
+        site: Site,
+        seed: u64,
+        interrupt: Arc<AtomicBool>,
+        is_long: bool,
+    ) -> Self {
+        let outcome = FaultOutcome {
+            v: SCHEMA_VERSION,
+            scenario: scenario.name.clone(),
+            group: scenario.group.name().to_owned(),
+            backend: backend.describe().name,
+            seed,
+            status: Status::Ran,
+            reason: None,
+            injected: String::new(),
+            label: None,
+            seen: Vec::new(),
+            longest_call_ms: 0,
+            uninterruptible_ms: 0,
+            hang: None,
+            recovery: None,
+            audits: Default::default(),
+            facts: Default::default(),
+            breaches: Vec::new(),
+            took_ms: 0,
+        };
+        Self {
+            scenario: scenario.clone(),
+            backend,
+            site,
+            seed,
+            interrupt,
+            is_long,
+            history: History::default(),
+            outcome,
+            workspace: None,
+            agent: None,
+            next_change: 1,
+            acknowledged_before_cut: None,
+            fsyncs: 0,
+            unasked: None,
+            beside: None,
+            has_lost_daemon: false,
+            disk: None,
+        }
+    }
+
+    /// Opens the workspace.
+    pub fn open(&mut self) -> Injected {
+        let workspace = self.backend.open(&self.site);
+        let workspace =
+            workspace.map_err(|error| ScenarioError::Infra(format!("opening: {error}")))?;
+        self.workspace = Some(workspace);
+        Ok(())
+    }
+
+    /// Where the agent works.
+    pub fn root(&self) -> PathBuf {
+        let root = self.workspace.as_ref().map(|open| open.root().to_owned());
+        root.unwrap_or_else(|| self.mount_point())
+    }
+
+    /// A place in the workspace for what is no record.
+    pub fn dir(&self) -> PathBuf {
+        self.root().join("other")
+    }
+
+    /// Where acknowledgements are noted: on a plain file system, beside the workspace.
+    pub fn acknowledgements(&self) -> PathBuf {
+        let mut path = self.site.dir.clone().into_os_string();
+        path.push(".acknowledged");
+        path.into()
+    }
+
+    /// The hang limit.
+    pub fn hang_limit(&self) -> Duration {
+        Duration::from_secs_f64(self.scenario.limits.hang)
+    }
+
+    /// What was injected, in a sentence.
+    pub fn injected(&mut self, what: impl Into<String>) {
+        self.outcome.injected = what.into();
+    }
+
+    /// Notes a fact.
+    pub fn fact(&mut self, name: &str, fact: Fact) {
+        self.outcome.facts.insert(name.to_owned(), fact);
+    }
+
+    /// Notes something that a backend must not do.
+    pub fn breach(&mut self, what: impl Into<String>) {
+        self.outcome.breaches.push(what.into());
+    }
+
+    /// Notes that the agent saw something.
+    pub fn saw(&mut self, call: &str, what: SeenKind, errno: Option<i32>, text: &str) {
+        let seen = self.outcome.seen.iter_mut();
+        let mut same = seen.filter(|seen| {
+            seen.call == call && seen.what == what && seen.errno == errno && seen.text == text
+        });
+        if let Some(seen) = same.next() {
+            seen.times += 1;
+            return;
+        }
+        self.outcome.seen.push(Seen {
+            call: call.to_owned(),
+            what,
+            errno,
+            text: text.to_owned(),
+            times: 1,
+        });
+    }
+
+    // ── The agent ──────────────────────────────────────────────────────────────────────────────
+
+    /// Gives the agent a task, and does not wait.
+    pub fn begin(&mut self, task: &Task) -> Injected {
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Err(ScenarioError::Interrupted);
+        }
+        if task.place().is_some_and(|place| self.is_bare(place)) {
+            self.unasked = Some(mount::not_mounted());
+            return Ok(());
+        }
+        if self.agent.is_none() {
+            self.agent = Some(Agent::start(&self.site.program)?);
+        }
+        match &mut self.agent {
+            Some(agent) => Ok(agent.ask(task)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the agent's answer. `None` if it hung or was killed, which is noted; it is another process then.
+    pub fn end(&mut self) -> Injected<Option<Answer>> {
+        let limit = self.hang_limit();
+        self.end_within(limit)
+    }
+
+    /// As [`TestBed::end`], with another limit than the scenario's.
+    pub fn end_within(&mut self, limit: Duration) -> Injected<Option<Answer>> {
+        if let Some(answer) = self.unasked.take() {
+            self.note(&answer);
+            return Ok(Some(answer));
+        }
+        let Some(mut agent) = self.agent.take() else {
+            return Ok(None);
+        };
+        let waited = agent.wait(limit, &self.interrupt);
+        let answer = self.take(agent, waited)?;
+        self.sweep();
+        Ok(answer)
+    }
+
+    /// Waits for another agent than the test bed's own, as [`TestBed::end`] does; it is gone if it hung or ended.
+    pub fn end_of(&mut self, mut other: Agent) -> Injected<(Option<Answer>, Option<Agent>)> {
+        let own = self.agent.take();
+        let waited = other.wait(self.hang_limit(), &self.interrupt);
+        let answer = self.take(other, waited)?;
+        let other = std::mem::replace(&mut self.agent, own);
+        Ok((answer, other))
+    }
+
+    /// Notes what came of waiting for an agent, and keeps the agent where it can go on.
+    fn take(&mut self, mut agent: Agent, waited: Waited) -> Injected<Option<Answer>> {
+        match waited {
+            Waited::Answered(answer) => {
+                self.note(&answer);
+                self.note_uninterruptible(agent.uninterruptible());
+                self.agent = Some(agent);
+                Ok(Some(answer))
+            }
+            Waited::Interrupted => Err(ScenarioError::Interrupted),
+            Waited::Ended(status) => {
+                let call = agent.call();
+                let status = status.map_or("unknown".to_owned(), |status| status.to_string());
+                let text = format!("the agent ended: {status}");
+                self.saw(&call, SeenKind::Killed, None, &text);
+                Ok(None)
+            }
+            Waited::Overdue => {
+                let hang = self.blame(&mut agent);
+                self.note_uninterruptible(agent.uninterruptible());
+                self.note_hang(hang);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Gives the agent a task and waits for the answer.
+    pub fn perform(&mut self, task: &Task) -> Injected<Option<Answer>> {
+        self.begin(task)?;
+        self.end()
+    }
+
+    /// The agent, to be killed or looked at.
+    pub fn agent(&mut self) -> Option<&mut Agent> {
+        self.agent.as_mut()
+    }
+
+    /// Another agent's process for what follows.
+    pub fn dismiss_agent(&mut self) {
+        self.agent = None;
+    }
+
+    fn note(&mut self, answer: &Answer) {
+        self.next_change = self.next_change.max(answer.next);
+        self.fsyncs += answer.fsyncs;
+        let longest = answer.longest_ns / 1_000_000;
+        self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(longest);
+        if Duration::from_nanos(answer.longest_ns) > self.hang_limit() {
+            self.breach(format!(
+                "a call took {:.1} s, more than the limit of {} s, and then ended by itself",
+                answer.longest_ns as f64 / 1e9,
+                self.scenario.limits.hang
+            ));
+        }
+        for failure in &answer.failures {
+            self.saw(&failure.call, failure.what, failure.errno, &failure.text);
+        }
+    }
+
+    fn note_uninterruptible(&mut self, seen: Duration) {
+        let ms = seen.as_millis() as u64;
+        if seen > self.hang_limit() && self.outcome.uninterruptible_ms < ms {
+            self.breach(format!(
+                "an agent was in state D (only a deadly signal ends it, or none) for {:.1} s",
+                seen.as_secs_f64()
+            ));
+        }
+        self.outcome.uninterruptible_ms = self.outcome.uninterruptible_ms.max(ms);
+    }
+
+    /// Finds out whose fault it is that an agent hangs, and ends it.
+    fn blame(&self, agent: &mut Agent) -> Hang {
+        // Before anything is asked: that may take a while, too.
+        let waited = agent.in_call();
+        let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
+        let had_daemon = self.backend.describe().daemons > 0;
+        let mount = self.mount_point();
+        let waiting = waiting_requests(&mount);
+        let culprit = culprit(daemon, had_daemon, &self.site.dir.join("control"), waiting);
+        agent.end_hang(waited, Some(&mount), culprit)
+    }
+
+    /// Notes that an agent hung.
+    fn note_hang(&mut self, hang: Hang) {
+        let culprit = hang.culprit;
+        self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(hang.waited_ms);
+        let words = format!("{}, ended by {}", culprit.words(), hang.ended_by);
+        self.saw(&hang.call, SeenKind::Hang, None, &words);
+        self.breach(format!(
+            "{} did not end within {} s: {words}",
+            hang.call, self.scenario.limits.hang
+        ));
+        self.outcome.hang.get_or_insert(hang);
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.site.program
+    }
+}
+
+impl Drop for TestBed {
+    fn drop(&mut self) {
+        // The agent first: it may have files open in the mount. A daemon that is stopped cannot end.
+        self.agent = None;
+        if let Some(pid) = self.workspace.as_ref().and_then(|open| open.daemon())
+            && let Some(pid) = Pid::from_raw(pid as i32)
+        {
+            // An error means that it has ended.
+            let _ = kill_process(pid, Signal::CONT);
+        }
+        self.workspace = None;
+    }
+}
+
+#[cfg(test)]
+#[path = "bed_tests.rs"]
+mod tests;

@@ -1,0 +1,88 @@
+//! What a backend does by itself for what it acknowledges: its own syncs and uploads, by its own counters.
+
+use backends::fuse::Counters;
+use rundir::faults::Fact;
+
+use super::TestBed;
+
+/// Its own syncs: of the log, and of tails, which lie beside the database.
+const OWN_SYNCS: [&str; 2] = ["log_syncs", "tail_syncs"];
+
+/// Its uploads.
+const PUTS: [&str; 1] = ["s3_put"];
+
+/// What was counted at a moment.
+pub struct Counted {
+    daemon: u32,
+    counters: Counters,
+    fsyncs: u64,
+}
+
+/// How much all of these have grown; `None` where none of them is counted.
+fn grown(names: &[&str], before: &Counters, after: &Counters) -> Option<u64> {
+    let grown = names.iter().filter_map(|name| {
+        let now = after.store.get(*name)?;
+        let then = before.store.get(*name).copied().unwrap_or(0);
+        Some(now.saturating_sub(then))
+    });
+    let grown: Vec<u64> = grown.collect();
+    (!grown.is_empty()).then(|| grown.iter().sum())
+}
+
+impl TestBed {
+    /// What is counted so far; `None` where nothing counts.
+    pub fn counted(&mut self) -> Option<Counted> {
+        let daemon = self.workspace.as_ref()?.daemon()?;
+        Some(Counted {
+            daemon,
+            counters: self.counters()?,
+            fsyncs: self.fsyncs,
+        })
+    }
+
+    /// Notes the backend's own syncs and uploads since then, and how many there were for each `fsync` that an agent was
+    /// told had succeeded. Nothing where another daemon counts by now.
+    pub fn count_syncs(&mut self, before: Option<&Counted>) {
+        let after = self.counted();
+        let (Some(before), Some(after)) = (before, after) else {
+            return;
+        };
+        if before.daemon != after.daemon {
+            return;
+        }
+        let fsyncs = after.fsyncs - before.fsyncs;
+        self.fact("fsyncs", Fact::Count(fsyncs));
+        for (names, all, each) in [
+            (&OWN_SYNCS[..], "own_syncs", "own_syncs_per_fsync"),
+            (&PUTS[..], "puts", "puts_per_fsync"),
+        ] {
+            let Some(count) = grown(names, &before.counters, &after.counters) else {
+                continue;
+            };
+            self.fact(all, Fact::Count(count));
+            if fsyncs > 0 {
+                self.fact(each, Fact::Number(count as f64 / fsyncs as f64));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syncs_of_the_log_and_of_tails_are_added_and_what_is_not_counted_is_no_zero() {
+        let of = |counts: &[(&str, u64)]| {
+            let mut counters = Counters::default();
+            for (name, count) in counts {
+                counters.store.insert((*name).to_owned(), *count);
+            }
+            counters
+        };
+        let before = of(&[("log_syncs", 2), ("tail_syncs", 1)]);
+        let after = of(&[("log_syncs", 7), ("tail_syncs", 2)]);
+        assert_eq!(grown(&OWN_SYNCS, &before, &after), Some(6));
+        assert_eq!(grown(&PUTS, &before, &after), None);
+    }
+}

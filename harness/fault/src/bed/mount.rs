@@ -1,0 +1,67 @@
+//! The directory that a test bed's mount is on: nothing on it may pass for what is in the mount.
+
+use std::path::{Path, PathBuf};
+
+use backends::fuse::connection::mount_at;
+use rundir::faults::SeenKind;
+
+use super::super::agent::{Answer, Failure};
+use super::TestBed;
+
+/// The call that fails where nothing is mounted, before an agent is asked anything.
+pub const MOUNT: &str = "mount";
+
+/// What an agent would have to say of a place where nothing is mounted.
+pub(super) fn not_mounted() -> Answer {
+    let failure = Failure {
+        call: MOUNT.to_owned(),
+        what: SeenKind::Unnumbered,
+        errno: None,
+        text: "nothing is mounted there".to_owned(),
+    };
+    Answer {
+        failures: vec![failure],
+        ..Answer::default()
+    }
+}
+
+impl TestBed {
+    /// The directory that the backend mounts on, where it mounts.
+    pub fn mount_point(&self) -> PathBuf {
+        self.site.dir.join("mnt")
+    }
+
+    /// Whether `place` would be in the mount, and nothing is mounted.
+    pub(super) fn is_bare(&self, place: &Path) -> bool {
+        let mount = self.mount_point();
+        self.backend.describe().mounts > 0
+            && place.starts_with(&mount)
+            && !matches!(mount_at(&mount), Ok(Some(_)))
+    }
+
+    /// An agent that was at work while a mount went away goes on beside it, on the host's file system: what is found there is
+    /// taken away, and nothing can be said of the data any more.
+    pub(super) fn sweep(&mut self) {
+        let mount = self.mount_point();
+        if !self.is_bare(&mount) {
+            return;
+        }
+        let entries = std::fs::read_dir(&mount).into_iter().flatten();
+        let entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        for path in &entries {
+            let removed = match path.is_dir() && !path.is_symlink() {
+                true => std::fs::remove_dir_all(path),
+                false => std::fs::remove_file(path),
+            };
+            if let Err(error) = removed {
+                tracing::warn!("{}: {error}", path.display());
+            }
+        }
+        if !entries.is_empty() {
+            self.beside = Some(format!(
+                "the mount went away while an agent worked, and {} names were made beside it: what was acknowledged says nothing",
+                entries.len()
+            ));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The records of a test bed: writing them, reading what was acknowledged, and saying what became of them.
+
+use std::io;
+
+use backends::promise::Acknowledgement;
+use rundir::faults::{Audit, IN_USE, KILLED_DAEMON, MACHINE_LOSS};
+use workloads::fault::SyncClass;
+
+use super::super::agent::{Answer, LastCall, Task, WriteTask};
+use super::super::check::check;
+use super::super::record::LOG_LINES;
+use super::super::second::{Second, SecondMount};
+use super::mount::MOUNT;
+use super::{Injected, ScenarioError, TestBed};
+
+impl TestBed {
+    /// The task that makes so many changes as the scenario says.
+    pub fn write_task(&self, changes: u64) -> WriteTask {
+        let work = self.scenario.work;
+        WriteTask {
+            root: self.root(),
+            acknowledgements: self.acknowledgements(),
+            seed: self.seed,
+            first: self.next_change,
+            changes,
+            records: work.records,
+            bytes: work.bytes,
+            sync: match work.sync {
+                SyncClass::Close => LastCall::Close,
+                SyncClass::Fsync => LastCall::Fsync,
+                SyncClass::Sync => LastCall::Sync,
+            },
+            log: work.log,
+            pause_us: 0,
+        }
+    }
+
+    /// Makes so many changes, waits for them, and reads what was acknowledged.
+    pub fn write(&mut self, changes: u64) -> Injected<Option<Answer>> {
+        let task = Task::Write(self.write_task(changes));
+        let answer = self.perform(&task)?;
+        self.read_acknowledgements()?;
+        Ok(answer)
+    }
+
+    /// Makes so many changes, and answers what failed.
+    pub fn write_whole(&mut self, changes: u64) -> Injected<Option<String>> {
+        Ok(match self.write(changes)? {
+            None => Some("the agent hung or ended".to_owned()),
+            Some(answer) => {
+                let first = answer.failures.first();
+                first.map(|failure| format!("{} failed: {}", failure.call, failure.text))
+            }
+        })
+    }
+
+    /// Makes all of the scenario's changes, in a whole world: what fails is not the fault's doing.
+    pub fn fill(&mut self) -> Injected {
+        match self.write_whole(self.scenario.work.changes)? {
+            None => Ok(()),
+            Some(failed) => Err(ScenarioError::Infra(format!(
+                "before anything was broken, {failed}"
+            ))),
+        }
+    }
+
+    /// Makes changes after something that must not have mattered; what fails is a breach.
+    pub fn fill_again(&mut self) -> Injected {
+        if let Some(failed) = self.write_whole(10)? {
+            self.breach(format!("it does not go on as before: {failed}"));
+        }
+        Ok(())
+    }
+
+    /// Somebody else has removed the records: what was done to them so far says nothing any more.
+    pub fn forget_removed(&mut self) {
+        self.history.forget(0..LOG_LINES);
+    }
+
+    /// Takes what was acknowledged since the last time into the history.
+    pub fn read_acknowledgements(&mut self) -> Injected {
+        let path = self.acknowledgements();
+        let log = match std::fs::read_to_string(&path) {
+            Ok(log) => log,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        std::fs::remove_file(&path)?;
+        let until = self.acknowledged_before_cut.take();
+        let until = until.map_or(log.len(), |bytes| log.len().min(bytes as usize));
+        self.history
+            .read(&log, until)
+            .map_err(ScenarioError::Infra)?;
+        // An agent that was killed did not say how far it came.
+        let steps = self.history.records().values().flatten();
+        let last = steps.map(|step| step.version).max().unwrap_or(0);
+        self.next_change = self.next_change.max(last + 1);
+        Ok(())
+    }
+
+    /// Reads all records and says what became of them: where the daemon is lost by what is promised of that, else a living
+    /// mount has to show whatever a call has acknowledged.
+    pub fn audit(&mut self) -> Injected {
+        match self.has_lost_daemon {
+            true => self.audit_as(KILLED_DAEMON, self.backend.promises().killed_daemon),
+            false => self.audit_as(IN_USE, Some(Acknowledgement::Write)),
+        }
+    }
+
+    /// As [`TestBed::audit`], by what is said to be promised, and under a name of its own.
+    pub fn audit_as(&mut self, what: &str, promised: Option<Acknowledgement>) -> Injected {
+        let audit = self.audit_promise(promised)?;
+        self.outcome.audits.insert(what.to_owned(), audit);
+        Ok(())
+    }
+
+    /// As [`TestBed::audit_as`]; the outcome does not get it.
+    pub fn audit_promise(&mut self, promised: Option<Acknowledgement>) -> Injected<Audit> {
+        self.read_acknowledgements()?;
+        self.sweep();
+        if let Some(beside) = &self.beside {
+            return Ok(Audit::unknown(beside));
+        }
+        let task = Task::ReadRecords {
+            root: self.root(),
+            seed: self.seed,
+        };
+        let Some(answer) = self.perform(&task)? else {
+            return Ok(Audit::unknown("reading the records hung"));
+        };
+        let mut failures = answer.failures.iter();
+        // Without a listing nothing is known of any; a record that cannot be read is one.
+        let says_nothing = |call: &str| matches!(call, "readdir" | MOUNT);
+        if let Some(failure) = failures.find(|failure| says_nothing(&failure.call)) {
+            let known = check(&self.history, &answer.found, None);
+            let mut audit = Audit::unknown(format!("{}: {}", failure.call, failure.text));
+            audit.acknowledged = known.acknowledged;
+            audit.unreadable = self.history.records().len() as u64;
+            return Ok(audit);
+        }
+        Ok(check(&self.history, &answer.found, promised))
+    }
+
+    /// Has everything be in the bucket by `ctxbench s3 sync`, and kills the daemon as soon as that has returned: what it had not
+    /// sent by then, it never sends. What was acknowledged at all is then acknowledged by `sync`. Answers what failed.
+    pub fn sync_and_kill(&mut self) -> Injected<Result<(), String>> {
+        let root = self.root();
+        let answer = self.perform(&Task::Sync { root })?;
+        let failed = match &answer {
+            None => Some("it hung".to_owned()),
+            Some(answer) => answer.failures.first().map(|failure| failure.text.clone()),
+        };
+        if let Some(failed) = failed {
+            return Ok(Err(failed));
+        }
+        self.kill_daemon()?;
+        self.read_acknowledgements()?;
+        self.history.acknowledge_all(Acknowledgement::Sync);
+        Ok(Ok(()))
+    }
+
+    /// Notes what another machine finds in the bucket, where there is one.
+    pub fn lose_machine(&mut self) -> Injected {
+        if let Some(audit) = self.audit_machine_loss()? {
+            self.outcome.audits.insert(MACHINE_LOSS.to_owned(), audit);
+        }
+        Ok(())
+    }
+
+    /// What another machine finds in the bucket, without this one's cache; `None` where there is no bucket.
+    pub fn audit_machine_loss(&mut self) -> Injected<Option<Audit>> {
+        let Some(promised) = self.backend.promises().machine_loss else {
+            return Ok(None);
+        };
+        let beside = self.site.dir.join("machine");
+        let second = match SecondMount::start(&*self.backend, &self.site, &beside)? {
+            Second::Mounted(second) => second,
+            Second::NoMount => return Ok(None),
+            Second::Refused(words) => {
+                return Ok(Some(Audit::unknown(format!("another machine: {words}"))));
+            }
+        };
+        let task = Task::ReadRecords {
+            root: second.root().to_owned(),
+            seed: self.seed,
+        };
+        let answer = self.perform(&task)?;
+        // Whoever reads has files of it open.
+        drop(second);
+        std::fs::remove_dir_all(&beside)?;
+        Ok(Some(match answer {
+            None => Audit::unknown("reading the records hung"),
+            Some(answer) => match answer.failures.first() {
+                Some(failure) => Audit::unknown(format!("{}: {}", failure.call, failure.text)),
+                None => check(&self.history, &answer.found, Some(promised)),
+            },
+        }))
+    }
+}

@@ -1,0 +1,90 @@
+use backends::promise::Acknowledgement::Write;
+use rundir::faults::Verdict;
+
+use super::super::history::Change;
+use super::*;
+
+/// A test bed of a backend that mounts, on which nothing is mounted.
+fn bare(dir: &Path) -> TestBed {
+    let text = "name = \"x\"\ngroup = \"daemon\"\ntitle = \"t\"\nessay = \"What it stands for, and what a good backend does about it, in a sentence or two.\"\ninjection = \"nothing\"\n";
+    let scenario = Scenario::parse(Path::new("x.toml"), text).unwrap();
+    std::fs::create_dir_all(dir.join("mnt")).unwrap();
+    let site = Site {
+        dir: dir.to_owned(),
+        program: PathBuf::from("/nonexistent"),
+        patience: Duration::from_secs(1),
+        cpu: None,
+        allow_other: false,
+    };
+    let backend = backends::backend::find("sqlite").unwrap();
+    TestBed::new(
+        &scenario,
+        backend.into(),
+        site,
+        1,
+        Arc::new(AtomicBool::new(false)),
+        false,
+    )
+}
+
+#[test]
+fn where_nothing_is_mounted_no_agent_is_asked_and_nothing_is_lost_or_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bed = bare(dir.path());
+    bed.history.begin(1, 1, Change::Put);
+    bed.history.acknowledge(1, 1, Write);
+    // The bare directory holds a record as if it were the mount's, and would take another.
+    let usable = bed.is_usable().unwrap();
+    assert_eq!(usable, Err("mount: nothing is mounted there".to_owned()));
+    let audit = bed.audit_promise(Some(Write)).unwrap();
+    assert_eq!(
+        (audit.verdict, audit.lost, audit.present),
+        (Verdict::Unknown, 0, 0),
+        "{audit:?}"
+    );
+    let failed = bed.write_whole(5).unwrap();
+    assert!(failed.unwrap().contains("nothing is mounted"));
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("mnt")).unwrap().count(),
+        0
+    );
+    // What lies elsewhere is not in the mount.
+    assert!(!bed.is_bare(&dir.path().join("second").join("mnt")));
+}
+
+#[test]
+fn what_was_written_beside_a_mount_that_went_away_is_no_acknowledgement() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bed = bare(dir.path());
+    let records = dir.path().join("mnt").join("records");
+    std::fs::create_dir(&records).unwrap();
+    std::fs::write(records.join("r000001"), "x").unwrap();
+    bed.sweep();
+    assert!(!records.exists(), "the next mount needs an empty directory");
+    let audit = bed.audit_promise(Some(Write)).unwrap();
+    assert_eq!(audit.verdict, Verdict::Unknown);
+    assert!(audit.note.unwrap().contains("beside it"));
+}
+
+#[test]
+fn a_call_over_the_limit_is_a_breach_although_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bed = bare(dir.path());
+    let answer = |seconds: u64| Answer {
+        longest_ns: seconds * 1_000_000_000,
+        ..Answer::default()
+    };
+    bed.note(&answer(30));
+    assert_eq!(bed.outcome.breaches, [""; 0]);
+    bed.note(&answer(31));
+    assert!(
+        bed.outcome.breaches[0].contains("31.0 s"),
+        "{:?}",
+        bed.outcome.breaches
+    );
+    bed.note_uninterruptible(Duration::from_secs(29));
+    assert_eq!(bed.outcome.breaches.len(), 1);
+    bed.note_uninterruptible(Duration::from_secs(31));
+    assert!(bed.outcome.breaches[1].contains("state D"));
+    assert_eq!(bed.outcome.uninterruptible_ms, 31_000);
+}

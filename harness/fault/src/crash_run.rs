@@ -1,0 +1,214 @@
+//! A thousand crash points on one backend, and what comes to light: killed daemons, the loss of the machine where there is a
+//! bucket, power loss where it can be simulated.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use backends::promise::Acknowledgement;
+use rundir::faults::{
+    Audit, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status, Verdict,
+};
+
+use super::agent::Task;
+use super::bed::{Injected, ScenarioError, TestBed};
+use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, Settings};
+use super::power_loss::PowerCuts;
+use super::record::{LOG_LINES, STRANGERS};
+
+/// After how many points the bucket is looked at as if the machine were gone.
+const POINTS_A_MACHINE: u64 = 50;
+
+/// What is written.
+const SETTINGS: Settings = Settings {
+    records: 48,
+    bytes: 512,
+};
+
+/// Sees how far it is.
+pub type Progress<'a> = &'a mut dyn FnMut(u64);
+
+/// What machine losses came to.
+#[derive(Default)]
+struct Machines {
+    points: u64,
+    broken: u64,
+    audit: Audit,
+}
+
+/// Kills the daemon of a test bed so often; the bucket, where there is one, is looked at in between. What is known is answered
+/// however it ends; the reason why it ended early is in the lines.
+pub fn kills(bed: &mut TestBed, points: u64, progress: Progress<'_>) -> Injected<Vec<CrashPoints>> {
+    let began = Instant::now();
+    let mut hits = Hits::default();
+    let mut machines = Machines::default();
+    let ended = all_kills(bed, points, &mut hits, &mut machines, progress);
+    let (status, reason) = match ended {
+        Ok(Next::Continue(())) => (Status::Ran, None),
+        // What broke is what is measured.
+        Ok(Next::Break(reason)) => (Status::Ran, Some(reason)),
+        Err(ScenarioError::Interrupted) => return Err(ScenarioError::Interrupted),
+        Err(ScenarioError::Skipped(reason) | ScenarioError::Infra(reason)) => {
+            (Status::Infra, Some(reason))
+        }
+    };
+    let line = |loss: &str, how: String, points, audit| CrashPoints {
+        loss: loss.to_owned(),
+        how,
+        seed: bed.seed,
+        points,
+        audit,
+        reason: reason.clone(),
+        took_ms: began.elapsed().as_millis() as u64,
+        ..CrashPoints::not_run(&bed.outcome.backend, loss, status, "")
+    };
+    hits.audit.examples.extend(hits.beside.take());
+    let how = format!(
+        "kill -9 of the daemon, over a real mount, after a delay of 0 to {} ms (0 to {} ms where ctxbench s3 sync is called) that the seed decides, into a stream of changes; which state that hits depends on scheduling. What the kernel's page cache holds survives a kill -9. All records are looked at after each",
+        LONGEST_US / 1000,
+        LONGEST_SYNC_US / 1000
+    );
+    let mut lines = vec![CrashPoints {
+        in_flight: Some(hits.in_flight),
+        unacknowledged: Some(hits.unacknowledged),
+        newly_acknowledged: Some(hits.newly_acknowledged),
+        broken: Some(hits.broken),
+        died_by_itself: hits.died_by_itself,
+        recovery_ms: hits.recovery_ms(),
+        ..line(KILLED_DAEMON, how, hits.points, hits.audit)
+    }];
+    if bed.backend.promises().machine_loss.is_some() {
+        let how = format!(
+            "every {POINTS_A_MACHINE} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench s3 sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead. The first time only where nothing was broken since the last sync"
+        );
+        lines.push(CrashPoints {
+            broken: Some(machines.broken),
+            ..line(MACHINE_LOSS, how, machines.points, machines.audit)
+        });
+    }
+    Ok(lines)
+}
+
+fn all_kills(
+    bed: &mut TestBed,
+    points: u64,
+    hits: &mut Hits,
+    machines: &mut Machines,
+    progress: Progress<'_>,
+) -> Injected<Next> {
+    bed.open()?;
+    let promises = bed.backend.promises();
+    let has_bucket = promises.machine_loss.is_some();
+    let mut broken_at_sync = 0;
+    for point in 0..points {
+        let next = hits.hit(bed, &SETTINGS, point)?;
+        progress(point + 1);
+        if next.is_break() {
+            return Ok(next);
+        }
+        if let Some(class) = promises.killed_daemon
+            && !has_bucket
+        {
+            bed.history.shorten(class);
+        }
+        if (point + 1) % POINTS_A_MACHINE != 0 {
+            continue;
+        }
+        if has_bucket {
+            // What was synced at the last look must be there whatever has happened since, of which any part may have gone up.
+            hits.died_by_itself += u64::from(bed.kill_daemon()?.is_some());
+            // Where something was broken since, it is not known what the bucket may hold of it.
+            if hits.broken == broken_at_sync {
+                lose_machine(bed, point, machines)?;
+            }
+            let next = hits.look(bed, point, BTreeMap::new())?;
+            if next.is_break() {
+                return Ok(next);
+            }
+        }
+        remove_log(bed)?;
+        if has_bucket {
+            // Then all of it, and nothing goes up after the sync has returned.
+            let synced = bed.sync_and_kill()?;
+            synced.map_err(|error| {
+                ScenarioError::Infra(format!(
+                    "ctxbench s3 sync failed between crash points: {error}"
+                ))
+            })?;
+            bed.history.shorten(Acknowledgement::Sync);
+            lose_machine(bed, point, machines)?;
+            let next = hits.look(bed, point, BTreeMap::new())?;
+            if next.is_break() {
+                return Ok(next);
+            }
+            broken_at_sync = hits.broken;
+        }
+    }
+    Ok(Next::Continue(()))
+}
+
+/// The log would grow for ever.
+fn remove_log(bed: &mut TestBed) -> Injected {
+    let task = Task::RemoveLog { root: bed.root() };
+    match bed.perform(&task)? {
+        Some(answer) if answer.failures.is_empty() => {
+            bed.history.forget(LOG_LINES..STRANGERS);
+            Ok(())
+        }
+        _ => Err(ScenarioError::Infra("the log could not be removed".into())),
+    }
+}
+
+/// What another machine finds in the bucket.
+fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Machines) -> Injected {
+    let Some(mut audit) = bed.audit_machine_loss()? else {
+        return Err(ScenarioError::Infra("there is nothing to mount".into()));
+    };
+    machines.points += 1;
+    machines.broken += u64::from(audit.verdict == Verdict::Invalid);
+    for example in &mut audit.examples {
+        *example = format!("after point {point}: {example}");
+    }
+    machines.audit.add(&audit);
+    Ok(())
+}
+
+/// Cuts the power so often, under the store itself.
+pub fn power_cuts(bed: &TestBed, points: u64, progress: Progress<'_>) -> Injected<CrashPoints> {
+    let began = Instant::now();
+    // In memory where there is such a place: what a disk keeps is decided here, and need not be waited for.
+    let memory = Path::new("/dev/shm");
+    let parent = Some(memory).filter(|memory| memory.is_dir());
+    let dir = tempfile::Builder::new()
+        .prefix("ctxbench-power-")
+        .tempdir_in(parent.unwrap_or(&bed.site.dir))?;
+    let mut cuts = PowerCuts::new(dir.path(), bed.seed)?;
+    let mut reason = None;
+    for at in 0..points {
+        if bed.interrupt.load(Ordering::Relaxed) {
+            return Err(ScenarioError::Interrupted);
+        }
+        if let Err(error) = cuts.cut(at) {
+            if cuts.losses.audit.verdict != Verdict::Invalid {
+                return Err(error.into());
+            }
+            // It is counted, and there is nothing to go on with.
+            reason = Some(format!("point {at}: {error}"));
+            break;
+        }
+        progress(at + 1);
+    }
+    let losses = cuts.losses;
+    Ok(CrashPoints {
+        how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last fsync or as at the cut; no tails. What was in the page cache when fsync returned counts as synced if the store has counted a sync of its log: that the disk was told is not seen".to_owned(),
+        reason,
+        seed: bed.seed,
+        points: losses.points,
+        unjudged: losses.unjudged,
+        mixtures: Some(losses.mixtures),
+        audit: losses.audit,
+        took_ms: began.elapsed().as_millis() as u64,
+        ..CrashPoints::not_run(&bed.outcome.backend, POWER_LOSS, Status::Ran, "")
+    })
+}

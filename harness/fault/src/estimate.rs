@@ -1,0 +1,145 @@
+//! How long a fault run will take about, to say so before it and during it. No result depends on it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backends::backend::Backend;
+use workloads::fault::{Injection, S3Fault, Scenario};
+
+use super::schedule::{ScenarioRun, misfit};
+
+/// A scenario that waits for nothing: mounts, work, looks at the data.
+const A_TURN: Duration = Duration::from_secs(1);
+
+/// The same with a server of its own, a second host and a new machine.
+const A_TURN_OF_S3: Duration = Duration::from_secs(6);
+
+/// One crash point of one backend, with the power cut that may go with it.
+const A_POINT: Duration = Duration::from_millis(100);
+
+/// After so much of what was expected, the pace so far says more than what was expected.
+const ENOUGH: Duration = Duration::from_secs(10);
+
+/// How long turns will take about.
+pub struct Estimate {
+    expected: Vec<Duration>,
+    began: Instant,
+}
+
+impl Estimate {
+    /// Of turns that begin now.
+    pub fn of(
+        turns: &[ScenarioRun],
+        scenarios: &[Scenario],
+        backends: &[(Arc<dyn Backend>, Option<String>)],
+        is_long: bool,
+    ) -> Self {
+        let of = |turn: &ScenarioRun| {
+            let (backend, unavailable) = &backends[turn.backend];
+            let scenario = &scenarios[turn.scenario];
+            if unavailable.is_some() || misfit(scenario, &**backend).is_some() {
+                return Duration::ZERO;
+            }
+            lasts(&scenario.injection, is_long)
+        };
+        Self {
+            expected: turns.iter().map(of).collect(),
+            began: Instant::now(),
+        }
+    }
+
+    /// How long the last `left` turns will take about, by how long those before them took.
+    pub fn left(&self, left: usize) -> Duration {
+        self.left_after(left, self.began.elapsed())
+    }
+
+    fn left_after(&self, left: usize, took: Duration) -> Duration {
+        let (done, to_do) = self
+            .expected
+            .split_at(self.expected.len().saturating_sub(left));
+        let (done, to_do): (Duration, Duration) = (done.iter().sum(), to_do.iter().sum());
+        if done < ENOUGH {
+            return to_do;
+        }
+        to_do.mul_f64(took.as_secs_f64() / done.as_secs_f64())
+    }
+}
+
+/// How long a scenario takes about, with what it waits for.
+fn lasts(injection: &Injection, is_long: bool) -> Duration {
+    let (least, waits) = match injection {
+        Injection::StopDaemon {
+            seconds,
+            long_seconds,
+        } => (A_TURN, if is_long { *long_seconds } else { *seconds }),
+        Injection::LockDatabase { seconds } => (A_TURN, *seconds),
+        Injection::S3(S3Fault::Outage {
+            seconds,
+            long_seconds,
+            ..
+        }) => {
+            let seconds = if is_long { *long_seconds } else { *seconds };
+            // As long again until the mount tries the bucket by itself, but not for ever.
+            (A_TURN_OF_S3, seconds + seconds.min(30.0))
+        }
+        Injection::S3(_) => (A_TURN_OF_S3, 0.0),
+        Injection::CutPower { cuts, .. } => (A_TURN, f64::from(*cuts)),
+        Injection::TwoMounts { .. } => (A_TURN, 10.0),
+        _ => (A_TURN, 0.0),
+    };
+    least + Duration::from_secs_f64(waits)
+}
+
+/// How long so many crash points of so many backends take about.
+pub fn of_points(points: u64, backends: usize) -> Duration {
+    let count = points.saturating_mul(backends as u64);
+    A_POINT * u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// A time in words, to the minute.
+pub fn roughly(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..90 => format!("{} s", seconds.max(1)),
+        seconds => format!("{} min", (seconds + 30) / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use workloads::fault::scenario;
+
+    use super::super::schedule::turns;
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_told_by_what_was_done() {
+        let estimate = Estimate {
+            expected: vec![Duration::from_secs(20); 3],
+            began: Instant::now(),
+        };
+        let after = Duration::from_secs(40);
+        assert_eq!(
+            estimate.left_after(3, after).as_secs(),
+            60,
+            "nothing is known yet"
+        );
+        assert_eq!(estimate.left_after(2, after).as_secs(), 80, "twice as slow");
+        assert_eq!(estimate.left_after(0, after), Duration::ZERO);
+        assert_eq!(roughly(Duration::from_secs(80)), "80 s");
+        assert_eq!(roughly(Duration::from_secs(1700)), "28 min");
+    }
+
+    #[test]
+    fn a_scenario_that_waits_is_expected_to_wait() {
+        let scenarios = [scenario("stop-daemon").unwrap()];
+        let backends = ["sqlite", "direct"].map(|name| {
+            let found = backends::backend::find(name).unwrap();
+            (Arc::from(found), None)
+        });
+        let turns = turns(&scenarios, 2, None);
+        let expected = |is_long| Estimate::of(&turns, &scenarios, &backends, is_long).expected;
+        let waits = |seconds| A_TURN + Duration::from_secs(seconds);
+        assert_eq!(expected(false), [waits(5), Duration::ZERO]);
+        assert_eq!(expected(true), [waits(30), Duration::ZERO]);
+    }
+}

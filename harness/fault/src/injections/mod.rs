@@ -1,0 +1,104 @@
+//! What each injection does: one function each, on a test bed.
+
+mod client;
+mod crash_loop;
+mod daemon;
+mod database;
+mod llm;
+mod mounting;
+mod power_cut;
+mod s3;
+mod sharing;
+mod stopped;
+mod storage;
+
+use workloads::fault::{Injection, Moment};
+
+use super::agent::ClientTask;
+use super::bed::{Injected, TestBed};
+
+/// Plays the test bed's scenario.
+pub fn play(bed: &mut TestBed) -> Injected {
+    let inside = |bed: &TestBed, name: &str| bed.dir().join(name);
+    match bed.scenario.injection.clone() {
+        Injection::Nothing => daemon::nothing(bed),
+        Injection::KillDaemon => {
+            let when = bed.scenario.when.unwrap_or(Moment::Idle);
+            daemon::kill(bed, when)
+        }
+        Injection::StopDaemon {
+            seconds,
+            long_seconds,
+        } => stopped::stop(bed, seconds, long_seconds),
+        Injection::PanicDaemon => stopped::panic(bed),
+        Injection::MountTwice => mounting::twice(bed),
+        Injection::UnmountInUse => mounting::unmount_in_use(bed),
+        Injection::CrashLoop { kills } => crash_loop::play(bed, kills),
+        Injection::FillDisk { mib } => storage::full(bed, mib),
+        Injection::FillQuota { mib } => storage::quota(bed, mib),
+        Injection::CutPower { mib, cuts } => power_cut::play(bed, mib, cuts),
+        Injection::RemountReadOnly => storage::read_only(bed),
+        Injection::LockDatabase { seconds } => database::lock(bed, seconds),
+        Injection::TruncateDatabase => database::truncate(bed),
+        Injection::FlipBits { bits } => database::flip(bed, bits),
+        Injection::NewerDatabase => database::newer(bed),
+        Injection::RemoveLog => database::remove_log(bed),
+        Injection::ManyWriters {
+            processes,
+            times,
+            mode,
+        } => sharing::writers(bed, processes, times, mode),
+        Injection::TwoMounts { notes } => sharing::two_mounts(bed, notes),
+        Injection::KillClient => client::killed(bed),
+        Injection::OpenMany { files } => {
+            bed.open()?;
+            let dir = inside(bed, "open");
+            let what = format!("{files} files open at once");
+            client::ask(bed, what, ClientTask::OpenMany { dir, files }).map(drop)
+        }
+        Injection::ManyFiles { files } => {
+            bed.open()?;
+            let dir = inside(bed, "many");
+            let what = format!("{files} files in one directory");
+            client::ask(bed, what, ClientTask::ManyFiles { dir, files }).map(drop)
+        }
+        Injection::LargeFile {
+            mib,
+            written_mib,
+            long_written_mib,
+        } => {
+            bed.open()?;
+            let file = inside(bed, "large");
+            let written_mib = match bed.is_long {
+                true => long_written_mib,
+                false => written_mib,
+            };
+            if written_mib < long_written_mib {
+                let label = format!("shortened: {written_mib} of {mib} MiB are written");
+                bed.outcome.label = Some(label);
+            }
+            let what = format!("a file of {mib} MiB, {written_mib} of them written");
+            let task = ClientTask::LargeFile {
+                file,
+                mib,
+                written_mib,
+            };
+            client::ask(bed, what, task).map(drop)
+        }
+        Injection::OddNames => {
+            bed.open()?;
+            let dir = inside(bed, "odd");
+            let what = "names that programs trip over".to_owned();
+            client::ask(bed, what, ClientTask::OddNames { dir }).map(drop)
+        }
+        Injection::DeepPath { depth } => {
+            bed.open()?;
+            let dir = inside(bed, "deep");
+            let what = format!("{depth} directories within one another");
+            client::ask(bed, what, ClientTask::DeepPath { dir, depth }).map(drop)
+        }
+        Injection::S3(fault) => s3::play(bed, fault),
+        Injection::Llm(fault) => llm::play(bed, fault),
+        Injection::RemoveTree => client::removed(bed),
+    }
+}

@@ -1,0 +1,137 @@
+//! Mounted twice, unmounted while in use.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use backends::fuse::connection::{end, mount_at};
+use backends::promise::Acknowledgement;
+use rundir::faults::{Audit, Fact, ORDERLY_END, SeenKind};
+use rustix::process::Signal;
+
+use super::super::agent::Task;
+use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::check::check;
+use super::super::second::{Second, SecondMount};
+
+/// How long a daemon that is told to end may take.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A second mount of the store, and then one on the directory that is mounted already.
+pub fn twice(bed: &mut TestBed) -> Injected {
+    bed.open()?;
+    bed.fill()?;
+    bed.injected("a second mount of the same store elsewhere, then one on the same directory");
+    let beside = bed.site.dir.join("second");
+    let second = SecondMount::start(&*bed.backend, &bed.site, &beside)?;
+    match &second {
+        Second::NoMount => {
+            return Err(ScenarioError::Skipped(
+                "it cannot be mounted a second time".into(),
+            ));
+        }
+        Second::Refused(words) => {
+            bed.fact("same_store", Fact::Words(format!("refused: {words}")));
+            bed.saw("mount", SeenKind::Refusal, None, words);
+            if words.is_empty() {
+                bed.breach("the second mount was refused without a word");
+            }
+        }
+        Second::Mounted(second) => {
+            bed.fact("same_store", Fact::Words("mounted a second time".into()));
+            let task = Task::ReadRecords {
+                root: second.root().to_owned(),
+                seed: bed.seed,
+            };
+            // Both have to agree: what the first has acknowledged, the second must show, but of a bucket only what is there.
+            let promised = bed.backend.promises().machine_loss;
+            let promised = promised.or(Some(Acknowledgement::Write));
+            let audit = match bed.perform(&task)? {
+                None => Audit::unknown("reading the records hung"),
+                Some(answer) => match answer.failures.first() {
+                    Some(failure) => Audit::unknown(format!("{}: {}", failure.call, failure.text)),
+                    None => check(&bed.history, &answer.found, promised),
+                },
+            };
+            bed.outcome.audits.insert("second-mount".to_owned(), audit);
+        }
+    }
+    bed.dismiss_agent();
+    drop(second);
+    on_the_same_directory(bed)?;
+    bed.fill_again()?;
+    bed.audit()
+}
+
+/// Our own command, on the directory that is mounted: it must be refused, and leave the mount alone.
+fn on_the_same_directory(bed: &mut TestBed) -> Injected {
+    let mount = bed.mount_point();
+    let mut command = Command::new(bed.program());
+    command
+        .args(["mount", "memory"])
+        .arg(&mount)
+        .arg("--until-stdin-ends");
+    let log = bed.site.dir.join("same-directory.log");
+    match SecondMount::run(command, mount, &log, END_PATIENCE)? {
+        Second::Mounted(over) => {
+            bed.breach("a directory that is a mount was mounted over");
+            bed.fact("same_directory", Fact::Words("mounted over".to_owned()));
+            drop(over);
+        }
+        Second::Refused(words) if words.is_empty() => {
+            bed.breach(
+                "a second mount on the same directory was refused without a word, or took too long",
+            );
+        }
+        Second::Refused(words) => {
+            bed.fact("same_directory", Fact::Words(format!("refused: {words}")));
+            bed.saw("mount", SeenKind::Refusal, None, &words);
+        }
+        Second::NoMount => {}
+    }
+    Ok(())
+}
+
+/// Unmounted while a program has a file open, then the daemon is told to end.
+pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
+    bed.open()?;
+    bed.fill()?;
+    let task = bed.write_task(1);
+    let held = bed.perform(&Task::WriteAndHold(task))?;
+    if held.is_none_or(|answer| !answer.failures.is_empty()) {
+        return Err(ScenarioError::Infra("no file could be held open".into()));
+    }
+    bed.injected("an unmount while a file is open, then SIGTERM to the daemon");
+    let mount = bed.mount_point();
+    match end(&mount) {
+        Ok(()) => bed.breach("a mount in use was unmounted as if it were not"),
+        Err(error) => bed.saw(
+            "unmount",
+            SeenKind::Refusal,
+            error.raw_os_error(),
+            &error.to_string(),
+        ),
+    }
+    let started = Instant::now();
+    bed.signal_daemon(Signal::TERM)?;
+    // As long as the file is open, the daemon may wait for it.
+    std::thread::sleep(Duration::from_millis(500));
+    bed.perform(&Task::SyncHeld)?;
+    bed.dismiss_agent();
+    while bed.workspace.is_some() && bed.exit_reason().is_none() {
+        if started.elapsed() > END_PATIENCE {
+            bed.breach("the daemon did not end after SIGTERM");
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bed.fact(
+        "daemon_ended_ms",
+        Fact::Count(started.elapsed().as_millis() as u64),
+    );
+    if mount_at(&mount)?.is_some() {
+        bed.breach("the mount is still there after the daemon has ended");
+    }
+    bed.read_acknowledgements()?;
+    bed.come_back()?;
+    bed.audit_as(ORDERLY_END, Some(Acknowledgement::Write))
+}

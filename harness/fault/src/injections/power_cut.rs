@@ -1,0 +1,113 @@
+//! The power goes under a store, and with it whatever was not on the disk: again and again, at seeded moments of a stream of
+//! changes over a real mount.
+//!
+//! Simulated: ext4 on a loop device is told to write nothing more, and what the device was given by then is mounted anew. What
+//! was dirty in the page cache or in ext4's journal is gone. A write that the device was given counts as kept: a flush that the
+//! disk ignores, or that the file system forgets, is not seen. Two control files show that the cut is one: what was synced
+//! is there, what was not is not.
+
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rundir::faults::{Audit, Fact, POWER_LOSS, Return, Verdict};
+
+use super::super::agent::{LastCall, Task};
+use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::storage::{disk, on_small_disk};
+
+/// Changes that are synced before each cut.
+const SYNCED: u64 = 10;
+
+/// More changes than are made before the cut.
+const MANY: u64 = 100_000;
+
+/// Microseconds of the stream of changes after which the power goes.
+const MOMENTS_US: std::ops::Range<u64> = 2_000..200_000;
+
+/// What is done, for whoever reads the outcome.
+const LABEL: &str = "simulated: the image of the disk under the store, without what was not written back; a flush that the disk itself ignores is not seen";
+
+/// Cuts the power so often.
+pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
+    on_small_disk(bed, mib)?;
+    bed.injected(format!(
+        "the power of a disk of {mib} MiB under the store was cut {cuts} times, {} to {} ms into a stream of changes",
+        MOMENTS_US.start / 1000,
+        MOMENTS_US.end / 1000
+    ));
+    bed.outcome.label = Some(LABEL.to_owned());
+    let mut total = Audit::default();
+    let mut discarded = 0;
+    for at in 1..=cuts {
+        if at > 1
+            && let Some(failed) = bed.write_whole(SYNCED)?
+        {
+            bed.breach(format!("after a cut it does not go on: {failed}"));
+            break;
+        }
+        discarded += u64::from(cut(bed, at)?);
+        bed.come_back()?;
+        let recovery = bed.outcome.recovery.as_ref();
+        if recovery.is_none_or(|recovery| recovery.how == Return::Never) {
+            total.add(&Audit::unknown(format!("cut {at}: it did not come back")));
+            break;
+        }
+        let mut audit = bed.audit_promise(bed.backend.promises().power_loss)?;
+        for example in &mut audit.examples {
+            *example = format!("cut {at}: {example}");
+        }
+        let acknowledged = std::mem::take(&mut audit.acknowledged);
+        total.add(&audit);
+        // Each change once, however often its record was looked at.
+        total.acknowledged = acknowledged;
+        total.promised = audit.promised;
+        if audit.verdict != Verdict::Valid {
+            // What is wrong would be wrong again at each look.
+            break;
+        }
+    }
+    bed.fact("cuts", Fact::Count(cuts.into()));
+    bed.fact("unsynced_discarded", Fact::Count(discarded));
+    if discarded == 0 {
+        let message = "what was not synced was there after each cut: nothing was lost that could be, and it proves nothing";
+        return Err(ScenarioError::Infra(message.into()));
+    }
+    total.note = Some(format!(
+        "records, looked at after each of {cuts} cuts; after {discarded} of them a file that nobody had synced was gone"
+    ));
+    bed.outcome.audits.insert(POWER_LOSS.to_owned(), total);
+    if bed.workspace.is_some() {
+        bed.fill_again()?;
+    }
+    Ok(())
+}
+
+/// One cut, and what is left is mounted again. Answers whether what nobody had synced is gone.
+fn cut(bed: &mut TestBed, at: u32) -> Injected<bool> {
+    let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37) ^ u64::from(at));
+    let mut task = bed.write_task(MANY);
+    // What nobody syncs lies around between what somebody did.
+    task.sync = match dice.random_range(0..3) {
+        0 => LastCall::Close,
+        _ => LastCall::Fsync,
+    };
+    let (synced, unsynced) = (format!("synced-{at}"), format!("unsynced-{at}"));
+    disk(bed)?.plant(&synced, true)?;
+    bed.begin(&Task::Write(task))?;
+    std::thread::sleep(Duration::from_micros(dice.random_range(MOMENTS_US)));
+    disk(bed)?.plant(&unsynced, false)?;
+    bed.lose_power()?;
+    let answer = bed.end()?;
+    if answer.is_some_and(|answer| answer.failures.is_empty()) {
+        let message = "the changes were made before the power went: nothing was hit";
+        return Err(ScenarioError::Infra(message.into()));
+    }
+    bed.read_acknowledgements()?;
+    bed.start_machine()?;
+    if !disk(bed)?.has(&synced) {
+        let message = "a file that was synced is not there after the cut: it is no power cut";
+        return Err(ScenarioError::Infra(message.into()));
+    }
+    Ok(!disk(bed)?.has(&unsynced))
+}

@@ -1,0 +1,133 @@
+//! Two hosts change the same files while one of them is cut off.
+
+use std::time::Duration;
+
+use rundir::faults::Fact;
+
+use super::super::super::agent::{RemoteTask, Series, Task};
+use super::super::super::bed::{Injected, ScenarioError, TestBed};
+use super::series;
+use super::world::{World, recover, sync, whole};
+
+/// Bytes in each of them.
+const BYTES: usize = 700;
+
+/// Both versions of each file have to be there afterwards, on both hosts.
+pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
+    let mut world = World::start(bed)?;
+    bed.open()?;
+    let base = series(bed, "shared", files, BYTES);
+    whole(bed, RemoteTask::Write(base.clone()))?;
+    sync(bed, bed.root())?;
+    let elsewhere = world.elsewhere(bed)?;
+    let awaited = whole(
+        bed,
+        RemoteTask::Await(Series {
+            dir: elsewhere.clone(),
+            ..base.clone()
+        }),
+    )?;
+    if awaited.facts.get("awaited") != Some(&Fact::Count(files)) {
+        return Err(ScenarioError::Infra(
+            "the other host did not see the files".into(),
+        ));
+    }
+    world.partition(true)?;
+    let ours = Series {
+        version: 2,
+        ..base.clone()
+    };
+    let theirs = Series {
+        version: 3,
+        dir: elsewhere.clone(),
+        ..base
+    };
+    whole(bed, RemoteTask::Write(ours.clone()))?;
+    whole(bed, RemoteTask::Write(theirs.clone()))?;
+    sync(bed, elsewhere.clone())?;
+    let root = bed.root();
+    let cut_off = bed.perform(&Task::Sync { root })?;
+    if cut_off.is_some_and(|answer| answer.failures.is_empty()) {
+        return Err(ScenarioError::Infra("the host was not cut off".into()));
+    }
+    world.partition(false)?;
+    bed.injected(format!(
+        "{files} files were changed on two hosts while one of them was cut off"
+    ));
+    bed.outcome.label = Some("simulated by a proxy: no packet was dropped".to_owned());
+    if !recover(bed)? {
+        return Ok(());
+    }
+    // The kept versions are files of their own, and go up with the next batch; the other host looks every second.
+    sync(bed, bed.root())?;
+    std::thread::sleep(Duration::from_secs(3));
+    for (host, dir) in [("here", bed.root()), ("there", elsewhere)] {
+        let kept = kept(bed, &ours, &dir)?;
+        bed.fact(&format!("kept_versions_{host}"), Fact::Count(kept));
+        if kept < files {
+            bed.breach(format!(
+                "{} of {files} changes of the host that was cut off are not to be found {host}",
+                files - kept
+            ));
+        }
+        let winner = Series {
+            dir,
+            ..theirs.clone()
+        };
+        let read = bed.perform(&Task::Remote(RemoteTask::Read(winner)))?;
+        let right = read.and_then(|answer| answer.facts.get("right").cloned());
+        if right != Some(Fact::Count(files)) {
+            bed.breach(format!(
+                "what the other host wrote is not under its name {host}"
+            ));
+        }
+    }
+    let conflicts = bed
+        .counters()
+        .and_then(|counters| counters.store.get("s3_conflicts").copied());
+    bed.fact("conflicts_detected", Fact::Count(conflicts.unwrap_or(0)));
+    if conflicts.unwrap_or(0) != files {
+        bed.breach(format!(
+            "{} conflicts were detected of {files}",
+            conflicts.unwrap_or(0)
+        ));
+    }
+    Ok(())
+}
+
+/// How many files called `…conflict…` hold what was written here.
+fn kept(bed: &mut TestBed, ours: &Series, dir: &std::path::Path) -> Injected<u64> {
+    let listed = whole(
+        bed,
+        RemoteTask::List {
+            dir: dir.to_owned(),
+        },
+    )?;
+    let names = listed
+        .facts
+        .get("names")
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let mut kept = 0;
+    for number in 0..ours.files {
+        let start = format!("{}-{number}.conflict-main-", ours.name);
+        let Some(name) = names.lines().find(|name| name.starts_with(&start)) else {
+            continue;
+        };
+        let content = ours.content(number);
+        let read = whole(
+            bed,
+            RemoteTask::ReadAny {
+                file: dir.join(name),
+            },
+        )?;
+        let wanted: String = String::from_utf8_lossy(&content)
+            .chars()
+            .take(200)
+            .collect();
+        let is_ours = read.facts.get("text") == Some(&Fact::Words(wanted))
+            && read.facts.get("bytes") == Some(&Fact::Count(content.len() as u64));
+        kept += u64::from(is_ours);
+    }
+    Ok(kept)
+}

@@ -1,0 +1,340 @@
+//! Several agents at once, on one mount or on two.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rundir::faults::{Audit, Fact, SeenKind};
+use workloads::fault::WriteMode;
+
+use super::super::agent::{Answer, How, RemoteTask, ShareTask, Task, word};
+use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::second::{Second, SecondMount};
+use super::super::watch::Agent;
+
+fn how(mode: WriteMode) -> How {
+    match mode {
+        WriteMode::Append => How::Append,
+        WriteMode::ReadModifyWrite => How::ReadModifyWrite,
+        WriteMode::Locked => How::Locked,
+        WriteMode::Rename => How::Rename,
+    }
+}
+
+/// So many processes add lines to one file.
+pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -> Injected {
+    bed.open()?;
+    let file = bed.root().join("shared.md");
+    bed.injected(format!(
+        "{processes} processes add {times} lines each to one file"
+    ));
+    let roots = vec![file; processes as usize];
+    let before = bed.counted();
+    let added = add_lines(bed, &roots, times, how(mode), 0)?;
+    bed.count_syncs(before.as_ref());
+    let Some(found) = read_lines(bed, &roots[0])? else {
+        let audit = Audit::unknown("the shared file could not be read at the end");
+        bed.outcome.audits.insert("shared-file".to_owned(), audit);
+        return Ok(());
+    };
+    let lost = added.acknowledged.difference(&found.present).count() as u64;
+    bed.fact("updates_lost", Fact::Count(lost));
+    bed.fact("lines_damaged", Fact::Count(found.damaged));
+    bed.fact("lines_twice", Fact::Count(found.twice));
+    let (lost_is_wrong, torn_is_wrong) = match mode {
+        WriteMode::Append | WriteMode::Locked => (true, true),
+        // Who reads while another writes in place may see half of it on any file system.
+        WriteMode::ReadModifyWrite => (false, false),
+        WriteMode::Rename => (false, true),
+    };
+    if lost_is_wrong && lost > 0 {
+        let acknowledged = added.acknowledged.len();
+        bed.breach(format!(
+            "{lost} of {acknowledged} lines are lost whose calls had returned"
+        ));
+    }
+    let torn = added.torn_reads + found.damaged;
+    if torn_is_wrong && torn > 0 {
+        bed.breach(format!("{torn} damaged lines were read"));
+    }
+    if lost_is_wrong && found.twice > 0 {
+        bed.breach(format!("{} lines are there twice", found.twice));
+    }
+    Ok(())
+}
+
+/// What several agents have added to one file.
+struct Added {
+    /// The lines of which every call succeeded.
+    acknowledged: BTreeSet<String>,
+    torn_reads: u64,
+}
+
+/// What is in a file of lines.
+struct Lines {
+    present: BTreeSet<String>,
+    damaged: u64,
+    twice: u64,
+}
+
+fn words(answer: &Answer, name: &str) -> BTreeSet<String> {
+    match answer.facts.get(name) {
+        Some(Fact::Words(words)) => words.split_whitespace().map(str::to_owned).collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// The lines whose calls all succeeded: of an agent that hung or was killed, none.
+fn acknowledged(agent: u32, times: u32, answer: &Answer) -> BTreeSet<String> {
+    let not_added = words(answer, "not_added");
+    let all = (0..times).map(|number| word(agent, number));
+    all.filter(|word| !not_added.contains(word)).collect()
+}
+
+/// Adds lines by one process for each of `files`, which may be one file by several paths; answers which were added.
+fn add_lines(
+    bed: &mut TestBed,
+    files: &[PathBuf],
+    times: u32,
+    how: How,
+    pause_us: u64,
+) -> Injected<Added> {
+    let mut agents = Vec::new();
+    for (agent, file) in (0..).zip(files) {
+        let mut process = Agent::start(bed.program())?;
+        process.ask(&Task::Share(ShareTask::AddLines {
+            file: file.clone(),
+            how,
+            agent,
+            times,
+            pause_us,
+        }))?;
+        agents.push(process);
+    }
+    let mut added = Added {
+        acknowledged: BTreeSet::new(),
+        torn_reads: 0,
+    };
+    for (number, agent) in (0..).zip(agents) {
+        if let (Some(answer), _) = bed.end_of(agent)? {
+            added.torn_reads += count(&answer, "torn_reads");
+            added
+                .acknowledged
+                .extend(acknowledged(number, times, &answer));
+        }
+    }
+    bed.fact("lines_added", Fact::Count(added.acknowledged.len() as u64));
+    let asked = files.len() as u64 * u64::from(times);
+    bed.fact(
+        "lines_not_added",
+        Fact::Count(asked - added.acknowledged.len() as u64),
+    );
+    bed.fact("torn_reads", Fact::Count(added.torn_reads));
+    Ok(added)
+}
+
+/// The lines of a file; `None` if it cannot be read.
+fn read_lines(bed: &mut TestBed, file: &Path) -> Injected<Option<Lines>> {
+    let task = Task::Share(ShareTask::CountLines {
+        file: file.to_owned(),
+    });
+    let answer = bed.perform(&task)?;
+    let answer = answer.filter(|answer| answer.facts.contains_key("present"));
+    Ok(answer.map(|answer| Lines {
+        present: words(&answer, "present"),
+        damaged: count(&answer, "lines_damaged"),
+        twice: count(&answer, "lines_twice"),
+    }))
+}
+
+fn count(answer: &Answer, name: &str) -> u64 {
+    match answer.facts.get(name) {
+        Some(Fact::Count(count)) => *count,
+        _ => 0,
+    }
+}
+
+/// Two mounts of one store: a plain directory is used twice as it is.
+pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
+    bed.open()?;
+    bed.injected("the same store mounted a second time, and used through both mounts");
+    let beside = bed.site.dir.join("second");
+    let second = SecondMount::start(&*bed.backend, &bed.site, &beside)?;
+    let there = match &second {
+        Second::Refused(words) => {
+            bed.saw("mount", SeenKind::Refusal, None, words);
+            bed.fact("second_mount", Fact::Words(format!("refused: {words}")));
+            return Ok(());
+        }
+        Second::NoMount if bed.backend.describe().mounts > 0 => {
+            return Err(ScenarioError::Skipped(
+                "it cannot be mounted a second time".into(),
+            ));
+        }
+        Second::NoMount => bed.root(),
+        Second::Mounted(second) => second.root().to_owned(),
+    };
+    let here = bed.root();
+    visibility(bed, &here, &there, notes)?;
+    locks(bed, &here, &there)?;
+    // Both read, add and write back, as agents do that do not lock. The pauses let one see the other.
+    let files = [here.join("both.md"), there.join("both.md")];
+    let added = add_lines(bed, &files, 20, How::Rename, 20_000)?;
+    settle(bed, &here, &there, &added)?;
+    bed.dismiss_agent();
+    drop(second);
+    Ok(())
+}
+
+/// How long until one sees what the other wrote.
+fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injected {
+    let mut other = Agent::start(bed.program())?;
+    let mut delays = Vec::new();
+    let mut partial = 0;
+    for note in 0..notes {
+        let name = format!("note-{note}.md");
+        let text = format!("note {note}\n").repeat(100);
+        other.ask(&Task::Share(ShareTask::AwaitNote {
+            file: there.join(&name),
+            text: text.clone(),
+            limit_ms: 10_000,
+        }))?;
+        std::thread::sleep(Duration::from_millis(20));
+        let task = ShareTask::WriteNote {
+            file: here.join(&name),
+            text,
+        };
+        bed.perform(&Task::Share(task))?;
+        let written = std::time::Instant::now();
+        let (answer, agent) = bed.end_of(other)?;
+        if let Some(answer) = answer {
+            // One that was not seen has no delay: it is noted.
+            if answer.failures.is_empty() {
+                delays.push(written.elapsed().as_secs_f64() * 1e3);
+            }
+            partial += count(&answer, "partial_reads");
+        }
+        other = match agent {
+            Some(agent) => agent,
+            None => Agent::start(bed.program())?,
+        };
+    }
+    delays.sort_by(f64::total_cmp);
+    if let (Some(median), Some(longest)) = (delays.get(delays.len() / 2), delays.last()) {
+        bed.fact("visible_ms_median", Fact::Number(*median));
+        bed.fact("visible_ms_longest", Fact::Number(*longest));
+    }
+    bed.fact("partial_reads", Fact::Count(partial));
+    Ok(())
+}
+
+/// Whether a lock that is held on one mount is seen on the other.
+fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
+    let mut other = Agent::start(bed.program())?;
+    let task = |dir: &Path| {
+        Task::Share(ShareTask::TryLock {
+            file: dir.join("lock"),
+        })
+    };
+    let mine = bed.perform(&task(here))?;
+    std::thread::sleep(Duration::from_millis(50));
+    other.ask(&task(there))?;
+    let (theirs, other) = bed.end_of(other)?;
+    if let (Some(mine), Some(theirs)) = (mine, theirs) {
+        let excludes = count(&mine, "locked") == 1 && count(&theirs, "locked") == 0;
+        let words = if excludes {
+            "flock on one excludes the other"
+        } else {
+            "flock on one does not exclude the other"
+        };
+        bed.fact("locks", Fact::Words(words.to_owned()));
+    }
+    bed.perform(&Task::Share(ShareTask::Unlock))?;
+    drop(other);
+    Ok(())
+}
+
+/// Lets both have all of what the other wrote, and looks for it, in the file and in the versions that were kept beside it.
+fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Injected {
+    for _ in 0..2 {
+        for root in [here, there] {
+            let task = Task::Sync {
+                root: root.to_owned(),
+            };
+            bed.perform(&task)?;
+        }
+        // Longer than a bucket is looked at.
+        std::thread::sleep(Duration::from_millis(1_500));
+    }
+    let one = read_lines(bed, &here.join("both.md"))?;
+    let other = read_lines(bed, &there.join("both.md"))?;
+    let (Some(one), Some(other)) = (one, other) else {
+        let audit = Audit::unknown("the shared file could not be read at the end");
+        bed.outcome.audits.insert("shared-file".to_owned(), audit);
+        return Ok(());
+    };
+    let lost: BTreeSet<String> = added
+        .acknowledged
+        .difference(&one.present)
+        .cloned()
+        .collect();
+    bed.fact("updates_lost", Fact::Count(lost.len() as u64));
+    if one.present != other.present {
+        bed.breach(format!(
+            "after both were synced, one shows {} lines and the other {}, or others",
+            one.present.len(),
+            other.present.len()
+        ));
+    }
+    let beside = kept_beside(bed, here)?;
+    let mut kept = BTreeSet::new();
+    for file in &beside {
+        if let Some(lines) = read_lines(bed, file)? {
+            kept.extend(lines.present);
+        }
+    }
+    bed.fact("kept_beside", Fact::Count(beside.len() as u64));
+    // An agent that writes over what it has not read loses it on one host, too: of that no version is ever made.
+    let nowhere = lost.difference(&kept).count() as u64;
+    bed.fact("updates_in_no_version", Fact::Count(nowhere));
+    let has_hosts = bed.backend.promises().machine_loss.is_some();
+    if has_hosts && nowhere > 0 && beside.is_empty() {
+        bed.breach(format!(
+            "two hosts wrote one file, {nowhere} lines are lost, and no version was kept"
+        ));
+    }
+    Ok(())
+}
+
+/// The versions of a file that were kept beside it because of a conflict.
+fn kept_beside(bed: &mut TestBed, dir: &Path) -> Injected<Vec<PathBuf>> {
+    let list = RemoteTask::List {
+        dir: dir.to_owned(),
+    };
+    let Some(answer) = bed.perform(&Task::Remote(list))? else {
+        return Ok(Vec::new());
+    };
+    let names = answer.facts.get("names").map(ToString::to_string);
+    let names = names.unwrap_or_default();
+    let kept = names.lines().filter(|name| name.contains("conflict"));
+    Ok(kept.map(|name| dir.join(name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_that_failed_is_not_a_lost_one() {
+        let mut answer = Answer::default();
+        let not_added = Fact::Words("003-00001 003-00002".to_owned());
+        answer.facts.insert("not_added".to_owned(), not_added);
+        let added = acknowledged(3, 4, &answer);
+        assert_eq!(
+            added,
+            BTreeSet::from(["003-00000".to_owned(), "003-00003".to_owned()])
+        );
+        let present = BTreeSet::from(["003-00000".to_owned(), "003-00001".to_owned()]);
+        assert_eq!(added.difference(&present).count(), 1);
+    }
+}

@@ -1,0 +1,131 @@
+//! The disk under a store is full, a quota on it is used up, or it becomes read-only.
+
+use std::time::Instant;
+
+use backends::promise::Acknowledgement;
+use rundir::faults::{Return, SeenKind};
+use rustix::io::Errno;
+
+use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::disk::SmallDisk;
+
+/// Changes until the disk must have shown that it is full.
+const MANY: u64 = 4_000;
+
+/// Mebibytes of a disk that is to become read-only.
+const DISK: u64 = 64;
+
+/// Mounts a small disk where the workspace will be.
+pub(super) fn on_small_disk(bed: &mut TestBed, mib: u64) -> Injected {
+    let disk = SmallDisk::mount(&bed.site.dir, mib).map_err(ScenarioError::Skipped)?;
+    bed.disk = Some(disk);
+    bed.open()?;
+    bed.fill()
+}
+
+pub(super) fn disk(bed: &TestBed) -> Injected<&SmallDisk> {
+    let disk = bed.disk.as_ref();
+    disk.ok_or_else(|| ScenarioError::Infra("there is no small disk".into()))
+}
+
+/// The disk fills up, and is emptied again.
+pub fn full(bed: &mut TestBed, mib: u64) -> Injected {
+    on_small_disk(bed, mib)?;
+    use_up(bed, &format!("a disk of {mib} MiB"), &[Errno::NOSPC])
+}
+
+/// A quota is used up, and room is made again.
+pub fn quota(bed: &mut TestBed, mib: u64) -> Injected {
+    let disk = SmallDisk::with_quota(&bed.site.dir, mib).map_err(ScenarioError::Skipped)?;
+    bed.disk = Some(disk);
+    bed.open()?;
+    bed.fill()?;
+    let what = format!("a quota of {mib} MiB (a btrfs qgroup, which binds root, too)");
+    use_up(bed, &what, &[Errno::DQUOT, Errno::NOSPC])
+}
+
+/// Nothing is left of what the store may use, and then it is again; `told` is how an agent may be told.
+fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
+    let filled = disk(bed)?.fill()?;
+    bed.injected(format!(
+        "{what} under the store was used up by a file of {} MiB",
+        filled >> 20
+    ));
+    let answer = bed.write(MANY)?;
+    if let Some(answer) = &answer {
+        match answer.failures.first() {
+            None => {
+                let message =
+                    format!("{MANY} changes found room although none was left: nothing was hit");
+                return Err(ScenarioError::Infra(message));
+            }
+            Some(failure)
+                if told
+                    .iter()
+                    .any(|told| failure.errno == Some(told.raw_os_error())) => {}
+            Some(failure) => {
+                let text = failure.text.clone();
+                bed.breach(format!("that no room is left is told as {text}"));
+            }
+        }
+    }
+    if let Some(exit_reason) = bed.exit_reason() {
+        bed.breach(format!("no room was left, and {exit_reason}"));
+    }
+    // Of a change that was told to have failed, half may be there: a `write` that is short is no broken promise.
+    bed.audit_as("while-full", Some(Acknowledgement::Fsync))?;
+    disk(bed)?.empty()?;
+    let emptied = Instant::now();
+    go_on(bed, emptied)?;
+    bed.fill_again()?;
+    bed.audit_as("after-it", Some(Acknowledgement::Fsync))
+}
+
+/// Whether the mount goes on by itself; if not, it is mounted anew.
+fn go_on(bed: &mut TestBed, since: Instant) -> Injected {
+    match bed.is_usable()? {
+        Ok(()) => {
+            bed.recovered(Return::ByItself, since.elapsed().as_millis() as u64, None);
+            Ok(())
+        }
+        Err(reason) => {
+            bed.saw("after the fault", SeenKind::Unnumbered, None, &reason);
+            let step = match bed.close()? {
+                Ok(()) => "an unmount, and a mount again".to_owned(),
+                Err(error) => format!(
+                    "an unmount, and a mount again; the unmount: {}",
+                    error.lines().next().unwrap_or_default()
+                ),
+            };
+            bed.come_back_after(Some(step))
+        }
+    }
+}
+
+/// The kernel makes the file system under the store read-only after an error, and somebody repairs it.
+pub fn read_only(bed: &mut TestBed) -> Injected {
+    on_small_disk(bed, DISK)?;
+    disk(bed)?.break_down().map_err(ScenarioError::Skipped)?;
+    bed.injected("the kernel met an error on the disk under the store, and made it read-only");
+    let answer = bed.write(20)?;
+    if answer.is_some_and(|answer| answer.failures.is_empty()) {
+        bed.breach(
+            "changes were acknowledged by fsync although the disk under the store is read-only",
+        );
+    }
+    bed.audit_as("while-read-only", Some(Acknowledgement::Fsync))?;
+    if let Err(error) = bed.close()? {
+        bed.saw(
+            "end",
+            SeenKind::Refusal,
+            None,
+            error.lines().next().unwrap_or_default(),
+        );
+    }
+    disk(bed)?.repair().map_err(ScenarioError::Infra)?;
+    let step =
+        "an unmount, e2fsck and a mount of the disk, which no store can do, and a mount again";
+    bed.come_back_after(Some(step.to_owned()))?;
+    // What was not synced, the kernel may have let go of with the disk.
+    bed.audit_as("after-it", bed.backend.promises().power_loss)
+}

@@ -1,0 +1,423 @@
+//! Power loss, simulated under the `sqlite` store: at a seeded moment, every piece of its files is, by the seed, as it was
+//! when the last `fsync` had returned, or as it is now; the store that is opened on that has to hold what `fsync` acknowledged,
+//! and to be in one state that there was.
+//!
+//! The store is called without FUSE, in this process: only so is it known what was in its files when `fsync` returned. A file
+//! system may write back any page of what was not synced, in any order, which is what is simulated; that it tears a
+//! sector, or lies about having synced, is not. What is in the page cache when `fsync` returns counts as synced only if the store
+//! has counted a sync of its log meanwhile; that the kernel was told is not seen. Nor are SQLite's own syncs while it copies
+//! its log, so a point at which the database file changed is not judged.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use backends::promise::Acknowledgement;
+use backends::sqlite::SqliteStore;
+use backends::store::{
+    Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, StoreError, Timestamp,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rundir::faults::{Audit, Verdict};
+
+use super::check::check;
+use super::history::{Change, History};
+use super::record::{State, content, identify, name, number};
+
+/// Records.
+const RECORDS: u64 = 32;
+/// Bytes in each.
+const BYTES: usize = 1024;
+/// What is written back as one piece: a page, or a sector of 512 bytes.
+const PIECES: [usize; 2] = [4096, 512];
+/// Files of a store that a restart reads; its shared memory is none of them.
+const FILES: [&str; 2] = ["store.db", "store.db-wal"];
+
+/// What makes a store durable; another one in tests.
+type Fsync = fn(&SqliteStore) -> io::Result<()>;
+
+/// The bytes of a store's files.
+type Image = BTreeMap<&'static str, Vec<u8>>;
+
+/// What came of all points.
+#[derive(Debug, Default)]
+pub struct PowerLosses {
+    /// Points that were judged.
+    pub points: u64,
+    /// Points at which SQLite copied its log meanwhile, which were not.
+    pub unjudged: u64,
+    /// Points after which the state as a whole was none that there ever was.
+    pub mixtures: u64,
+    /// What became of the records.
+    pub audit: Audit,
+}
+
+/// A store, and what was done to it.
+pub struct PowerCuts {
+    dir: PathBuf,
+    seed: u64,
+    store: Option<SqliteStore>,
+    history: History,
+    next: u64,
+    generation: u64,
+    fsync: Fsync,
+    /// What was found.
+    pub losses: PowerLosses,
+}
+
+fn failed(error: StoreError) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+fn caller() -> Caller {
+    Caller {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        now: Timestamp::now(),
+    }
+}
+
+impl PowerCuts {
+    /// A new store in `dir`, which must be empty.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(dir: &Path, seed: u64) -> io::Result<Self> {
+        let mut cuts = Self {
+            dir: dir.to_owned(),
+            seed,
+            store: None,
+            history: History::default(),
+            next: 1,
+            generation: 0,
+            fsync: |store| store.fsync(ROOT, false).map_err(failed),
+            losses: PowerLosses::default(),
+        };
+        fs::create_dir_all(cuts.place())?;
+        cuts.open()?;
+        Ok(cuts)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.dir.join(format!("g{}", self.generation))
+    }
+
+    fn open(&mut self) -> io::Result<()> {
+        let opened = SqliteStore::open(&self.place().join(FILES[0]), &caller());
+        self.store = Some(opened.map_err(|error| io::Error::other(error.to_string()))?);
+        Ok(())
+    }
+
+    fn store(&self) -> io::Result<&SqliteStore> {
+        let store = self.store.as_ref();
+        store.ok_or_else(|| io::Error::other("the store is not open"))
+    }
+
+    fn image(&self) -> io::Result<Image> {
+        let mut image = Image::new();
+        for file in FILES {
+            match fs::read(self.place().join(file)) {
+                Ok(bytes) => image.insert(file, bytes),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(image)
+    }
+
+    /// Changes records, cuts the power at a seeded change, and looks at what is left.
+    ///
+    /// # Errors
+    /// If the store fails while nothing is broken, or files cannot be read and written.
+    pub fn cut(&mut self, point: u64) -> io::Result<()> {
+        let mut dice = ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(31).wrapping_add(point));
+        let base = self.found()?;
+        self.store()?.fsync(ROOT, false).map_err(failed)?;
+        let mut synced = self.image()?;
+        let before = synced.get(FILES[0]).cloned();
+        let mut done = Vec::new();
+        let mut acknowledged = 0;
+        for _ in 0..dice.random_range(1..25) {
+            let version = self.next;
+            self.next += 1;
+            let (number, change) = self.change(version, &mut dice)?;
+            done.push((number, version, change));
+            if dice.random_range(0..6) == 0 {
+                let syncs = |store: &SqliteStore| store.counters()["log_syncs"];
+                let counted = syncs(self.store()?);
+                (self.fsync)(self.store()?)?;
+                // What it acknowledges is everything before it, of the whole store.
+                for (number, version, _) in &done[acknowledged..] {
+                    self.history
+                        .acknowledge(*number, *version, Acknowledgement::Fsync);
+                }
+                acknowledged = done.len();
+                if syncs(self.store()?) > counted {
+                    synced = self.image()?;
+                }
+            }
+        }
+        let now = self.image()?;
+        // Pages get into the database when the log is copied, and at no other time.
+        let has_copied = now.get(FILES[0]) != before.as_ref();
+        let left = mix(&synced, &now, &mut dice);
+        self.store = None;
+        fs::remove_dir_all(self.place())?;
+        self.generation += 1;
+        fs::create_dir_all(self.place())?;
+        let image = if has_copied { &now } else { &left };
+        for (file, bytes) in image {
+            fs::write(self.place().join(file), bytes)?;
+        }
+        self.judge(point, &base, &done, acknowledged, has_copied)
+    }
+
+    fn judge(
+        &mut self,
+        point: u64,
+        base: &BTreeMap<u64, State>,
+        done: &[(u64, u64, Change)],
+        acknowledged: usize,
+        has_copied: bool,
+    ) -> io::Result<()> {
+        if let Err(error) = self.open() {
+            // Whatever could be cut must be opened: nothing of it can be read.
+            self.losses.points += 1;
+            let mut audit =
+                Audit::unknown(format!("point {point}: the store does not open: {error}"));
+            audit.verdict = Verdict::Invalid;
+            audit.unreadable = base.len() as u64;
+            self.losses.audit.add(&audit);
+            return Err(error);
+        }
+        let found = self.found()?;
+        if has_copied {
+            self.losses.unjudged += 1;
+        } else {
+            self.losses.points += 1;
+            let mut audit = check(&self.history, &found, Some(Acknowledgement::Fsync));
+            audit.acknowledged = BTreeMap::from([("fsync".to_owned(), acknowledged as u64)]);
+            for example in &mut audit.examples {
+                *example = format!("point {point}: {example}");
+            }
+            if !is_a_state_there_was(base, done, acknowledged, &found) {
+                self.losses.mixtures += 1;
+                audit.verdict = Verdict::Invalid;
+                audit.examples.push(format!(
+                    "point {point}: the records together are in no state that they ever were"
+                ));
+            }
+            self.losses.audit.add(&audit);
+        }
+        // What is found is made durable before the next point begins.
+        self.history.settle(&found, Acknowledgement::Fsync);
+        self.history.shorten(Acknowledgement::Fsync);
+        Ok(())
+    }
+
+    fn change(&mut self, version: u64, dice: &mut ChaCha8Rng) -> io::Result<(u64, Change)> {
+        let number = dice.random_range(0..RECORDS);
+        let file = name(number);
+        let caller = caller();
+        let how = dice.random_range(0..10);
+        let change = if how == 0 {
+            Change::Remove
+        } else {
+            Change::Put
+        };
+        self.history.begin(number, version, change);
+        let store = self.store()?;
+        let bytes = content(self.seed, number, version, BYTES);
+        let node = NewNode {
+            kind: Kind::File,
+            permissions: 0o600,
+            rdev: 0,
+            target: &[],
+        };
+        let reclaimed = match how {
+            0 => match store.unlink(&caller, ROOT, file.as_bytes()) {
+                Err(error) if error.errno == Errno::NOENT => None,
+                unlinked => unlinked.map_err(failed)?,
+            },
+            1..=4 => {
+                // A cut may have come before the last one was renamed.
+                let left = match store.unlink(&caller, ROOT, b".new") {
+                    Err(error) if error.errno == Errno::NOENT => None,
+                    unlinked => unlinked.map_err(failed)?,
+                };
+                if let Some(ino) = left {
+                    store.reclaim(ino).map_err(failed)?;
+                }
+                let made = store
+                    .create(&caller, ROOT, b".new", &node)
+                    .map_err(failed)?;
+                store.write(&caller, made.ino, 0, &bytes).map_err(failed)?;
+                let to = (ROOT, file.as_bytes());
+                let renamed = store.rename(&caller, (ROOT, b".new"), to, RenameMode::Replace);
+                renamed.map_err(failed)?
+            }
+            _ => {
+                let ino = match store.lookup(ROOT, file.as_bytes()) {
+                    Ok(attr) => attr.ino,
+                    Err(_) => {
+                        let made = store.create(&caller, ROOT, file.as_bytes(), &node);
+                        made.map_err(failed)?.ino
+                    }
+                };
+                store.write(&caller, ino, 0, &bytes).map_err(failed)?;
+                None
+            }
+        };
+        if let Some(ino) = reclaimed {
+            store.reclaim(ino).map_err(failed)?;
+        }
+        self.history
+            .acknowledge(number, version, Acknowledgement::Write);
+        Ok((number, change))
+    }
+
+    /// Every record there is.
+    fn found(&self) -> io::Result<BTreeMap<u64, State>> {
+        let store = self.store()?;
+        let mut inodes = Vec::new();
+        store
+            .readdir(ROOT, 0, false, &mut |entry| {
+                let name = String::from_utf8_lossy(entry.name);
+                inodes.extend(number(&name).map(|number| (number, entry.ino)));
+                ControlFlow::Continue(())
+            })
+            .map_err(failed)?;
+        let mut found = BTreeMap::new();
+        for (number, ino) in inodes {
+            let mut bytes = Vec::new();
+            let state = match store.read(ino, 0, BYTES * 2, &mut bytes) {
+                Ok(()) => identify(self.seed, number, &bytes),
+                Err(error) => State::Unreadable(error.to_string()),
+            };
+            found.insert(number, state);
+        }
+        Ok(found)
+    }
+}
+
+/// What a disk may hold after the power was cut: pieces of what was synced, and of what was written since.
+fn mix(synced: &Image, now: &Image, dice: &mut ChaCha8Rng) -> Image {
+    let piece = PIECES[dice.random_range(0..PIECES.len())];
+    // From nothing of what was not synced to all of it.
+    let share = dice.random_range(0..=4);
+    let mut left = Image::new();
+    for (file, new) in now {
+        let empty = Vec::new();
+        let old = synced.get(file).unwrap_or(&empty);
+        // A file may have grown on the disk without its bytes, which then are zeros.
+        let is_grown = new.len() <= old.len() || dice.random_range(0..4) < share;
+        let length = if is_grown { new.len() } else { old.len() };
+        let is_unchanged = old == new;
+        let mut bytes = vec![0; length];
+        for at in (0..length).step_by(piece) {
+            let end = (at + piece).min(length);
+            let is_new = dice.random_range(0..4) < share;
+            let source = if is_new || is_unchanged { new } else { old };
+            let upto = end.min(source.len());
+            if at < upto {
+                bytes[at..upto].copy_from_slice(&source[at..upto]);
+            }
+        }
+        left.insert(file, bytes);
+    }
+    left
+}
+
+/// Whether what was found is the state after some of what was done, in order, and at least after what was
+/// acknowledged.
+fn is_a_state_there_was(
+    base: &BTreeMap<u64, State>,
+    done: &[(u64, u64, Change)],
+    acknowledged: usize,
+    found: &BTreeMap<u64, State>,
+) -> bool {
+    let mut state = base.clone();
+    // A new file is there without a byte before it is written: a state, too, though no change's.
+    let is_same = |state: &BTreeMap<u64, State>| {
+        let (mut state, mut found) = (state.clone(), found.clone());
+        state.retain(|_, own| *own != State::Empty);
+        found.retain(|_, own| *own != State::Empty);
+        state == found
+    };
+    for (at, (number, version, change)) in done.iter().enumerate() {
+        if at >= acknowledged && is_same(&state) {
+            return true;
+        }
+        match change {
+            Change::Put => state.insert(*number, State::Whole(*version)),
+            Change::Remove => state.remove(number),
+        };
+    }
+    is_same(&state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_survives_cuts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cuts = PowerCuts::new(dir.path(), 7).unwrap();
+        for point in 0..20 {
+            cuts.cut(point).unwrap();
+        }
+        let losses = &cuts.losses;
+        assert_eq!(losses.points + losses.unjudged, 20);
+        assert_eq!(losses.audit.verdict, Verdict::Valid, "{losses:?}");
+        assert!(losses.audit.present > 100, "{losses:?}");
+        assert_eq!(losses.mixtures, 0);
+    }
+
+    #[test]
+    fn a_store_whose_fsync_does_not_sync_is_found_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cuts = PowerCuts::new(dir.path(), 7).unwrap();
+        cuts.fsync = |_| Ok(());
+        for point in 0..20 {
+            // A store that does not open any more is found out, too.
+            if cuts.cut(point).is_err() {
+                break;
+            }
+        }
+        let losses = &cuts.losses;
+        assert_eq!(losses.audit.verdict, Verdict::Invalid, "{losses:?}");
+    }
+
+    #[test]
+    fn a_mixture_is_no_state_there_was() {
+        let done = [
+            (1, 1, Change::Put),
+            (2, 2, Change::Put),
+            (1, 3, Change::Remove),
+        ];
+        let whole = |versions: &[(u64, u64)]| -> BTreeMap<u64, State> {
+            let versions = versions.iter();
+            versions
+                .map(|(number, version)| (*number, State::Whole(*version)))
+                .collect()
+        };
+        let base = whole(&[]);
+        let is_state = |acknowledged, found: &[(u64, u64)]| {
+            is_a_state_there_was(&base, &done, acknowledged, &whole(found))
+        };
+        assert!(is_state(0, &[]) && is_state(0, &[(1, 1)]) && is_state(0, &[(1, 1), (2, 2)]));
+        assert!(is_state(3, &[(2, 2)]) && is_state(0, &[(2, 2)]));
+        assert!(!is_state(1, &[]), "the first was acknowledged");
+        assert!(!is_state(0, &[(1, 3)]));
+        let done = [(1, 1, Change::Put), (2, 2, Change::Put)];
+        let mixture = whole(&[(2, 2)]);
+        assert!(
+            !is_a_state_there_was(&base, &done, 0, &mixture),
+            "the second without the first"
+        );
+    }
+}

@@ -1,0 +1,185 @@
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use rundir::SCHEMA_VERSION;
+use rundir::{Plan, Run};
+
+use super::*;
+
+const SCENARIO: &str = r#"
+group = "daemon"
+title = "t"
+essay = "What it stands for, and what a good backend does about it, in a sentence or two."
+"#;
+
+fn scenario(name: &str, rest: &str) -> Scenario {
+    let text = format!("name = \"{name}\"\n{SCENARIO}{rest}\ninjection = \"nothing\"\n");
+    Scenario::parse(Path::new("x.toml"), &text).unwrap()
+}
+
+/// Answers what it was asked, and is interrupted at a turn.
+struct Scripted {
+    played: Vec<ScenarioRun>,
+    interrupted_at: Option<usize>,
+}
+
+impl Executor for Scripted {
+    fn play(&mut self, turn: &ScenarioRun) -> Option<FaultOutcome> {
+        if self.interrupted_at == Some(self.played.len()) {
+            return None;
+        }
+        self.played.push(*turn);
+        Some(FaultOutcome {
+            v: SCHEMA_VERSION,
+            scenario: turn.scenario.to_string(),
+            group: "daemon".to_owned(),
+            backend: turn.backend.to_string(),
+            seed: turn.seed,
+            status: Status::Ran,
+            reason: None,
+            injected: String::new(),
+            label: None,
+            seen: Vec::new(),
+            longest_call_ms: 0,
+            uninterruptible_ms: 0,
+            hang: None,
+            recovery: None,
+            audits: Default::default(),
+            facts: Default::default(),
+            breaches: Vec::new(),
+            took_ms: 1,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Counting {
+    begun: usize,
+    recorded: usize,
+}
+
+impl Watcher for Counting {
+    fn begins(&mut self, _: &ScenarioRun, _: usize) {
+        self.begun += 1;
+    }
+
+    fn recorded(&mut self, _: &FaultOutcome) {
+        self.recorded += 1;
+    }
+}
+
+fn writer(dir: &Path) -> Writer {
+    let plan = Plan::without_passes(
+        "fault",
+        "",
+        String::new(),
+        String::new(),
+        String::new(),
+        Vec::new(),
+    );
+    let environment = include_str!("../../src/testing/env.json");
+    let environment = serde_json::from_str(environment).unwrap();
+    Writer::create(&dir.join("run"), &plan, &environment, None, &[]).unwrap()
+}
+
+fn play(interrupted_at: Option<usize>) -> (Ended, Vec<ScenarioRun>, Vec<FaultOutcome>, Counting) {
+    let dir = tempfile::tempdir().unwrap();
+    let scenarios = [scenario("a", "seeds = [1, 2]"), scenario("b", "")];
+    let turns = turns(&scenarios, 2, None);
+    let writer = writer(dir.path());
+    let mut player = Scripted {
+        played: Vec::new(),
+        interrupted_at,
+    };
+    let mut watcher = Counting::default();
+    let ended = play_all(
+        &turns,
+        &mut player,
+        &writer,
+        &mut watcher,
+        &AtomicBool::new(false),
+    )
+    .unwrap();
+    let run = Run::read(&dir.path().join("run")).unwrap();
+    (ended, player.played, run.fault_outcomes, watcher)
+}
+
+#[test]
+fn every_scenario_is_played_on_every_backend_by_every_seed_and_recorded() {
+    let (ended, played, outcomes, watcher) = play(None);
+    assert_eq!(ended, Ended::Complete);
+    let order: Vec<(usize, usize, u64)> = played
+        .iter()
+        .map(|turn| (turn.scenario, turn.backend, turn.seed))
+        .collect();
+    assert_eq!(
+        order,
+        [
+            (0, 0, 1),
+            (0, 0, 2),
+            (0, 1, 1),
+            (0, 1, 2),
+            (1, 0, 1),
+            (1, 1, 1)
+        ]
+    );
+    assert_eq!((outcomes.len(), watcher.begun, watcher.recorded), (6, 6, 6));
+    let given = turns(&[scenario("a", "seeds = [1, 2]")], 1, Some(9));
+    assert_eq!(given.len(), 1);
+    assert_eq!(given[0].seed, 9);
+}
+
+#[test]
+fn an_interrupted_run_is_a_smaller_run() {
+    let (ended, _, outcomes, watcher) = play(Some(3));
+    assert_eq!(ended, Ended::Interrupted);
+    assert_eq!((outcomes.len(), watcher.begun, watcher.recorded), (3, 4, 3));
+    let set = AtomicBool::new(true);
+    let dir = tempfile::tempdir().unwrap();
+    let mut player = Scripted {
+        played: Vec::new(),
+        interrupted_at: None,
+    };
+    let turns = turns(&[scenario("a", "")], 1, None);
+    let ended = play_all(
+        &turns,
+        &mut player,
+        &writer(dir.path()),
+        &mut Counting::default(),
+        &set,
+    );
+    assert_eq!(ended.unwrap(), Ended::Interrupted);
+    assert!(player.played.is_empty());
+}
+
+#[test]
+fn what_does_not_fit_says_why() {
+    let find = |name: &str| backends::backend::find(name).unwrap();
+    let daemon = scenario("a", "needs = [\"daemon\", \"data\", \"persistence\"]");
+    let why = |backend: &str| misfit(&daemon, &*find(backend));
+    assert_eq!(why("sqlite"), None);
+    assert_eq!(why("s3-embedded"), None);
+    assert!(why("direct").unwrap().contains("no daemon"));
+    assert!(why("memory").unwrap().contains("gone with its daemon"));
+    assert!(why("null").unwrap().contains("does not return"));
+    assert!(why("state").unwrap().contains("no paths"));
+    assert!(why("llm-history-live").is_some());
+    let database = scenario("b", "needs = [\"database\"]");
+    assert_eq!(misfit(&database, &*find("s3-embedded")), None);
+    assert!(
+        misfit(&database, &*find("direct"))
+            .unwrap()
+            .contains("SQLite")
+    );
+    let bucket = scenario("c", "needs = [\"bucket\"]");
+    assert_eq!(misfit(&bucket, &*find("s3-fsync-embedded")), None);
+    assert!(misfit(&bucket, &*find("sqlite")).is_some());
+}
+
+#[test]
+fn crash_points_need_a_database_that_outlives_its_daemon() {
+    let scenario = crash_points_scenario();
+    let fits = |name: &str| misfit(&scenario, &*backends::backend::find(name).unwrap()).is_none();
+    assert!(fits("sqlite") && fits("agent-memory") && fits("s3-embedded"));
+    assert!(!fits("direct") && !fits("memory"));
+}

@@ -1,0 +1,490 @@
+//! The watchdog of an agent: how long it is waited for, what it hangs in, whether it can be interrupted, whose fault
+//! it is.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use backends::fuse::{self, connection};
+use rundir::faults::{Culprit, Hang};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::agent::{Answer, Task};
+
+/// How long an agent that hangs gets to end after a signal, before a stronger means is tried.
+const SIGNAL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A task may take so many times what one call may.
+const CALLS_A_TASK: u32 = 20;
+
+/// What an agent that was given a task is in before its first call.
+const START: &str = "start";
+
+/// What makes data durable, of which it is counted how often it has returned.
+const SYNC: &str = "fsync";
+
+/// How often a waiting watchdog looks whether the user wants to end, and in what state the agent is.
+const TICK: Duration = Duration::from_millis(50);
+
+/// An agent's process. It is killed when dropped.
+pub struct Agent {
+    process: Child,
+    stdin: Option<ChildStdin>,
+    answers: Receiver<Answer>,
+    /// An answer that has come, and that nobody has waited for yet.
+    early: Option<Answer>,
+    progress: Arc<Mutex<Progress>>,
+    uninterruptible: Uninterruptible,
+}
+
+/// How long a process was seen in state `D` without a break.
+#[derive(Default)]
+struct Uninterruptible {
+    since: Option<Instant>,
+    longest: Duration,
+}
+
+impl Uninterruptible {
+    fn see(&mut self, state: Option<char>, at: Instant) {
+        match (state, self.since) {
+            (Some('D'), None) => self.since = Some(at),
+            (Some('D'), Some(since)) => {
+                self.longest = self.longest.max(at.saturating_duration_since(since));
+            }
+            _ => self.since = None,
+        }
+    }
+}
+
+/// How far an agent is with its task.
+struct Progress {
+    /// The call it makes, or made last.
+    call: String,
+    /// When that began.
+    since: Instant,
+    /// How many calls of `fsync` have returned.
+    syncs: u64,
+}
+
+/// How waiting for an answer ended.
+#[derive(Debug)]
+pub enum Waited {
+    /// With an answer.
+    Answered(Answer),
+    /// The limit has passed.
+    Overdue,
+    /// The agent's process has ended.
+    Ended(Option<ExitStatus>),
+    /// The user wants to end.
+    Interrupted,
+}
+
+impl Agent {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn start(program: &Path) -> io::Result<Self> {
+        let mut process = Command::new(program)
+            .arg("fault-agent")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = process.stdin.take();
+        let stdout = process.stdout.take();
+        let (sender, answers) = channel();
+        let progress = Arc::new(Mutex::new(Progress {
+            call: START.to_owned(),
+            since: Instant::now(),
+            syncs: 0,
+        }));
+        let current = Arc::clone(&progress);
+        std::thread::spawn(move || {
+            let lines = stdout
+                .into_iter()
+                .flat_map(|stdout| BufReader::new(stdout).lines());
+            for line in lines.map_while(Result::ok) {
+                let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+                // Whatever it says next, the call before that has returned.
+                current.syncs += u64::from(current.call == SYNC);
+                let name = line.strip_prefix('>').unwrap_or(START);
+                name.clone_into(&mut current.call);
+                current.since = Instant::now();
+                drop(current);
+                if line.starts_with('>') {
+                    continue;
+                }
+                if let Ok(answer) = serde_json::from_str(&line)
+                    && sender.send(answer).is_err()
+                {
+                    // Nobody waits any more.
+                    break;
+                }
+            }
+        });
+        Ok(Self {
+            process,
+            stdin,
+            answers,
+            early: None,
+            progress,
+            uninterruptible: Uninterruptible::default(),
+        })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Gives it a task.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn ask(&mut self, task: &Task) -> io::Result<()> {
+        {
+            let mut progress = self.progress();
+            progress.since = Instant::now();
+            START.clone_into(&mut progress.call);
+        }
+        let line = serde_json::to_string(task)?;
+        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(stdin, "{line}")
+    }
+
+    /// Waits for the answer, as long as no call of the task takes longer than `limit`, nor the task many times that.
+    pub fn wait(&mut self, limit: Duration, interrupt: &AtomicBool) -> Waited {
+        let deadline = Instant::now() + limit * CALLS_A_TASK;
+        if let Some(answer) = self.early.take() {
+            return Waited::Answered(answer);
+        }
+        loop {
+            self.see();
+            let left = limit.saturating_sub(self.in_call());
+            let is_overdue = left.is_zero() || Instant::now() > deadline;
+            match self.answers.recv_timeout(left.min(TICK)) {
+                Ok(answer) => return Waited::Answered(answer),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Waited::Ended(self.process.wait().ok());
+                }
+                Err(RecvTimeoutError::Timeout) if interrupt.load(Ordering::Relaxed) => {
+                    return Waited::Interrupted;
+                }
+                Err(RecvTimeoutError::Timeout) if is_overdue => return Waited::Overdue,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.process.id() as i32) {
+            // An error means that it has ended.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The call that it makes, or made last.
+    pub fn call(&self) -> String {
+        self.progress().call.clone()
+    }
+
+    /// How many calls of `fsync` have returned, as far as it has said.
+    pub fn syncs(&self) -> u64 {
+        self.progress().syncs
+    }
+
+    /// Whether a call of its task has been under way for so long, and has not returned.
+    pub fn is_waiting(&mut self, for_at_least: Duration) -> bool {
+        if self.early.is_none() {
+            self.early = self.answers.try_recv().ok();
+        }
+        let is_running = matches!(self.process.try_wait(), Ok(None));
+        let progress = self.progress();
+        self.early.is_none()
+            && is_running
+            && progress.call != START
+            && progress.since.elapsed() >= for_at_least
+    }
+
+    /// The longest that its process was seen in state `D` without a break.
+    pub fn uninterruptible(&self) -> Duration {
+        self.uninterruptible.longest
+    }
+
+    fn see(&mut self) {
+        let state = state_of(self.process.id());
+        self.uninterruptible.see(state, Instant::now());
+    }
+
+    /// How long it has been in that call.
+    pub fn in_call(&self) -> Duration {
+        self.progress().since.elapsed()
+    }
+
+    /// Ends a call that hangs: by SIGINT, by SIGKILL, and if neither helps, by aborting the connection of the mount
+    /// at `mount`. Says what it took.
+    pub fn end_hang(&mut self, waited: Duration, mount: Option<&Path>, culprit: Culprit) -> Hang {
+        let mut hang = Hang {
+            call: self.call(),
+            waited_ms: waited.as_millis() as u64,
+            culprit,
+            state: state_of(self.process.id()).unwrap_or('?').to_string(),
+            ended_by: "nothing".to_owned(),
+            ended_after_ms: 0,
+            uninterruptible_ms: 0,
+        };
+        let started = Instant::now();
+        if let Some(signal) = self.interrupt() {
+            hang.ended_by = signal.to_owned();
+        } else if mount.is_some_and(abort) && self.ends_within(SIGNAL_PATIENCE) {
+            hang.ended_by = "abort".to_owned();
+        }
+        hang.ended_after_ms = started.elapsed().as_millis() as u64;
+        hang.uninterruptible_ms = self.uninterruptible.longest.as_millis() as u64;
+        hang
+    }
+
+    /// Tries to end it by SIGINT, then by SIGKILL; says which did.
+    pub fn interrupt(&mut self) -> Option<&'static str> {
+        let signals = [("SIGINT", Signal::INT), ("SIGKILL", Signal::KILL)];
+        let ended = signals.into_iter().find(|(_, signal)| {
+            self.signal(*signal);
+            self.ends_within(SIGNAL_PATIENCE)
+        });
+        ended.map(|(name, _)| name)
+    }
+
+    fn ends_within(&mut self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if !matches!(self.process.try_wait(), Ok(None)) {
+                return true;
+            }
+            self.see();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // An error means that it has ended.
+        let _ = self.process.kill();
+        if !self.ends_within(SIGNAL_PATIENCE) {
+            tracing::warn!(
+                pid = self.process.id(),
+                "an agent does not end: it waits in the kernel"
+            );
+        }
+    }
+}
+
+/// Aborts the connection of a FUSE mount.
+fn abort(mount: &Path) -> bool {
+    let found = connection::mount_at(mount).ok().flatten();
+    let connection = found.as_ref().and_then(connection::Connection::of);
+    connection.is_some_and(|connection| connection.abort().is_ok())
+}
+
+/// The state of a process, as in `/proc/PID/stat`: `R`, `S`, `D`, `T`, `Z`.
+pub fn state_of(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    state_in(&stat)
+}
+
+fn state_in(stat: &str) -> Option<char> {
+    // The name in parentheses may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.chars().next()
+}
+
+/// Whether every thread of a process stands still after SIGSTOP: one that does not yet may still answer. False where there is
+/// no such process.
+pub fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    let mut states = threads.flatten().filter_map(|thread| {
+        // A thread that has ended meanwhile does not move, either.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
+        state_in(&stat)
+    });
+    states.all(|state| state == 'T')
+}
+
+/// How many requests of the FUSE mount at `mount` are with the daemon or queued for it; `None` where the kernel does not say.
+pub fn waiting_requests(mount: &Path) -> Option<u64> {
+    let found = connection::mount_at(mount).ok()??;
+    let control = found.is_fuse().then(connection::fusectl)??;
+    let file = control.join(found.device.1.to_string()).join("waiting");
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// Whose fault it is that a call does not end, by the daemon, its control socket, and how many requests wait for it.
+pub fn culprit(
+    daemon: Option<u32>,
+    had_daemon: bool,
+    control: &Path,
+    waiting: Option<u64>,
+) -> Culprit {
+    let Some(pid) = daemon else {
+        return if had_daemon {
+            Culprit::DaemonDied
+        } else {
+            Culprit::NoDaemon
+        };
+    };
+    match state_of(pid) {
+        None | Some('Z' | 'X') => Culprit::DaemonDied,
+        Some('T' | 't') => Culprit::DaemonStuck,
+        // It asks no FUSE request, so that it cannot hang as the call does; it gives up after ten seconds.
+        _ => match fuse::ask(control, fuse::Command::Counters) {
+            Ok(_) => who_waits(waiting),
+            Err(_) => Culprit::DaemonStuck,
+        },
+    }
+}
+
+/// Who waits while a daemon answers on its control socket, and not in the mount.
+fn who_waits(waiting: Option<u64>) -> Culprit {
+    match waiting {
+        Some(0) => Culprit::KernelWaits,
+        Some(_) => Culprit::DaemonWaits,
+        None => Culprit::Unclear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_stands_still_when_each_of_its_threads_does() {
+        assert!(!stands_still(std::process::id()), "this thread runs");
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        let until = |wanted: bool| {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while stands_still(child.id()) != wanted && Instant::now() < deadline {}
+            stands_still(child.id())
+        };
+        assert!(!stands_still(child.id()));
+        kill_process(pid, Signal::STOP).unwrap();
+        assert!(until(true));
+        kill_process(pid, Signal::CONT).unwrap();
+        assert!(!until(false));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!stands_still(child.id()));
+    }
+
+    #[test]
+    fn who_is_to_blame_is_told_by_the_daemon() {
+        let nowhere = Path::new("/nonexistent");
+        assert_eq!(culprit(None, true, nowhere, None), Culprit::DaemonDied);
+        assert_eq!(culprit(None, false, nowhere, None), Culprit::NoDaemon);
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while state_of(child.id()) != Some('T') {
+            assert!(Instant::now() < deadline);
+        }
+        assert_eq!(
+            culprit(Some(child.id()), true, nowhere, Some(1)),
+            Culprit::DaemonStuck
+        );
+        kill_process(pid, Signal::CONT).unwrap();
+        assert_eq!(
+            culprit(Some(child.id()), true, nowhere, Some(1)),
+            Culprit::DaemonStuck
+        );
+        child.kill().unwrap();
+        while state_of(child.id()) != Some('Z') {
+            assert!(Instant::now() < deadline);
+        }
+        assert_eq!(
+            culprit(Some(child.id()), true, nowhere, Some(1)),
+            Culprit::DaemonDied
+        );
+        child.wait().unwrap();
+        assert_eq!(
+            culprit(Some(child.id()), true, nowhere, Some(1)),
+            Culprit::DaemonDied
+        );
+    }
+
+    #[test]
+    fn a_daemon_that_has_requests_waits_itself() {
+        assert_eq!(who_waits(Some(0)), Culprit::KernelWaits);
+        assert_eq!(who_waits(Some(2)), Culprit::DaemonWaits);
+        assert_eq!(who_waits(None), Culprit::Unclear);
+    }
+
+    #[test]
+    fn only_what_is_seen_without_a_break_counts_as_uninterruptible() {
+        let mut seen = Uninterruptible::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        for (ms, state) in [(0, 'S'), (50, 'D'), (100, 'D'), (150, 'S'), (200, 'D')] {
+            seen.see(Some(state), at(ms));
+        }
+        assert_eq!(seen.longest, Duration::from_millis(50));
+        seen.see(Some('D'), at(400));
+        assert_eq!(seen.longest, Duration::from_millis(200));
+    }
+
+    /// An agent that is a shell script.
+    fn scripted(dir: &Path, script: &str) -> Agent {
+        use std::os::unix::fs::PermissionsExt;
+        let program = dir.join("agent");
+        std::fs::write(&program, format!("#!/bin/sh\nread task\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
+        let mut agent = Agent::start(&program).unwrap();
+        agent.ask(&Task::SyncHeld).unwrap();
+        agent
+    }
+
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_call_is_under_way_until_its_agent_says_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut agent = scripted(dir.path(), "echo '>fsync'; exec sleep 60");
+        until("the call begins", || agent.is_waiting(Duration::ZERO));
+        assert!(!agent.is_waiting(Duration::from_secs(30)));
+        assert_eq!((agent.call().as_str(), agent.syncs()), ("fsync", 0));
+    }
+
+    #[test]
+    fn an_agent_that_has_answered_waits_for_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let answer = serde_json::to_string(&Answer::default()).unwrap();
+        let script = format!("echo '>fsync'; echo '>close'; echo '{answer}'; exec sleep 60");
+        let mut agent = scripted(dir.path(), &script);
+        until("the answer", || {
+            assert!(!agent.is_waiting(Duration::from_secs(5)));
+            agent.early.is_some()
+        });
+        assert_eq!(agent.syncs(), 1);
+        let waited = agent.wait(Duration::from_secs(5), &AtomicBool::new(false));
+        assert!(matches!(waited, Waited::Answered(_)), "{waited:?}");
+    }
+}

@@ -1,0 +1,338 @@
+//! A server from start to stop, whichever it is.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+
+use crate::bucket::try_bucket;
+use crate::child::Child;
+use crate::launch::{free_port, launch};
+use crate::{
+    Access, BUCKET, BucketError, ChildError, Embedded, Found, Proxy, ServerKind, create_bucket,
+};
+
+/// How long a server may take until it answers; SeaweedFS needs up to ten seconds on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a server that is coming up is asked.
+const ASK_EVERY: Duration = Duration::from_millis(10);
+
+/// What shall be started, and how.
+#[derive(Clone)]
+pub struct Options {
+    /// Which server.
+    pub server: Found,
+    /// Where it keeps its data and its log; it must be there.
+    pub dir: PathBuf,
+    /// The loopback port that is announced; 0 for any.
+    pub port: u16,
+    /// The round-trip time that is added; zero for none, and no proxy.
+    pub rtt: Duration,
+    /// Access key and secret, for a server that comes back on what it had; `None` for fresh random ones.
+    pub keys: Option<(String, String)>,
+    /// What is put before the server's program and arguments, as a program that calls
+    /// [`exec_bound_to_parent`](crate::exec_bound_to_parent); empty for nothing.
+    pub launcher: Vec<OsString>,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The keys stay out of logs.
+        f.debug_struct("Options")
+            .field("server", &self.server)
+            .field("dir", &self.dir)
+            .field("port", &self.port)
+            .field("rtt", &self.rtt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a server is not running.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its directory, its port or its random credentials cannot be had.
+    #[error("{server} cannot {what}: {source}")]
+    Setup {
+        /// Which server.
+        server: ServerKind,
+        /// What it needs to do.
+        what: String,
+        /// Why it cannot.
+        source: io::Error,
+    },
+    /// Its process cannot be started.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    /// It ended while it was coming up.
+    #[error("{server} ended before it was ready ({status}); it said:\n{last_words}")]
+    Ended {
+        /// Which server.
+        server: ServerKind,
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of its log.
+        last_words: String,
+    },
+    /// It is running, but there is no bucket in it that can be used.
+    #[error("{server} was not ready within {} s: {last}\n{last_words}", PATIENCE.as_secs())]
+    NotReady {
+        /// Which server.
+        server: ServerKind,
+        /// What it answered last.
+        last: BucketError,
+        /// The end of its log.
+        last_words: String,
+    },
+}
+
+/// A running server with an empty or earlier [`BUCKET`] in it.
+#[derive(Debug)]
+pub struct Server {
+    kind: ServerKind,
+    version: String,
+    access: Access,
+    rtt: Duration,
+    // Before the server: no connection shall be waiting for one that is gone.
+    _proxy: Option<Proxy>,
+    process: Process,
+}
+
+#[derive(Debug)]
+enum Process {
+    Embedded(Embedded),
+    Child(Box<Child>),
+}
+
+/// What `ctxbench s3 serve` says of a server, as one line of JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// As in `http://127.0.0.1:9000`.
+    pub endpoint: String,
+    /// What the server is called: [`ServerKind::label`].
+    pub server: String,
+    /// Its version.
+    pub version: String,
+    /// The name half of the credentials.
+    pub access_key: String,
+    /// The secret half of the credentials.
+    pub secret_key: String,
+    /// What requests are signed for.
+    pub region: String,
+    /// The bucket that is there.
+    pub bucket: String,
+    /// The round-trip time that is added, in milliseconds.
+    #[serde(serialize_with = "whole_if_it_is")]
+    pub rtt_ms: f64,
+}
+
+/// `0` for 0.0.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn whole_if_it_is<S: serde::Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    if number.fract() == 0.0 && (0.0..1e9).contains(number) {
+        serializer.serialize_u64(*number as u64)
+    } else {
+        serializer.serialize_f64(*number)
+    }
+}
+
+/// Starts a server and waits until it has answered, and has the bucket [`BUCKET`].
+///
+/// Call it on a thread that lives as long as the server shall: the kernel takes the end of that
+/// thread for the end of the parent.
+///
+/// # Errors
+/// [`StartError`]; nothing is left running then.
+pub async fn start(options: Options) -> Result<Server, StartError> {
+    let kind = options.server.kind();
+    let setup = |what: &str| {
+        let what = what.to_owned();
+        move |source| StartError::Setup {
+            server: kind,
+            what,
+            source,
+        }
+    };
+    let inner_port = if options.rtt.is_zero() {
+        options.port
+    } else {
+        0
+    };
+    let (process, direct) = match options.server.program() {
+        None => {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, inner_port))
+                .await
+                .map_err(setup(&format!("listen on port {inner_port}")))?;
+            let port = listener
+                .local_addr()
+                .map_err(setup("say where it listens"))?
+                .port();
+            let access =
+                Access::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
+            let data = options.dir.join("data");
+            let embedded =
+                Embedded::serve(listener, &data, &access).map_err(setup("use its directory"))?;
+            (Process::Embedded(embedded), access)
+        }
+        Some(program) => {
+            let port = match inner_port {
+                0 => free_port().map_err(setup("find a free port"))?,
+                port => std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+                    .map(|_| port)
+                    .map_err(setup(&format!("listen on port {port}")))?,
+            };
+            let access =
+                Access::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
+            let launch = launch(kind, program, port, &options.dir, &access)
+                .map_err(setup("use its directory"))?;
+            let log = options.dir.join(format!("{}.log", kind.name()));
+            let child = Child::spawn(launch, &options.launcher, log)?;
+            (Process::Child(Box::new(child)), access)
+        }
+    };
+    let mut server = Server {
+        kind,
+        version: String::new(),
+        access: direct,
+        rtt: options.rtt,
+        _proxy: None,
+        process,
+    };
+    // A program takes a while to say its version; the server comes up meanwhile.
+    let found = options.server.clone();
+    let version = tokio::task::spawn_blocking(move || found.version());
+    if let Err(error) = server.wait_until_ready().await {
+        server.stop().await.map_err(setup("be stopped"))?;
+        return Err(error);
+    }
+    server.version = version
+        .await
+        .map_err(io::Error::other)
+        .flatten()
+        .map_err(setup("say its version"))?;
+    if !options.rtt.is_zero() {
+        let upstream = server.access.endpoint.trim_start_matches("http://");
+        let upstream = upstream
+            .parse()
+            .map_err(io::Error::other)
+            .map_err(setup("be found behind its proxy"))?;
+        let proxy = Proxy::start(options.port, upstream, options.rtt)
+            .map_err(setup(&format!("have a proxy on port {}", options.port)))?;
+        server.access.endpoint = format!("http://{}", proxy.address());
+        server._proxy = Some(proxy);
+    }
+    Ok(server)
+}
+
+impl Server {
+    /// Makes the bucket and tries it, until both work.
+    async fn wait_until_ready(&mut self) -> Result<(), StartError> {
+        let started = Instant::now();
+        loop {
+            let ready = match create_bucket(&self.access, BUCKET).await {
+                Ok(()) => try_bucket(&self.access, BUCKET).await,
+                not_yet => not_yet,
+            };
+            let last = match ready {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let Process::Child(child) = &mut self.process else {
+                return Err(StartError::NotReady {
+                    server: self.kind,
+                    last,
+                    last_words: String::new(),
+                });
+            };
+            let last_words = child.last_words();
+            if let Ok(Some(status)) = child.has_ended() {
+                return Err(StartError::Ended {
+                    server: self.kind,
+                    status,
+                    last_words,
+                });
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(StartError::NotReady {
+                    server: self.kind,
+                    last,
+                    last_words,
+                });
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
+    /// Which server it is.
+    #[must_use]
+    pub fn kind(&self) -> ServerKind {
+        self.kind
+    }
+
+    /// What a client needs to use it; behind a proxy, the proxy's address.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// What `ctxbench s3 serve` says of it.
+    #[must_use]
+    pub fn announcement(&self) -> Announcement {
+        Announcement {
+            endpoint: self.access.endpoint.clone(),
+            server: self.kind.label().to_owned(),
+            version: self.version.clone(),
+            access_key: self.access.access_key.clone(),
+            secret_key: self.access.secret_key.clone(),
+            region: self.access.region.clone(),
+            bucket: BUCKET.to_owned(),
+            rtt_ms: self.rtt.as_secs_f64() * 1e3,
+        }
+    }
+
+    /// Waits for an end that nobody asked for, and says what is known of it.
+    pub async fn has_ended(&mut self) -> String {
+        let server = self.kind;
+        match &mut self.process {
+            Process::Embedded(embedded) => {
+                let why = embedded.has_ended().await;
+                format!("{server} ended: {why}")
+            }
+            Process::Child(child) => {
+                let status = match child.wait().await {
+                    Ok(status) => status.to_string(),
+                    Err(error) => error.to_string(),
+                };
+                let last_words = child.last_words();
+                format!("{server} ended by itself ({status}); it said:\n{last_words}")
+            }
+        }
+    }
+
+    /// Ends it as `kill -9` does.
+    ///
+    /// # Errors
+    /// If the process cannot be waited for.
+    pub async fn kill(self) -> io::Result<()> {
+        match self.process {
+            Process::Embedded(_) => Ok(()),
+            Process::Child(child) => child.kill().await,
+        }
+    }
+
+    /// Stops it; when this returns, its process is gone.
+    ///
+    /// # Errors
+    /// If the process cannot be waited for.
+    pub async fn stop(self) -> io::Result<()> {
+        match self.process {
+            Process::Embedded(_) => Ok(()),
+            Process::Child(child) => child.stop().await,
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Proving the cache state: what must have reached the daemon, or the disk, if the caches were empty.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rundir::DaemonCounters;
+use workloads::definition::CacheState;
+use workloads::path::WorkspacePath;
+use workloads::script::{Call, FileOp, Script};
+
+/// What the timed calls of a script touch of what was there at the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Files with content whose content is read before it is written.
+    pub read: usize,
+    /// Bytes of them that those first reads return.
+    pub read_bytes: u64,
+    /// Directories that are listed.
+    pub listed: usize,
+    /// Files that are only asked for attributes.
+    pub asked: usize,
+    /// Whether anything is changed: then each pass needs a fresh subtree.
+    pub changes: bool,
+}
+
+/// What these calls of a script touch.
+pub fn touched(script: &Script, calls: &[Call]) -> Touched {
+    let mut untouched: BTreeMap<&WorkspacePath, u64> = script
+        .files
+        .iter()
+        .filter(|(_, content)| !content.is_empty())
+        .map(|(path, content)| (path, content.len() as u64))
+        .collect();
+    let mut touched = Touched::default();
+    let mut listed = BTreeSet::new();
+    let mut asked = BTreeSet::new();
+    for op in calls.iter().flat_map(|call| &call.ops) {
+        touched.changes |= !matches!(
+            op,
+            FileOp::Read(_)
+                | FileOp::ReadAt { .. }
+                | FileOp::ReadOpen { .. }
+                | FileOp::Search(_)
+                | FileOp::List { .. }
+                | FileOp::Walk(_)
+                | FileOp::Stat(_)
+                | FileOp::Ask { .. }
+                | FileOp::Touch(_)
+        );
+        match op {
+            FileOp::Read(path) => {
+                if let Some(bytes) = untouched.remove(path) {
+                    touched.read += 1;
+                    touched.read_bytes += bytes;
+                }
+            }
+            FileOp::ReadAt { path, length, .. } | FileOp::ReadOpen { path, length, .. } => {
+                if let Some(bytes) = untouched.remove(path) {
+                    touched.read += 1;
+                    touched.read_bytes += bytes.min(*length as u64);
+                }
+            }
+            FileOp::Search(top) => {
+                untouched.retain(|path, bytes| {
+                    let is_found = path.is_within(top);
+                    touched.read += usize::from(is_found);
+                    touched.read_bytes += u64::from(is_found) * *bytes;
+                    !is_found
+                });
+                listed.insert(top);
+            }
+            FileOp::List { path, .. } | FileOp::Walk(path) => {
+                listed.insert(path);
+            }
+            FileOp::Stat(path) => {
+                asked.insert(path);
+            }
+            FileOp::Rename { from: path, .. } | FileOp::Remove(path) => {
+                untouched.remove(path);
+            }
+            // What has been written is in the caches again.
+            FileOp::Write { path, .. }
+            | FileOp::WriteAt { path, .. }
+            | FileOp::Append { path, .. } => {
+                untouched.remove(path);
+            }
+            FileOp::AddLine { path, .. } => {
+                untouched.remove(path);
+            }
+            // Its processes read their files before the clock runs.
+            FileOp::Together { dir, .. } => untouched.retain(|path, _| !path.is_within(dir)),
+            FileOp::Create(_)
+            | FileOp::Touch(_)
+            | FileOp::MakeDir(_)
+            | FileOp::Sync(_)
+            | FileOp::SyncAll { .. }
+            // The other host's caches, of which nothing is said.
+            | FileOp::SeenByOther { .. }
+            | FileOp::Ask { .. } => {}
+        }
+    }
+    touched.listed = listed.len();
+    touched.asked = asked.len();
+    touched
+}
+
+/// Bytes that may come from disk for the caller in a hot block that changes nothing: some pages of
+/// programs or metadata that a block before it has driven out.
+const HOT_CLIENT_MAX: u64 = 64 * 1024;
+
+/// As [`HOT_CLIENT_MAX`], for a daemon: a block before it may have emptied the caches, and then its own
+/// code comes from disk when it is first run.
+const HOT_DAEMON_MAX: u64 = 1024 * 1024;
+
+/// What came from disk, or from a daemon, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskReads {
+    /// For the calling thread, during the timed calls.
+    pub client: u64,
+    /// For the daemon, if there is one: since it started, and during the timed calls.
+    pub daemon: Option<(u64, u64)>,
+    /// What a daemon that counts no requests has written anywhere during the timed calls: its answers, at least.
+    pub answered: Option<u64>,
+    /// Whether the backend's files are on the disk at all.
+    pub is_persistent: bool,
+    /// Of a daemon that was started without anything of its files on this machine: for how many of the timed calls' reads
+    /// it has asked its server.
+    pub fetched: Option<u64>,
+}
+
+/// Whether the caches can have been as empty, or as full, as the state says.
+///
+/// # Errors
+/// What speaks against it.
+pub fn check(
+    state: CacheState,
+    touched: &Touched,
+    daemon: Option<&DaemonCounters>,
+    disk: &DiskReads,
+) -> Result<(), String> {
+    let name = state.name();
+    let unproved = |why: String| Err(format!("the state {name} is not proved: {why}"));
+    if state == CacheState::Hot {
+        let daemon = disk.daemon.map_or(0, |(_, timed)| timed);
+        if disk.client > HOT_CLIENT_MAX || daemon > HOT_DAEMON_MAX {
+            return unproved(format!(
+                "{} bytes came from disk for the caller, {daemon} for the daemon",
+                disk.client
+            ));
+        }
+        return Ok(());
+    }
+    let Some(daemon) = daemon else {
+        if let Some(answered) = disk.answered {
+            // Somebody else's file system may fetch from anywhere, but what it hands out it must write.
+            if answered < touched.read_bytes {
+                return unproved(format!(
+                    "{} bytes of files were read for the first time, but the daemon wrote only {answered}",
+                    touched.read_bytes
+                ));
+            }
+            if answered == 0 && touched.listed + touched.asked > 0 {
+                return unproved("the daemon wrote nothing".to_owned());
+            }
+            return Ok(());
+        }
+        if disk.client < touched.read_bytes {
+            return unproved(format!(
+                "{} bytes of files were read for the first time, but only {} came from disk (is the scratch directory on a file system in memory?)",
+                touched.read_bytes, disk.client
+            ));
+        }
+        return Ok(());
+    };
+    if state == CacheState::Cold
+        && disk.is_persistent
+        && disk.daemon.is_some_and(|(since_start, _)| since_start == 0)
+    {
+        return unproved("the new daemon read nothing from disk".to_owned());
+    }
+    let reads = daemon.count("read");
+    if reads < touched.read as u64 {
+        return unproved(format!(
+            "{} files were read, but the daemon was asked only {reads} times for content",
+            touched.read
+        ));
+    }
+    if let Some(fetched) = disk.fetched
+        && fetched < touched.read as u64
+    {
+        return unproved(format!(
+            "{} files were read for the first time on this machine, but the daemon fetched only {fetched} of them from its server",
+            touched.read
+        ));
+    }
+    let listings = daemon.count("readdir") + daemon.count("readdirplus");
+    if listings < touched.listed as u64 {
+        return unproved(format!(
+            "{} directories were listed, but the daemon was asked only {listings} times",
+            touched.listed
+        ));
+    }
+    let names = daemon.count("lookup") + daemon.count("getattr") + listings;
+    if touched.asked > 0 && names == 0 {
+        return unproved("the daemon was not asked for any name".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rundir::OpcodeCount;
+
+    fn path(path: &str) -> WorkspacePath {
+        WorkspacePath::new(path).unwrap()
+    }
+
+    fn script() -> Script {
+        let content = |text: &str| text.as_bytes().into();
+        let mut script = Script::new(vec![
+            (path("a/one"), content("1")),
+            (path("a/two"), content("2")),
+            (path("b/three"), content("3")),
+            (path("b/empty"), content("")),
+        ]);
+        script.meanwhile(vec![
+            FileOp::Read(path("a/one")),
+            FileOp::Read(path("a/one")),
+            FileOp::Append {
+                path: path("b/three"),
+                content: content("x"),
+            },
+            FileOp::Read(path("b/three")),
+            FileOp::Search(path("a")),
+            FileOp::Stat(path("b/empty")),
+        ]);
+        script
+    }
+
+    fn counted(counts: &[(&str, u64)]) -> DaemonCounters {
+        let count = |count| OpcodeCount {
+            count,
+            ..OpcodeCount::default()
+        };
+        DaemonCounters {
+            fuse: counts
+                .iter()
+                .map(|(name, n)| ((*name).to_owned(), count(*n)))
+                .collect(),
+            store: Default::default(),
+        }
+    }
+
+    #[test]
+    fn only_the_first_touch_of_what_was_there_counts() {
+        let expected = Touched {
+            read: 2,
+            read_bytes: 2,
+            listed: 1,
+            asked: 1,
+            changes: true,
+        };
+        let script = script();
+        assert_eq!(touched(&script, &script.calls), expected);
+    }
+
+    #[test]
+    fn a_daemon_that_was_not_asked_proves_nothing() {
+        let touched = touched(&script(), &script().calls);
+        let disk = DiskReads {
+            client: 0,
+            daemon: Some((8192, 0)),
+            answered: None,
+            is_persistent: true,
+            fetched: None,
+        };
+        let check =
+            |state, counts: &[(&str, u64)]| check(state, &touched, Some(&counted(counts)), &disk);
+        assert!(check(CacheState::Hot, &[]).is_ok());
+        let all = [("read", 2), ("readdir", 1), ("lookup", 3)];
+        assert!(check(CacheState::Lukewarm, &all).is_ok());
+        for missing in 0..3 {
+            let mut counts = all.to_vec();
+            counts.remove(missing);
+            let is_proved = check(CacheState::Cold, &counts).is_ok();
+            // The listing alone proves that names were asked for.
+            assert_eq!(is_proved, missing == 2, "{missing}");
+        }
+    }
+
+    #[test]
+    fn without_a_daemon_the_disk_must_have_been_read() {
+        let touched = touched(&script(), &script().calls);
+        let check = |client| {
+            let disk = DiskReads {
+                client,
+                ..DiskReads::default()
+            };
+            check(CacheState::Lukewarm, &touched, None, &disk)
+        };
+        assert!(check(4096).is_ok());
+        let reason = check(1).unwrap_err();
+        assert!(reason.contains("only 1 came from disk"), "{reason}");
+    }
+
+    #[test]
+    fn a_daemon_that_counts_nothing_must_have_written_what_was_read() {
+        let read = touched(&script(), &script().calls);
+        let check = |touched, answered| {
+            let disk = DiskReads {
+                daemon: Some((0, 0)),
+                answered: Some(answered),
+                ..DiskReads::default()
+            };
+            check(CacheState::Lukewarm, touched, None, &disk)
+        };
+        assert!(check(&read, 4096).is_ok());
+        let reason = check(&read, 1).unwrap_err();
+        assert!(reason.contains("the daemon wrote only 1"), "{reason}");
+        let listed = Touched {
+            listed: 1,
+            ..Touched::default()
+        };
+        assert!(check(&listed, 100).is_ok());
+        assert!(check(&listed, 0).is_err());
+    }
+
+    #[test]
+    fn a_new_daemon_reads_its_store_from_disk() {
+        let touched = Touched::default();
+        let check = |since_start, is_persistent| {
+            let disk = DiskReads {
+                client: 0,
+                daemon: Some((since_start, 0)),
+                answered: None,
+                is_persistent,
+                fetched: None,
+            };
+            check(CacheState::Cold, &touched, Some(&counted(&[])), &disk)
+        };
+        assert!(check(4096, true).is_ok());
+        assert!(check(0, false).is_ok());
+        assert!(check(0, true).is_err());
+    }
+
+    #[test]
+    fn a_daemon_that_starts_with_nothing_must_have_fetched_what_was_read() {
+        let touched = Touched {
+            read: 2,
+            read_bytes: 2,
+            ..Touched::default()
+        };
+        let check = |fetched| {
+            let disk = DiskReads {
+                daemon: Some((4096, 0)),
+                is_persistent: true,
+                fetched,
+                ..DiskReads::default()
+            };
+            check(
+                CacheState::Cold,
+                &touched,
+                Some(&counted(&[("read", 2)])),
+                &disk,
+            )
+        };
+        assert!(check(Some(2)).is_ok());
+        assert!(check(None).is_ok(), "what was kept is read from there");
+        let reason = check(Some(1)).unwrap_err();
+        assert!(reason.contains("fetched only 1 of them"), "{reason}");
+    }
+
+    #[test]
+    fn what_is_hot_comes_from_no_disk() {
+        let check = |client, timed| {
+            let disk = DiskReads {
+                client,
+                daemon: Some((4096, timed)),
+                answered: None,
+                is_persistent: true,
+                fetched: None,
+            };
+            check(CacheState::Hot, &Touched::default(), None, &disk)
+        };
+        assert!(check(0, 0).is_ok());
+        assert!(check(100_000, 0).is_err());
+        assert!(check(0, 100_000).is_ok(), "the daemon's own code");
+        assert!(check(0, 2_000_000).is_err());
+        let changes = Touched {
+            changes: true,
+            ..Touched::default()
+        };
+        let disk = DiskReads {
+            client: 100_000,
+            ..DiskReads::default()
+        };
+        let check = super::check(CacheState::Hot, &changes, None, &disk);
+        assert!(check.is_err(), "also where files change");
+    }
+}

@@ -1,0 +1,128 @@
+//! What a cell records: each pass once its stretch of rounds has ended, and an arm's cell in the end.
+
+use super::*;
+
+impl CellTask {
+    /// Sends the passes of a stretch of rounds that has ended, and counts its timed rounds, quiet ones and others. A round
+    /// with one pass outside the limits is left out as a whole: otherwise each arm would lose its own slow passes.
+    pub(super) fn flush(
+        &self,
+        arms: &mut [Mounted<'_>],
+        pending: &mut Vec<Pending>,
+        quiet: Result<(), String>,
+        lines: &Sender<Line>,
+        (quiet_rounds, busy_rounds): &mut (u32, u32),
+    ) {
+        let mut rounds: BTreeMap<u32, Option<String>> = BTreeMap::new();
+        for pass in pending.iter().filter(|pass| !pass.is_warm_up) {
+            let busy = pass.load.busy.clone().or_else(|| quiet.clone().err());
+            let round = rounds.entry(pass.round).or_default();
+            *round = round.take().or(busy);
+        }
+        let busy = rounds.values().flatten().count() as u32;
+        *busy_rounds += busy;
+        *quiet_rounds += rounds.len() as u32 - busy;
+        for mut pass in pending.drain(..) {
+            if let Some(Some(reason)) = rounds.get(&pass.round) {
+                pass.load.busy.get_or_insert_with(|| reason.clone());
+            }
+            let arm = &mut arms[pass.arm];
+            self.keep(arm, &pass.passed, &pass.load, pass.is_warm_up);
+            self.send_timed(
+                lines,
+                arm.arm,
+                pass.round,
+                pass.passed,
+                pass.load,
+                (pass.began, pass.took),
+            );
+        }
+    }
+
+    /// Adds a pass to what the arm's cell holds.
+    pub(super) fn keep(
+        &self,
+        arm: &mut Mounted<'_>,
+        passed: &Passed,
+        load: &Load,
+        is_warm_up: bool,
+    ) {
+        // What a model makes up is wrong as a rule: what its daemon did for that counts all the same.
+        let guesses = arm.described.capabilities.guesses_content;
+        let is_whole = match &passed.verdict {
+            None => true,
+            Some((worst, _)) => guesses && *worst <= Outcome::WrongData,
+        };
+        if let Some(counted) = &passed.counted
+            && is_whole
+        {
+            arm.counted.add(counted);
+        }
+        // Of hand-overs, what came in time counts although something else came late.
+        let counts = passed.verdict.is_none() || self.workload.script.needs_second_host();
+        if is_warm_up || !counts {
+            return;
+        }
+        arm.timed_ns += passed.makespan_ns;
+        if load.busy.is_some() {
+            return;
+        }
+        for (kind, times) in &passed.times {
+            let all = arm.times.entry(*kind).or_insert_with(rundir::histogram);
+            // Both have the same bounds, and grow by themselves.
+            let _ = all.add(times);
+        }
+    }
+
+    pub(super) fn send(
+        &self,
+        lines: &Sender<Line>,
+        arm: &CellArm,
+        round: u32,
+        passed: Passed,
+        load: Load,
+        began: Instant,
+    ) {
+        self.send_timed(lines, arm, round, passed, load, (began, began.elapsed()));
+    }
+
+    pub(super) fn send_timed(
+        &self,
+        lines: &Sender<Line>,
+        arm: &CellArm,
+        round: u32,
+        passed: Passed,
+        load: Load,
+        (began, took): (Instant, Duration),
+    ) {
+        let (outcome, reason) = match passed.verdict {
+            Some((outcome, reason)) => (outcome, Some(reason)),
+            None => (Outcome::Ok, None),
+        };
+        let sample = Sample {
+            v: SCHEMA_VERSION,
+            epoch: self.epoch,
+            round,
+            order: 0,
+            arm: arm.name.clone(),
+            workload: self.workload.name.clone(),
+            state: self.state.name().to_owned(),
+            warm_up: self.state == CacheState::Hot && round == 0,
+            outcome,
+            reason,
+            outcomes: passed.outcomes,
+            calls: passed.calls,
+            makespan_ns: passed.makespan_ns,
+            waited_ns: passed.waited_ns,
+            bytes_read: passed.bytes_read,
+            cpu: passed.cpu,
+            load,
+            settled: passed.settled,
+            scores: passed.scores,
+            started_ms: began.duration_since(self.run_started).as_millis() as u64,
+            took_us: took.as_micros() as u64,
+        };
+        // Where the receiver is gone, the run has been given up.
+        let _ = lines.send(Line::Sample(Box::new(sample)));
+    }
+}

@@ -1,0 +1,214 @@
+//! Workspaces of a cell before a pass: filled, in a subtree of their own, with caches as the state says.
+
+use super::*;
+
+impl CellTask {
+    /// Empties the caches once for all arms, each with its files there; cold, with a new daemon each.
+    pub(super) fn bring_into_state(
+        &self,
+        arms: &mut [Mounted<'_>],
+        order: &[usize],
+        round: u32,
+        watchdog: &Watchdog,
+        scratch: &mut Scratch,
+        lines: &Sender<Line>,
+    ) {
+        let began = Instant::now();
+        let is_cold = self.state == CacheState::Cold;
+        for at in order {
+            let arm = &mut arms[*at];
+            if arm.hosts.is_none() {
+                continue;
+            }
+            let ready = self.freshen(arm, watchdog, scratch).and_then(|()| {
+                let Some(hosts) = &mut arm.hosts else {
+                    return Ok(());
+                };
+                watchdog.enter(SETUP_LIMIT);
+                // Nothing that was written to get here may still be on its way to the disk.
+                hosts.first.sync()?;
+                hosts.first.drop_own_caches()?;
+                // Now, and not between the emptying and the clock: others are asked for nothing there, either. A new
+                // daemon has counted nothing.
+                arm.counted_before = match is_cold {
+                    true => hosts.first.counters()?.map(|_| DaemonCounters::default()),
+                    false => pass::counters(&mut *hosts.first).map_err(io::Error::other)?,
+                };
+                if is_cold {
+                    watchdog.independent();
+                    hosts.first.stop()?;
+                }
+                Ok(())
+            });
+            self.or_give_up(arm, ready, round, watchdog, lines, began);
+        }
+        // Which of the mounts keeps the kernel waiting here, nothing tells.
+        watchdog.independent();
+        watchdog.enter(SETUP_LIMIT);
+        let dropped = drop_machine_caches(&self.dir);
+        for at in order {
+            let arm = &mut arms[*at];
+            let Some(hosts) = &mut arm.hosts else {
+                continue;
+            };
+            let started = match &dropped {
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+                Ok(()) if is_cold => {
+                    watchdog.enter(SETUP_LIMIT);
+                    hosts.first.start()
+                }
+                Ok(()) => Ok(()),
+            };
+            if is_cold && started.is_ok() {
+                let ready = hosts.first.time_to_ready();
+                arm.note_ready(ready);
+            }
+            self.or_give_up(arm, started, round, watchdog, lines, began);
+        }
+        watchdog.leave();
+        std::thread::sleep(SETTLING);
+    }
+
+    /// Gives an arm the files that the script starts from: in a subtree of their own where calls change something.
+    pub(super) fn freshen(
+        &self,
+        arm: &mut Mounted<'_>,
+        watchdog: &Watchdog,
+        scratch: &mut Scratch,
+    ) -> io::Result<()> {
+        let script = &self.workload.script;
+        // A model is shown the paths: they are to be the same in every pass. A second host may show a new directory only
+        // after minutes, but has the root from the start.
+        let guesses = arm.described.capabilities.guesses_content;
+        let is_opened_anew = guesses || script.needs_second_host();
+        let Some(hosts) = &arm.hosts else {
+            return Ok(());
+        };
+        hosts.answer_for(watchdog);
+        if arm.is_filled && !arm.expectations.changes() {
+            return Ok(());
+        }
+        if is_opened_anew && arm.subtrees > 0 {
+            if let Some(hosts) = arm.hosts.take() {
+                watchdog.independent();
+                watchdog.enter(SETUP_LIMIT);
+                hosts.close()?;
+            }
+            arm.site.dir = self.dir.join(format!("{}-{}", arm.arm.name, arm.subtrees));
+            self.open(arm)?;
+        }
+        let Some(hosts) = &mut arm.hosts else {
+            return Ok(());
+        };
+        hosts.answer_for(watchdog);
+        arm.subtrees += 1;
+        arm.is_filled = true;
+        if !arm.described.capabilities.holds_data {
+            return Ok(());
+        }
+        if let Some(client) = hosts.first.client() {
+            let subtree = format!("p{}", arm.subtrees);
+            watchdog.enter(SETUP_LIMIT);
+            let files = script.files.iter();
+            let files = files.map(|(path, content)| (format!("{subtree}/{path}"), &content[..]));
+            client.fill(&files.collect::<Vec<_>>())?;
+            hosts.subtree = PathBuf::from(subtree);
+            return Ok(());
+        }
+        if let Some(tools) = hosts.first.tools() {
+            if let Some(empty) = &arm.empty {
+                tools.restore(empty)?;
+            }
+            for (path, content) in &script.files {
+                tools
+                    .write_file(path.as_str(), content)
+                    .map_err(io::Error::other)?;
+            }
+            return Ok(());
+        }
+        let root = hosts.first.root().to_owned();
+        watchdog.enter(SETUP_LIMIT);
+        if !is_opened_anew {
+            self.remove_old(arm, &root)?;
+        }
+        let Some(hosts) = &mut arm.hosts else {
+            return Ok(());
+        };
+        if !is_opened_anew {
+            hosts.subtree = PathBuf::from(format!("p{}", arm.subtrees));
+            std::fs::create_dir(root.join(&hosts.subtree))?;
+        }
+        let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
+        let limit = 2 * self.call_timeout;
+        fill(script, &root, watchdog, limit, scratch)?;
+        if self.workload.asks {
+            watchdog.enter(SETUP_LIMIT);
+            wait_until_embedded(&root, &self.interrupt)?;
+        }
+        if self.state != CacheState::Hot {
+            self.warm(arm, watchdog, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the subtrees of finished passes once they hold much.
+    pub(super) fn remove_old(&self, arm: &mut Mounted<'_>, root: &Path) -> io::Result<()> {
+        let Some(hosts) = &arm.hosts else {
+            return Ok(());
+        };
+        if hosts.subtree.as_os_str().is_empty() {
+            return Ok(());
+        }
+        arm.kept_bytes += pass_bytes(&self.workload);
+        if arm.kept_bytes <= KEPT_BYTES {
+            return Ok(());
+        }
+        for entry in std::fs::read_dir(root)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            }
+        }
+        arm.kept_bytes = 0;
+        Ok(())
+    }
+
+    pub(super) fn warm(
+        &self,
+        arm: &mut Mounted<'_>,
+        watchdog: &Watchdog,
+        scratch: &mut Scratch,
+    ) -> io::Result<()> {
+        let script = &self.workload.script;
+        let capabilities = arm.described.capabilities;
+        let Some(hosts) = &mut arm.hosts else {
+            return Ok(());
+        };
+        // What holds nothing can neither be filled nor warmed up, and what has no path has no cache.
+        let has_paths = matches!(arm.arm.backend.access(), Access::Paths | Access::Program);
+        if !capabilities.holds_data || !has_paths {
+            return Ok(());
+        }
+        let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
+        let mut model = start_model(script, &arm.described);
+        let limit = 2 * self.call_timeout;
+        // A read that asks a model warms nothing.
+        let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
+        warm_up(script, &mut model, &root, watchdog, limit, scratch, skip)
+    }
+}
+
+/// Waits until the backend has embedded all notes that are there, where it embeds any.
+fn wait_until_embedded(root: &Path, interrupt: &Interrupt) -> io::Result<()> {
+    while !interrupt.is_set() {
+        let stats = std::fs::read_to_string(root.join(":stats"))?;
+        let waiting = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("waiting-to-be-embedded: "));
+        if waiting.is_none_or(|waiting| waiting.trim() == "0") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

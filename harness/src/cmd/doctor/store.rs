@@ -1,0 +1,30 @@
+//! Is a `sqlite` or `agent-memory` store whole?
+
+use std::path::Path;
+
+use backends::sqlite::check;
+
+/// Prints what is wrong with the database `store`; whether it is whole.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn print_store(store: &Path) -> anyhow::Result<bool> {
+    let checked = check(store)?;
+    for problem in &checked.problems {
+        println!("{problem}");
+    }
+    println!(
+        "{}: {} inodes, {} names, {} pieces of content, {} without a name; {}",
+        store.display(),
+        checked.inodes,
+        checked.names,
+        checked.chunks,
+        checked.orphans,
+        if checked.problems.is_empty() {
+            "whole".to_owned()
+        } else {
+            "NOT whole: copy the file, and export what can be read with sqlite3".to_owned()
+        }
+    );
+    Ok(checked.problems.is_empty())
+}

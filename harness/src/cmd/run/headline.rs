@@ -1,0 +1,77 @@
+//! What a run prints in the end.
+
+use reports::render::{arm_and_its_baseline, ratio, table, time};
+use stats::MAKESPAN;
+
+use crate::reporting::ReportInputs;
+
+/// The headline of a run: operations and sessions, each arm's ratio to the baseline.
+pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
+    let summary = &report_inputs.summary;
+    let arms = report_inputs
+        .run
+        .plan
+        .arms
+        .iter()
+        .map(|arm| arm.name.as_str());
+    let arms: Vec<&str> = arms
+        .filter(|arm| *arm != summary.baseline && Some(*arm) != summary.same.as_deref())
+        .collect();
+    let mut rows = Vec::new();
+    let baseline = summary
+        .cells
+        .iter()
+        .filter(|cell| cell.arm == summary.baseline);
+    for cell in baseline {
+        if cell.workload.starts_with("agent/") && cell.metric != MAKESPAN {
+            continue;
+        }
+        let mut row = vec![
+            format!("{} {}", cell.workload, cell.state),
+            time(cell.typical_ns),
+        ];
+        for arm in &arms {
+            let own = summary.cells.iter().find(|own| {
+                own.arm == *arm
+                    && own.workload == cell.workload
+                    && own.state == cell.state
+                    && own.metric == cell.metric
+            });
+            let comparison = own.and_then(|own| own.against_baseline.as_ref());
+            row.push(comparison.map_or("–".to_owned(), ratio));
+        }
+        rows.push(row);
+    }
+    let wrong: String = summary
+        .failing
+        .iter()
+        .map(|failing| {
+            format!(
+                "{} {} on {}: {} of calls did not end well, in {} of {} passes; it is in no figure above\n",
+                failing.workload,
+                failing.state,
+                failing.arm,
+                format_args!("{:.1} %", failing.share() * 100.0),
+                failing.passes,
+                failing.of_passes
+            )
+        })
+        .collect();
+    let named: Vec<String> = arms
+        .iter()
+        .map(|arm| arm_and_its_baseline(&report_inputs.run.plan, arm))
+        .collect();
+    let mut head = vec!["workload", &summary.baseline];
+    head.extend(named.iter().map(String::as_str));
+    let mut text = table(&head, &rows);
+    for note in &summary.health.notes {
+        text += &format!("\n{note}");
+    }
+    text += &format!(
+        "\nratios to {} with 99 % intervals over {} epochs; {}\n{wrong}",
+        summary.baseline,
+        summary.health.epochs,
+        summary.health.identical_arms()
+    );
+    text
+}

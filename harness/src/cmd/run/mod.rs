@@ -1,0 +1,363 @@
+//! `ctxbench run`: measure a suite and record it.
+
+mod headline;
+mod planned;
+mod resumed;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use backends::cpu;
+use clap::{Args, ValueEnum};
+use reports::render::decision_table;
+use rundir::{MODEL_FILES, ModelFiles, Plan};
+use workloads::definition::CacheState;
+
+use self::headline::summary_table;
+use self::planned::Prepared;
+use super::llm::ModelArgs;
+use crate::environment::warnings;
+use crate::fusectl::Fusectl;
+use crate::interrupt::Interrupt;
+use crate::lab::{Machine, SHARED_CPU};
+use crate::model_files;
+use crate::plan::{LiveArm, SAME};
+use crate::probe::Prober;
+use crate::progress::Progress;
+use crate::reporting::{PriceList, ReportInputs};
+use crate::run::{Ended, Runner};
+use crate::scratch::ScratchDir;
+
+/// Measure a suite of workloads over backends.
+///
+/// A run has epochs, each with a scratch file system, daemons, an order and a processor of its own. In each epoch every
+/// cell (backend × workload × cache state) is measured in rounds: all arms are mounted at once, and short passes
+/// alternate between them. Cells that are decided stop; the others go on until --budget is used up.
+///
+/// The results are in a directory of their own under --results; `ctxbench report` makes pages of it. Ctrl-C ends the run
+/// in order; --resume goes on with it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench run                                         # the default suite, four minutes of measuring
+  ctxbench run --workload micro/stat --budget 20       # one workload of it
+  ctxbench run --backend direct --backend sqlite --state hot
+  ctxbench run --resume results/20261121-120000-default
+
+Exit codes: 0 complete, 1 failed, 130 interrupted.")]
+pub struct Run {
+    #[command(flatten)]
+    options: Options,
+    /// Go on with an interrupted run; everything else is as it was planned.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "budget", "epochs", "rounds", "margin", "margin_us", "seed", "out", "call_timeout", "placement", "policy", "no_probes", "no_model_files"])]
+    resume: Option<PathBuf>,
+}
+
+/// What is to be measured, and how long.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// A built-in suite, or the path of a suite file.
+    #[arg(long, default_value = "default")]
+    suite: String,
+    /// Only these workloads, by name or path; they need not be in the suite.
+    #[arg(long, value_name = "NAME")]
+    workload: Vec<String>,
+    /// Only these cache states.
+    #[arg(long, value_enum)]
+    state: Vec<State>,
+    /// Only these backends; `direct` is always measured, twice.
+    #[arg(long, value_name = "NAME")]
+    backend: Vec<String>,
+    /// Seconds that measuring may take; three epochs with two rounds of each cell are made all the same [default: as
+    /// the suite says, else 250].
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    budget: Option<f64>,
+    /// The most epochs [default: as the suite says, else 8].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(3..=100))]
+    epochs: Option<u32>,
+    /// The most rounds of a cell in an epoch [default: as many as the budget allows].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// The difference below which we do not care, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = positive)]
+    margin: f64,
+    /// The same in microseconds a call; the wider margin holds [default: as the suite says, else 1].
+    #[arg(long, value_name = "MICROSECONDS", value_parser = not_negative)]
+    margin_us: Option<f64>,
+    /// What decides all random choices [default: the time].
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// The directory that gets a directory for each run.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub results: PathBuf,
+    /// The run's own directory, which must not hold a run yet [default: by time, under --results].
+    #[arg(long, value_name = "DIR", conflicts_with = "results")]
+    pub out: Option<PathBuf>,
+    /// Where workspaces live while they are measured: this directory as it is. Without it, root gets a fresh journaled
+    /// ext4 image an epoch in $CTXBENCH_SCRATCH or /var/tmp, and others a directory there.
+    #[arg(long, value_name = "DIR")]
+    scratch_dir: Option<PathBuf>,
+    /// Seconds after which a call counts as a timeout; after twice as long it is cut off [default: as the
+    /// suite says, else 10].
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    call_timeout: Option<f64>,
+    /// Where the client and the daemon run.
+    #[arg(long, value_enum, default_value_t = Placement::SharedCpu)]
+    placement: Placement,
+    /// The policy that the run is made for: a built-in one, the path of a file, or `none`. Its text is
+    /// kept with the run [default: as the suite says, else vsm].
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Leave out the probes of tools, cron and visibility.
+    #[arg(long)]
+    pub no_probes: bool,
+    /// Leave out the minute in which files are measured that a language model makes up; so do --workload, --backend
+    /// and --state.
+    #[arg(long)]
+    pub no_model_files: bool,
+    /// Measure `direct` once more with every call lengthened by so many percent: what a run must find.
+    #[arg(long, value_name = "PERCENT", hide = true)]
+    pub slowed: Vec<u32>,
+    #[command(flatten)]
+    pub prices: PriceList,
+    #[command(flatten, next_help_heading = "Files that a language model makes up")]
+    pub model: ModelArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum State {
+    /// Everything has just been used.
+    Hot,
+    /// The kernel's caches are empty.
+    Lukewarm,
+    /// The daemon has just started, the kernel's caches are empty.
+    Cold,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Placement {
+    /// On one processor: only one of the two runs at a time, and no figure depends on where the
+    /// scheduler happens to wake the other. A daemon's background threads go where they like.
+    SharedCpu,
+    /// Wherever the scheduler puts them.
+    Free,
+}
+
+impl Placement {
+    fn name(self) -> &'static str {
+        match self {
+            Placement::SharedCpu => SHARED_CPU,
+            Placement::Free => "free",
+        }
+    }
+}
+
+impl From<State> for CacheState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Hot => CacheState::Hot,
+            State::Lukewarm => CacheState::Lukewarm,
+            State::Cold => CacheState::Cold,
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
+        _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
+        _ => Err("must be a number from 0".to_owned()),
+    }
+}
+
+/// What came of measuring.
+pub enum Measured {
+    /// All that was wanted is in this run directory.
+    Complete(PathBuf),
+    /// The user ended it.
+    Interrupted(PathBuf),
+}
+
+impl Run {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let interrupt = Interrupt::catch().context("setting up signal handling")?;
+        let dir = match self.options.measure(&interrupt, self.resume.as_deref())? {
+            Measured::Complete(dir) => dir,
+            Measured::Interrupted(dir) => {
+                eprintln!(
+                    "interrupted; go on with `ctxbench run --resume {}`",
+                    dir.display()
+                );
+                return Ok(ExitCode::from(130));
+            }
+        };
+        let report_inputs = ReportInputs::of(&dir, None, &self.options.prices)?;
+        let page = report_inputs.write()?;
+        print!("{}", summary_table(&report_inputs));
+        if let Some(decision) = &report_inputs.decision {
+            print!("\n{}", decision_table(decision));
+        }
+        println!("\nreport: {}", page.display());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Options {
+    /// Plans a run, or goes on with the one in `resume`, and measures it to its end.
+    pub fn measure(
+        &self,
+        interrupt: &Interrupt,
+        resume: Option<&Path>,
+    ) -> anyhow::Result<Measured> {
+        // Probes and model files have a directory of their own: nothing of theirs is timed in microseconds.
+        let beside = ScratchDir::make(self.scratch_dir.as_deref())?;
+        let _fusectl = Fusectl::at_hand(beside.path());
+        let prepared = match resume {
+            Some(dir) => self.resumed(dir)?,
+            None => self.planned()?,
+        };
+        let Prepared {
+            dir,
+            plan,
+            writer,
+            before,
+            workloads,
+            arms,
+            scratch,
+            environment,
+        } = prepared;
+        for warning in warnings(&environment) {
+            eprintln!("warning: {warning}");
+        }
+        for arm in &plan.arms {
+            if let Some(reason) = &arm.unavailable {
+                eprintln!("skipped: {}: {reason}", arm.name);
+            }
+        }
+        eprintln!(
+            "{} workloads, {} arms, at most {} epochs, {:.0} s of measuring, seed {}; results in {}",
+            plan.workloads.len(),
+            plan.arms.len(),
+            plan.schedule.epochs,
+            plan.schedule.budget_ms as f64 / 1000.0,
+            plan.seed,
+            dir.display()
+        );
+        let probed: BTreeSet<String> = before
+            .iter()
+            .flat_map(|run| &run.probes)
+            .map(|probe| probe.arm.clone())
+            .collect();
+        let probers = probers(&plan, &arms, beside.path(), interrupt)?;
+        let mut machine = Machine {
+            arms,
+            workloads,
+            scratch,
+            program: std::env::current_exe().context("finding the ctxbench binary")?,
+            interrupt: interrupt.clone(),
+            cpus: cpu::allowed().context("asking for the processors")?,
+            started: Instant::now(),
+            epoch: None,
+        };
+        let mut progress = Progress::new(&plan.schedule);
+        let mut runner = Runner::new(&plan, &writer, interrupt, before);
+        let ended = runner.run(&mut machine, &mut progress);
+        progress.finish();
+        // The scratch goes before anything else begins.
+        drop(machine);
+        match ended {
+            Ended::Complete => {}
+            Ended::Interrupted => return Ok(Measured::Interrupted(dir)),
+            Ended::ScratchFull(reason) => {
+                bail!(
+                    "the scratch is full: {reason}\n  what was recorded is readable in {}\n  fix: free space, or name another disk with --scratch-dir, and start a new run",
+                    dir.display()
+                );
+            }
+            Ended::NoScratch(error) => return Err(error),
+            Ended::CannotRecord(error) => {
+                return Err(anyhow::Error::new(error).context(format!(
+                    "results cannot be written any more; what was recorded is readable in {}",
+                    dir.display()
+                )));
+            }
+        }
+        if progress.failures() > 0 {
+            eprintln!("{} passes did not end well; see above", progress.failures());
+        }
+        let mut probers = probers;
+        probers.retain(|prober| !probed.contains(&prober.arm));
+        if !probers.is_empty() {
+            eprintln!("probing tools, visibility and cron safety (about 10 s)");
+            for prober in probers {
+                let probes = prober.probes();
+                let faults = prober.faults();
+                if interrupt.is_set() {
+                    return Ok(Measured::Interrupted(dir));
+                }
+                // All of an arm's or none, so that a resumed run does not probe it twice.
+                probes.iter().try_for_each(|probe| writer.probe(probe))?;
+                faults.iter().try_for_each(|fault| writer.fault(fault))?;
+            }
+        }
+        if let Some(wanted) = &plan.model_files
+            && !dir.join(MODEL_FILES).exists()
+        {
+            eprintln!("files that a language model makes up (a minute or more)");
+            match model_files::measure_for(wanted, &self.model, beside.path(), interrupt) {
+                Ok(found) => writer.model_files(&found)?,
+                Err(_) if interrupt.is_set() => return Ok(Measured::Interrupted(dir)),
+                // Where nothing else is measured, nothing is left.
+                Err(error) if plan.workloads.is_empty() => return Err(error),
+                Err(error) => {
+                    // The rest of the run is as good as without it, and the report says why it is missing.
+                    eprintln!("warning: they were not measured: {error:#}");
+                    writer.model_files(&ModelFiles {
+                        failed: Some(format!("{error:#}")),
+                        ..ModelFiles::default()
+                    })?;
+                }
+            }
+        }
+        Ok(Measured::Complete(dir))
+    }
+}
+
+/// A prober for every arm that can be measured, the same again and slowed ones left out; none if the plan wants no probes.
+fn probers(
+    plan: &Plan,
+    arms: &[LiveArm],
+    scratch: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Vec<Prober>> {
+    if !plan.probes {
+        return Ok(Vec::new());
+    }
+    let program = std::env::current_exe().context("finding the ctxbench binary")?;
+    let arms = arms
+        .iter()
+        // Programs are what is probed with: what has no path has nothing for them.
+        .filter(|arm| {
+            arm.receipt.is_ok()
+                && arm.name != SAME
+                && arm.slowed_percent.is_none()
+                && arm.backend.has_paths()
+        });
+    let prober = |arm: &LiveArm| Prober {
+        arm: arm.name.clone(),
+        backend: Arc::clone(&arm.backend),
+        scratch: scratch.to_owned(),
+        program: program.clone(),
+        interrupt: interrupt.clone(),
+    };
+    Ok(arms.map(prober).collect())
+}

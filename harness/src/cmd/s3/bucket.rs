@@ -1,0 +1,196 @@
+//! The options that say which bucket, for every command that needs one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use backends::s3::{ConflictPolicy, S3Config, SyncMode, check_name, find_access_key, seal_key};
+use clap::{Args, ValueEnum};
+
+/// The variable with the key that encrypts.
+const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";
+
+/// Which bucket, and whose memory in it. Access keys come from `AWS_ACCESS_KEY_ID` and
+/// `AWS_SECRET_ACCESS_KEY`, or a profile of `~/.aws/credentials`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of s3")]
+pub struct Bucket {
+    /// The server [default: $CTXBENCH_S3_ENDPOINT, or AWS by its region].
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// The region [default: $AWS_REGION, or us-east-1].
+    #[arg(long)]
+    region: Option<String>,
+    /// The bucket [default: $CTXBENCH_S3_BUCKET, or ctxbench].
+    #[arg(long)]
+    bucket: Option<String>,
+    /// What comes before `agents/` in every key, such as `team/`.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    prefix: String,
+    /// Whose memory [default: of s3 the user's name; of agent-memory none, and then no namespaces].
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Options of s3 and agent-memory"
+    )]
+    pub agent_id: Option<String>,
+    /// The bucket is part of the server's name, as with AWS, and not of the path.
+    #[arg(long)]
+    virtual_host: bool,
+    /// A file with 64 hexadecimal digits that content and names are encrypted with [default: $CTXBENCH_S3_KEY].
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// How many seconds one request may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+/// How a mount of a bucket behaves.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of s3")]
+pub struct Behaviour {
+    /// The local cache and journal; created where missing [default: DIR.s3.db].
+    #[arg(long, value_name = "FILE")]
+    pub cache: Option<PathBuf>,
+    /// Who writes, as others see it [default: agent and host].
+    #[arg(long, value_name = "NAME")]
+    writer: Option<String>,
+    /// Begin with what the cache holds of this memory if the server does not answer now. What was changed goes up by
+    /// itself when it does.
+    #[arg(long)]
+    pub allow_offline: bool,
+    /// The cache is damaged, or the bucket was emptied and is right so: begin with a new cache. The old one is set
+    /// aside and not deleted; what had not gone up is taken from it as far as it can be read.
+    #[arg(long, conflicts_with_all = ["allow_offline", "refill_bucket"])]
+    pub rebuild_cache: bool,
+    /// The bucket was emptied by mistake: bring everything up again that the cache holds. Where another host has done so
+    /// before, both are kept where they differ.
+    #[arg(long, conflicts_with = "allow_offline")]
+    pub refill_bucket: bool,
+    /// What waits for the bucket: nothing, fsync, or close as well.
+    #[arg(long, value_enum, default_value_t = Sync::Local)]
+    sync: Sync,
+    /// What happens when two have changed a file.
+    #[arg(long, value_enum, default_value_t = Conflicts::KeepBoth)]
+    conflicts: Conflicts,
+    /// Show the front matter of Markdown files.
+    #[arg(long, value_enum, default_value_t = FrontMatter::Hidden)]
+    front_matter: FrontMatter,
+    /// Do not keep what overwritten and deleted files were.
+    #[arg(long)]
+    no_versions: bool,
+    /// Look for changes of others every so many milliseconds: how stale a file may be.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
+    poll: u64,
+    /// Let changes wait so many milliseconds for others to go up together.
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..))]
+    delay: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sync {
+    /// Nothing: the bucket follows.
+    Local,
+    /// fsync.
+    Fsync,
+    /// fsync and close.
+    Close,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Conflicts {
+    /// Both versions stay, the later one under a name of its own.
+    KeepBoth,
+    /// The later one overwrites the other.
+    LastWriteWins,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FrontMatter {
+    /// Only other S3 tools see it.
+    Hidden,
+    /// It is part of the file.
+    Visible,
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Bucket {
+    /// The bucket that is meant where no option says more than whose memory.
+    pub fn of_environment(agent_id: &str) -> Self {
+        Self {
+            endpoint: None,
+            region: None,
+            bucket: None,
+            prefix: String::new(),
+            agent_id: Some(agent_id.to_owned()),
+            virtual_host: false,
+            key_file: None,
+            timeout: 30,
+        }
+    }
+
+    /// The configuration, with the defaults of `behaviour` where there is none.
+    pub fn config(&self, behaviour: Option<&Behaviour>) -> anyhow::Result<S3Config> {
+        let region = self.region.clone().or_else(|| variable("AWS_REGION"));
+        let region = region.unwrap_or_else(|| "us-east-1".to_owned());
+        let given = self.endpoint.clone();
+        let given = given.or_else(|| variable("CTXBENCH_S3_ENDPOINT"));
+        let is_aws = given.is_none();
+        let endpoint = given.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let agent = self.agent_id.clone().or_else(|| variable("USER"));
+        let agent = agent.context("whose memory? name it with --agent-id")?;
+        check_name("agent", &agent)?;
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy().into_owned();
+        let writer = behaviour.and_then(|behaviour| behaviour.writer.clone());
+        let writer = writer.unwrap_or_else(|| format!("{agent}@{host}"));
+        check_name("writer", &writer)?;
+        let mut prefix = self.prefix.trim_start_matches('/').to_owned();
+        if !prefix.is_empty() && !prefix.ends_with('/') {
+            prefix.push('/');
+        }
+        let bucket = self.bucket.clone();
+        let bucket = bucket.or_else(|| variable("CTXBENCH_S3_BUCKET"));
+        Ok(S3Config {
+            access_key: find_access_key(&endpoint, &variable)?,
+            endpoint,
+            region,
+            bucket: bucket.unwrap_or_else(|| "ctxbench".to_owned()),
+            prefix,
+            agent,
+            writer,
+            path_style: !(self.virtual_host || is_aws),
+            sync: behaviour.map_or(SyncMode::Local, |behaviour| match behaviour.sync {
+                Sync::Local => SyncMode::Local,
+                Sync::Fsync => SyncMode::Fsync,
+                Sync::Close => SyncMode::Close,
+            }),
+            conflicts: behaviour.map_or(ConflictPolicy::KeepBoth, |behaviour| {
+                match behaviour.conflicts {
+                    Conflicts::KeepBoth => ConflictPolicy::KeepBoth,
+                    Conflicts::LastWriteWins => ConflictPolicy::LastWriteWins,
+                }
+            }),
+            front_matter_visible: behaviour
+                .is_some_and(|behaviour| behaviour.front_matter == FrontMatter::Visible),
+            keep_versions: behaviour.is_none_or(|behaviour| !behaviour.no_versions),
+            poll: Duration::from_millis(behaviour.map_or(1000, |behaviour| behaviour.poll)),
+            delay: Duration::from_millis(behaviour.map_or(200, |behaviour| behaviour.delay)),
+            timeout: Duration::from_secs(self.timeout),
+            seal: self.seal()?,
+        })
+    }
+
+    fn seal(&self) -> anyhow::Result<Option<[u8; 32]>> {
+        if let Some(file) = &self.key_file {
+            let text = std::fs::read_to_string(file);
+            let text = text.with_context(|| format!("reading the key in {}", file.display()))?;
+            return Ok(Some(seal_key(&text, &file.display().to_string())?));
+        }
+        let key = variable(SEAL_VARIABLE).map(|key| seal_key(&key, SEAL_VARIABLE));
+        Ok(key.transpose()?)
+    }
+}

@@ -1,0 +1,194 @@
+//! `ctxbench s3 serve`: an S3 server in the foreground, for a user or for the harness.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use backends::cpu;
+use clap::{Args, ValueEnum};
+use servers::{Found, Options, ServerKind, start};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// Makes `auto` without MinIO an error.
+const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
+
+/// Start an S3 server on a loopback port and serve until Ctrl-C.
+///
+/// When it is ready, one line of JSON on standard output says where it is, what it is, and how to use
+/// it; the bucket `ctxbench` is there. The server and, without --dir, its data are gone when it ends.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench s3 serve                               # MinIO if it is installed, else the embedded server
+  ctxbench s3 serve --server embedded --rtt 5     # every request takes 5 ms longer
+  ctxbench s3 serve --dir ~/objects --port 9000   # keeps its data")]
+pub struct Serve {
+    /// Which server.
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    server: Wanted,
+    /// Where the server keeps its data and its log [default: a temporary directory].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// The loopback port [default: any that is free].
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    port: u16,
+    /// Add this round-trip time to every exchange.
+    #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = milliseconds)]
+    rtt: f64,
+    /// Stop when standard input ends.
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Wanted {
+    /// MinIO where it is installed, else the embedded one.
+    Auto,
+    /// The one in this program.
+    Embedded,
+    /// MinIO.
+    Minio,
+    /// SeaweedFS.
+    Seaweedfs,
+    /// rclone serve s3.
+    Rclone,
+}
+
+/// A round-trip time up to that of a bad day between continents.
+fn milliseconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (0.0..=10_000.0).contains(&number) => Ok(number),
+        _ => Err("a number of milliseconds from 0 to 10000".to_owned()),
+    }
+}
+
+impl Wanted {
+    /// The server to start; says on standard error what it is not, and why.
+    fn find(self) -> anyhow::Result<Found> {
+        let kind = match self {
+            Self::Auto => {
+                let missing = match ServerKind::Minio.find() {
+                    Ok(found) => return Ok(found),
+                    Err(missing) => missing,
+                };
+                if std::env::var_os(REQUIRE_MINIO).is_some_and(|value| value != "0") {
+                    bail!("{REQUIRE_MINIO} is set, but {missing}");
+                }
+                eprintln!("ctxbench: this is embedded S3, not MinIO: {missing}");
+                ServerKind::Embedded
+            }
+            Self::Embedded => ServerKind::Embedded,
+            Self::Minio => ServerKind::Minio,
+            Self::Seaweedfs => ServerKind::Seaweedfs,
+            Self::Rclone => ServerKind::Rclone,
+        };
+        Ok(kind.find()?)
+    }
+}
+
+impl Serve {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let server = self.server.find()?;
+        // Caught from now on, so that no signal leaves a server or a directory behind.
+        let signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("setting up signal handling")?;
+        let (stop, mut stopped) = unbounded_channel();
+        stop_on_signal(signals, stop.clone());
+        if self.until_stdin_ends {
+            // The run that starts a server may stay on one processor: its server does not.
+            cpu::go_anywhere()?;
+            // A run stops its servers between their passes: one whose run is killed must notice that standard input ends.
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
+            stop_when_stdin_ends(stop.clone());
+        }
+        let mut temporary = None;
+        let dir = match self.dir {
+            Some(dir) => {
+                let dir = dir.join(server.kind().name());
+                std::fs::create_dir_all(&dir)
+                    .with_context(|| format!("creating {}", dir.display()))?;
+                dir.canonicalize()
+                    .with_context(|| format!("looking at {}", dir.display()))?
+            }
+            None => {
+                let directory = tempfile::Builder::new().prefix("ctxbench-s3-").tempdir();
+                let directory = directory.context("creating a temporary directory")?;
+                temporary.insert(directory).path().to_owned()
+            }
+        };
+        let options = Options {
+            server,
+            dir,
+            port: self.port,
+            rtt: Duration::from_secs_f64(self.rtt / 1e3),
+            keys: None,
+            launcher: launcher()?,
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("starting the runtime")?;
+        // On this thread, which lives as long as the process: the server's own depends on it.
+        let served = runtime.block_on(async {
+            let mut server = tokio::select! {
+                server = start(options) => server?,
+                _ = stopped.recv() => return Ok(()),
+            };
+            let line = serde_json::to_string(&server.announcement())?;
+            // Nobody may be listening any more; `println!` would panic.
+            let mut out = std::io::stdout();
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+            let ended = tokio::select! {
+                reason = server.has_ended() => Some(reason),
+                _ = stopped.recv() => None,
+            };
+            server.stop().await.context("stopping the server")?;
+            match ended {
+                Some(reason) => bail!(reason),
+                None => Ok(()),
+            }
+        });
+        drop(runtime);
+        if let Some(temporary) = temporary {
+            temporary
+                .close()
+                .context("removing the temporary directory")?;
+        }
+        served?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What binds a server's process to ours: `ctxbench with-parent PID`.
+fn launcher() -> anyhow::Result<Vec<OsString>> {
+    let us = std::env::current_exe().context("finding our own program")?;
+    let parent = std::process::id().to_string();
+    Ok(vec![us.into(), "with-parent".into(), parent.into()])
+}
+
+fn stop_on_signal(mut signals: Signals, stop: UnboundedSender<()>) {
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            // Nobody waits any more if it is ending already.
+            let _ = stop.send(());
+        }
+    });
+}
+
+fn stop_when_stdin_ends(stop: UnboundedSender<()>) {
+    std::thread::spawn(move || {
+        // Whatever comes is ignored; an error ends it as an end of file does.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = stop.send(());
+    });
+}

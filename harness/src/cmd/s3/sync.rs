@@ -1,0 +1,44 @@
+//! `ctxbench s3 sync`: waits until what a mount holds is as durable as it can be.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use rustix::io::Errno;
+
+use backends::attribute;
+
+/// Wait until everything done so far in a mount is in the bucket; in another directory, until it is on disk.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench s3 sync ~/memory
+  ctxbench s3 sync && echo 'this machine may go'    # of the directory that you are in")]
+pub struct Sync {
+    /// Anything in the mount.
+    #[arg(default_value = ".")]
+    path: PathBuf,
+}
+
+impl Sync {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let at = self.path.display();
+        let said = match attribute::get(&self.path, "user.ctx.sync") {
+            Ok(_) => "everything is in the bucket",
+            // No bucket behind it: what there is to sync is a disk.
+            Err(Errno::NODATA | Errno::NOTSUP) => {
+                let file = std::fs::File::open(&self.path);
+                let file = file.with_context(|| format!("opening {at}"))?;
+                file.sync_all().with_context(|| format!("syncing {at}"))?;
+                rustix::fs::syncfs(&file).with_context(|| format!("syncing {at}"))?;
+                "everything is on disk"
+            }
+            Err(error) => {
+                let hint = "the bucket cannot be reached, or refuses; what is missing there is kept, and goes up by itself (the mount's log says why)";
+                return Err(error).with_context(|| format!("syncing {at}: {hint}"));
+            }
+        };
+        println!("{at}: {said}");
+        Ok(ExitCode::SUCCESS)
+    }
+}

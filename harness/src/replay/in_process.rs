@@ -1,0 +1,201 @@
+//! Operations on files that the harness reaches by calls in its own process: one call of [`FileClient`] each.
+
+use std::io;
+
+use backends::backend::FileClient;
+use rustix::io::Errno;
+use workloads::path::WorkspacePath;
+use workloads::script::{FileOp, Script};
+
+use super::tools::push;
+use super::{Observed, Scratch};
+
+/// Why a script cannot be done by such calls; `None` if it can.
+pub fn unsupported(script: &Script) -> Option<String> {
+    for call in script.calls.iter().filter(|call| call.kind.is_some()) {
+        let writes = |op: &FileOp| matches!(op, FileOp::Write { .. } | FileOp::WriteAt { .. });
+        for op in &call.ops {
+            let is_supported = match op {
+                FileOp::Read(_)
+                | FileOp::ReadAt { .. }
+                | FileOp::Write { .. }
+                // Micro workloads overwrite whole files.
+                | FileOp::WriteAt { offset: 0, .. }
+                | FileOp::List { .. }
+                | FileOp::Search(_) => true,
+                // Its writes are durable when they return: nothing is left to be timed alone.
+                FileOp::Sync(_) | FileOp::SyncAll { .. } => call.ops.iter().any(writes),
+                _ => false,
+            };
+            if !is_supported {
+                return Some(format!("no single request can {}", op.describe()));
+            }
+        }
+    }
+    None
+}
+
+/// Executes an operation below `subtree`.
+///
+/// # Errors
+/// The error number of the call; `EIO` where it has none.
+pub fn perform_in_process(
+    op: &FileOp,
+    subtree: &str,
+    client: &mut dyn FileClient,
+    scratch: &mut Scratch,
+) -> Result<Observed, Errno> {
+    let path = |path: &WorkspacePath| format!("{subtree}/{path}");
+    let mut bytes = Vec::new();
+    match op {
+        FileOp::Read(file) => {
+            client.read(&path(file), &mut bytes).map_err(errno)?;
+            Ok(Observed::Bytes(scratch.put(&bytes)))
+        }
+        FileOp::ReadAt {
+            path: file,
+            offset,
+            length,
+        } => {
+            client.read(&path(file), &mut bytes).map_err(errno)?;
+            let start = (*offset as usize).min(bytes.len());
+            let end = (start + length).min(bytes.len());
+            Ok(Observed::Bytes(scratch.put(&bytes[start..end])))
+        }
+        FileOp::Write {
+            path: file,
+            content,
+            ..
+        }
+        | FileOp::WriteAt {
+            path: file,
+            content,
+            ..
+        } => {
+            client.write(&path(file), content).map_err(errno)?;
+            Ok(Observed::Done)
+        }
+        FileOp::Sync(_) | FileOp::SyncAll { .. } => Ok(Observed::Done),
+        FileOp::List { path: dir, .. } => {
+            let start = scratch.entries.len();
+            for (name, size) in client.list(&path(dir)).map_err(errno)? {
+                push(scratch, &name, 0..0, Some(size));
+            }
+            Ok(Observed::Entries(start..scratch.entries.len()))
+        }
+        FileOp::Search(dir) => {
+            let start = scratch.entries.len();
+            let top = match dir.is_root() {
+                true => subtree.to_owned(),
+                false => path(dir),
+            };
+            for (name, size) in client.list(&top).map_err(errno)? {
+                bytes.clear();
+                client
+                    .read(&format!("{top}/{name}"), &mut bytes)
+                    .map_err(errno)?;
+                let content = scratch.put(&bytes);
+                push(scratch, &name, content, Some(size));
+            }
+            Ok(Observed::Entries(start..scratch.entries.len()))
+        }
+        _ => Err(Errno::NOSYS),
+    }
+}
+
+fn errno(error: io::Error) -> Errno {
+    tracing::debug!("{error}");
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use workloads::model::Model;
+    use workloads::script::{Bytes, CallKind};
+
+    use super::*;
+    use crate::replay::verify;
+
+    #[derive(Default)]
+    struct InMemory(BTreeMap<String, Vec<u8>>);
+
+    impl FileClient for InMemory {
+        fn write(&mut self, path: &str, content: &[u8]) -> io::Result<()> {
+            self.0.insert(path.to_owned(), content.to_vec());
+            Ok(())
+        }
+
+        fn read(&mut self, path: &str, into: &mut Vec<u8>) -> io::Result<()> {
+            let content = self.0.get(path);
+            let content = content.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            into.extend_from_slice(content);
+            Ok(())
+        }
+
+        fn list(&mut self, dir: &str) -> io::Result<Vec<(String, u64)>> {
+            let prefix = format!("{dir}/");
+            let below = self.0.iter().filter_map(|(path, content)| {
+                let name = path.strip_prefix(&prefix)?;
+                Some((name.to_owned(), content.len() as u64))
+            });
+            Ok(below.collect())
+        }
+    }
+
+    fn path(path: &str) -> WorkspacePath {
+        WorkspacePath::new(path).unwrap()
+    }
+
+    fn write(name: &str, content: &str) -> FileOp {
+        FileOp::Write {
+            path: path(name),
+            content: Bytes::from(content.as_bytes()),
+            sync: true,
+        }
+    }
+
+    #[test]
+    fn calls_return_what_the_model_says() {
+        let ops = [
+            write("d/a", "one"),
+            write("d/b", "two"),
+            write("d/a", "three"),
+            FileOp::Read(path("d/a")),
+            FileOp::ReadAt {
+                path: path("d/a"),
+                offset: 1,
+                length: 100,
+            },
+            FileOp::Sync(path("d/b")),
+            FileOp::List {
+                path: path("d"),
+                attributes: true,
+            },
+            FileOp::Search(WorkspacePath::root()),
+        ];
+        let mut script = Script::new(Vec::new());
+        script.dirs = vec![path("d")];
+        let (mut model, mut client) = (Model::of(&script), InMemory::default());
+        let mut scratch = Scratch::new();
+        for op in &ops {
+            scratch.clear();
+            let observed = perform_in_process(op, "p1", &mut client, &mut scratch);
+            verify(op, &model.apply(op), &observed, &scratch).unwrap();
+        }
+        assert!(client.0.contains_key("p1/d/b"), "below the subtree");
+    }
+
+    #[test]
+    fn a_sync_without_its_writes_is_no_call_of_a_client() {
+        let mut script = Script::new(Vec::new());
+        script.call(
+            CallKind::Sync,
+            vec![write("a", "1"), FileOp::Sync(path("a"))],
+        );
+        assert_eq!(unsupported(&script), None);
+        script.call(CallKind::Sync, vec![FileOp::Sync(path("a"))]);
+        assert!(unsupported(&script).unwrap().contains("sync"));
+    }
+}

@@ -1,0 +1,270 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::faults::{
+    Audit, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind,
+    Status, Verdict,
+};
+use crate::{Journal, Outcome, PlannedScenario, ScratchKind, ScratchReceipt, WriteCache};
+
+fn environment() -> Environment {
+    Environment {
+        schema: SCHEMA_VERSION,
+        kernel: "6.18".to_owned(),
+        cpu: "a processor".to_owned(),
+        cpus: 2,
+        memory_bytes: 1 << 30,
+        clock: "tsc".to_owned(),
+        hypervisor: None,
+        scratch: ScratchReceipt {
+            kind: ScratchKind::Image,
+            file_system: "ext4".to_owned(),
+            features: Vec::new(),
+            journal: Journal::Journaled,
+            mount_options: "rw".to_owned(),
+            device: "/dev/vda".to_owned(),
+            write_cache: WriteCache::Volatile,
+            bytes: 1 << 30,
+            fallback: None,
+        },
+        user: "root".to_owned(),
+        build: "debug".to_owned(),
+        binary_sha256: String::new(),
+        load: String::new(),
+        cpu_pressure_avg10: None,
+        fusectl: true,
+    }
+}
+
+fn plan() -> Plan {
+    let created = "2026-11-22T00:00:00Z".to_owned();
+    Plan::without_passes(
+        "fault",
+        "An essay.",
+        created,
+        "0.1.0".to_owned(),
+        "ctxbench fault".to_owned(),
+        Vec::new(),
+    )
+}
+
+fn fault_plan() -> Plan {
+    Plan {
+        scenarios: vec![PlannedScenario {
+            name: "kill-idle".to_owned(),
+            group: "daemon".to_owned(),
+            title: "the daemon is killed".to_owned(),
+            essay: "What it stands for.".to_owned(),
+            sha256: "0".to_owned(),
+            hang_limit_s: 30.0,
+        }],
+        crash_points: 10,
+        ..plan()
+    }
+}
+
+fn conformance_plan() -> Plan {
+    Plan {
+        features: vec!["open: `O_APPEND`".to_owned(), "rename: replaces".to_owned()],
+        ..plan()
+    }
+}
+
+fn audit() -> Audit {
+    Audit {
+        promised: Some("write".to_owned()),
+        verdict: Verdict::Invalid,
+        acknowledged: BTreeMap::from([("write".to_owned(), 7)]),
+        lost: 3,
+        half: 1,
+        examples: vec!["record 3 is lost".to_owned()],
+        ..Audit::default()
+    }
+}
+
+fn outcome() -> FaultOutcome {
+    FaultOutcome {
+        v: SCHEMA_VERSION,
+        scenario: "kill-idle".to_owned(),
+        group: "daemon".to_owned(),
+        backend: "sqlite".to_owned(),
+        seed: 7,
+        status: Status::Ran,
+        reason: None,
+        injected: "kill -9".to_owned(),
+        label: Some("shortened".to_owned()),
+        seen: vec![Seen {
+            call: "write".to_owned(),
+            what: SeenKind::Errno,
+            errno: Some(107),
+            text: "Transport endpoint is not connected\nand a second line".to_owned(),
+            times: 2,
+        }],
+        longest_call_ms: 3,
+        uninterruptible_ms: 5,
+        hang: Some(Hang {
+            call: "write".to_owned(),
+            waited_ms: 30_100,
+            culprit: Culprit::KernelWaits,
+            state: "D".to_owned(),
+            ended_by: "abort".to_owned(),
+            ended_after_ms: 2_000,
+            uninterruptible_ms: 1_900,
+        }),
+        recovery: Some(Recovery {
+            how: Return::NextMount,
+            ms: 21,
+            step: None,
+        }),
+        audits: BTreeMap::from([(KILLED_DAEMON.to_owned(), audit())]),
+        facts: BTreeMap::from([
+            ("count".to_owned(), Fact::Count(3)),
+            ("share".to_owned(), Fact::Number(0.25)),
+            ("words".to_owned(), Fact::Words("exclude".to_owned())),
+        ]),
+        breaches: vec!["write did not end within 30 s".to_owned()],
+        took_ms: 10,
+    }
+}
+
+fn crash_points() -> CrashPoints {
+    CrashPoints {
+        how: "kill -9".to_owned(),
+        points: 10,
+        in_flight: Some(6),
+        broken: Some(1),
+        died_by_itself: 1,
+        audit: audit(),
+        recovery_ms: (20.0, 31.5),
+        ..CrashPoints::not_run("sqlite", KILLED_DAEMON, Status::Ran, "it ended early")
+    }
+}
+
+fn probe(outcome: Outcome, detail: &str) -> Probe {
+    Probe {
+        v: SCHEMA_VERSION,
+        aspect: "conformance".to_owned(),
+        name: "rename: replaces".to_owned(),
+        arm: "sqlite".to_owned(),
+        outcome,
+        detail: detail.to_owned(),
+    }
+}
+
+fn create(dir: &Path, plan: &Plan) -> Writer {
+    Writer::create(dir, plan, &environment(), None, &[]).unwrap()
+}
+
+#[test]
+fn a_fault_run_is_read_as_it_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = create(dir.path(), &fault_plan());
+    let skipped = CrashPoints::not_run("sqlite", POWER_LOSS, Status::Skipped, "no block device");
+    writer.outcome(&outcome()).unwrap();
+    writer.outcome(&outcome()).unwrap();
+    writer.crash_points(&crash_points()).unwrap();
+    writer.crash_points(&skipped).unwrap();
+    let run = Run::read(dir.path()).unwrap();
+    assert_eq!(run.plan, fault_plan());
+    assert_eq!(run.environment, environment());
+    assert_eq!(run.fault_outcomes, [outcome(), outcome()]);
+    assert_eq!(run.crash_points, [crash_points(), skipped]);
+    assert!(run.samples.is_empty() && run.probes.is_empty());
+}
+
+#[test]
+fn a_conformance_run_is_read_as_it_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = create(dir.path(), &conformance_plan());
+    let probes = [
+        probe(Outcome::Ok, ""),
+        probe(Outcome::Errno, "rename: Invalid argument"),
+        probe(Outcome::Skipped, "only root can"),
+    ];
+    for probe in &probes {
+        writer.probe(probe).unwrap();
+    }
+    let run = Run::read(dir.path()).unwrap();
+    assert_eq!(run.plan, conformance_plan());
+    assert_eq!(run.probes, probes);
+}
+
+#[test]
+fn a_plan_says_why_it_has_no_passes() {
+    let crash_points_only = Plan {
+        crash_points: 1,
+        ..plan()
+    };
+    for (plan, why) in [
+        (fault_plan(), Some("a fault run")),
+        (crash_points_only, Some("a fault run")),
+        (conformance_plan(), Some("a conformance run")),
+        (plan(), None),
+    ] {
+        let said = plan.measures_nothing();
+        assert_eq!(said.is_some(), why.is_some(), "{said:?}");
+        assert!(
+            said.unwrap_or_default()
+                .starts_with(why.unwrap_or_default())
+        );
+    }
+}
+
+#[test]
+fn a_half_line_is_ignored_and_cut_off_before_the_next() {
+    for name in [FAULT_OUTCOMES, CRASH_POINTS, PROBES] {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |writer: &Writer| match name {
+            FAULT_OUTCOMES => writer.outcome(&outcome()),
+            CRASH_POINTS => writer.crash_points(&crash_points()),
+            _ => writer.probe(&probe(Outcome::Ok, "")),
+        };
+        let lines =
+            |run: &Run| run.fault_outcomes.len() + run.crash_points.len() + run.probes.len();
+        let writer = create(dir.path(), &fault_plan());
+        write(&writer).unwrap();
+        write(&writer).unwrap();
+        let file = dir.path().join(name);
+        let whole = fs::read(&file).unwrap();
+        fs::write(&file, &whole[..whole.len() - 5]).unwrap();
+        assert_eq!(lines(&Run::read(dir.path()).unwrap()), 1, "{name}");
+        let (writer, run) = Writer::resume(dir.path()).unwrap();
+        assert_eq!(lines(&run), 1, "{name}");
+        write(&writer).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), whole, "{name}");
+    }
+}
+
+#[test]
+fn a_line_of_another_version_is_refused_with_both() {
+    for name in [FAULT_OUTCOMES, CRASH_POINTS] {
+        let dir = tempfile::tempdir().unwrap();
+        create(dir.path(), &fault_plan());
+        fs::write(dir.path().join(name), "{\"v\":1}\n").unwrap();
+        let error = Run::read(dir.path()).unwrap_err().to_string();
+        let versions = format!("schema version 1; this ctxbench reads version {SCHEMA_VERSION}");
+        assert!(error.contains(name) && error.contains(&versions), "{error}");
+    }
+}
+
+#[test]
+fn a_fault_run_from_before_plan_toml_is_refused_with_both_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(OLD_FAULT_PLAN), "{\"schema\":1}").unwrap();
+    let error = Run::read(dir.path()).unwrap_err().to_string();
+    let versions = format!("schema version 1; this ctxbench reads version {SCHEMA_VERSION}");
+    assert!(error.contains(&versions), "{error}");
+}
+
+#[test]
+fn an_unknown_field_of_a_line_is_named_with_file_and_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = create(dir.path(), &fault_plan());
+    writer.outcome(&outcome()).unwrap();
+    let mut line = serde_json::to_value(outcome()).unwrap();
+    line["colour"] = "red".into();
+    append(&dir.path().join(FAULT_OUTCOMES), &line).unwrap();
+    let error = Run::read(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("fault-outcomes.jsonl:2: "), "{error}");
+    assert!(error.contains("colour"), "{error}");
+}

@@ -1,0 +1,86 @@
+//! What a report says of planted evidence: what was found, for how many tokens, and in what time.
+
+use rundir::Score;
+
+use super::Report;
+use super::page::Part::{self, Heading, Table, Text};
+use super::text::time;
+use crate::summary::Found;
+
+/// Counts that are a share of questions, by name, with what the column is called.
+const SHARES: [(&str, &str); 8] = [
+    ("evidence-in-budget", "answer in budget"),
+    ("found-at-1", "first"),
+    ("found-at-5", "among 5"),
+    ("found-at-10", "among 10"),
+    ("own-words", "own words"),
+    ("other-words", "other words"),
+    ("stale", "stale"),
+    ("old-first", "old before new"),
+];
+
+pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let all = &report.summary.found;
+    if all.is_empty() {
+        return;
+    }
+    parts.push(Heading(2, "What was found".to_owned()));
+    let differ = all.iter().filter(|own| own.differs).count();
+    let exact = match differ {
+        0 => "All passes of an arm found the same.".to_owned(),
+        _ => format!("In {differ} rows passes differ: the first pass is shown."),
+    };
+    parts.push(Text(format!(
+        "Questions with planted evidence among generated notes: how many have the line that answers them within the budget of tokens, and at which place. \"stale\": only an answer that no longer holds. Counts, worked out outside the clock. {exact}"
+    )));
+    let mut head: Vec<&str> = vec!["workload", "arm", "method"];
+    head.extend(SHARES.map(|(_, column)| column));
+    head.extend([
+        "tokens a question",
+        "tokens a found answer",
+        "said that there is no answer",
+        "time a call",
+    ]);
+    let rows = all.iter().map(|own| {
+        let mut row = vec![own.workload.clone(), own.arm.clone(), own.method.clone()];
+        row.extend(SHARES.map(|(name, _)| share(own.score(name))));
+        let tokens = own.score("tokens").unwrap_or_default();
+        let found = own.score("evidence-in-budget").unwrap_or_default();
+        row.push(each(tokens.sum, tokens.of));
+        row.push(each(tokens.sum, found.sum));
+        row.push(share(own.score("admitted")));
+        row.push(took(report, own));
+        row
+    });
+    let head = head.into_iter().map(str::to_owned).collect();
+    parts.push(Table(head, rows.collect()));
+}
+
+fn share(score: Option<Score>) -> String {
+    match score {
+        Some(Score { sum, of }) if of > 0 => {
+            format!("{:.0} % ({sum}/{of})", 100.0 * sum as f64 / of as f64)
+        }
+        _ => "–".to_owned(),
+    }
+}
+
+fn each(sum: u64, of: u64) -> String {
+    match of {
+        0 => "–".to_owned(),
+        of => format!("{:.0}", sum as f64 / of as f64),
+    }
+}
+
+/// The typical time of the calls that a method makes.
+fn took(report: &Report<'_>, found: &Found) -> String {
+    let metric = match found.method.as_str() {
+        method if method.starts_with("MEMORY.md") => "read",
+        method if method.starts_with(":recall") => "recall",
+        _ => "search",
+    };
+    let cells = report.summary.cells.iter();
+    let mut own = cells.filter(|cell| cell.workload == found.workload && cell.arm == found.arm);
+    own.find(|cell| cell.metric == metric)
+        .map_or("–".to_owned(), |cell| time(cell.typical_ns))
+}

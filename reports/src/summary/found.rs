@@ -1,0 +1,91 @@
+//! What passes found of planted evidence: exact counts, beside what the calls took.
+
+use std::collections::BTreeMap;
+
+use rundir::{Run, Sample, Score};
+use serde::Serialize;
+
+/// What one method found on one arm.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Found {
+    /// The workload.
+    pub workload: String,
+    /// The arm.
+    pub arm: String,
+    /// How the notes were got at.
+    pub method: String,
+    /// Counts by name: the same in every pass, or the first pass's.
+    pub scores: BTreeMap<String, Score>,
+    /// Whether passes differ: then the counts are not exact.
+    pub differs: bool,
+}
+
+impl Found {
+    /// A count of this name.
+    pub fn score(&self, name: &str) -> Option<Score> {
+        self.scores.get(name).copied()
+    }
+}
+
+/// What was found, in the plan's order.
+pub fn found(run: &Run) -> Vec<Found> {
+    let mut all = Vec::new();
+    for workload in &run.plan.workloads {
+        let compared = run.plan.arms.iter().filter(|arm| arm.same_as.is_none());
+        for arm in compared {
+            let own = |sample: &&Sample| {
+                sample.workload == workload.name
+                    && sample.arm == arm.name
+                    && !sample.scores.is_empty()
+            };
+            let mut passes = run.samples.iter().filter(own);
+            let Some(first) = passes.next() else {
+                continue;
+            };
+            let others: Vec<&Sample> = passes.collect();
+            for (method, scores) in &first.scores {
+                let same = |other: &&Sample| other.scores.get(method) == Some(scores);
+                all.push(Found {
+                    workload: workload.name.clone(),
+                    arm: arm.name.clone(),
+                    method: method.clone(),
+                    scores: scores.clone(),
+                    differs: !others.iter().all(same),
+                });
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::run;
+
+    #[test]
+    fn passes_that_differ_are_told() {
+        let mut run = run();
+        let workload = run.plan.workloads[0].name.clone();
+        let score = |sum| BTreeMap::from([("tokens".to_owned(), Score { sum, of: 2 })]);
+        let mut own: Vec<_> = run
+            .samples
+            .iter_mut()
+            .filter(|sample| sample.workload == workload && sample.arm == "direct")
+            .collect();
+        own[0].scores.insert("grep".to_owned(), score(7));
+        own[1].scores.insert("grep".to_owned(), score(7));
+        let found_here = found(&run);
+        assert_eq!(found_here.len(), 1);
+        assert!(!found_here[0].differs);
+        assert_eq!(found_here[0].score("tokens").unwrap().sum, 7);
+        run.samples
+            .iter_mut()
+            .filter(|sample| !sample.scores.is_empty())
+            .last()
+            .unwrap()
+            .scores
+            .insert("grep".to_owned(), score(8));
+        assert!(found(&run)[0].differs);
+    }
+}

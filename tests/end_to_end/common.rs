@@ -1,0 +1,202 @@
+//! What the end-to-end tests share: running the binary, mounting, looking at mounts.
+
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "test helpers, each used by some"
+)]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+pub const CTXBENCH: &str = env!("CARGO_BIN_EXE_ctxbench");
+
+/// A directory on a disk that is gone after the test, with whatever is still mounted in it.
+pub struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("ctxbench-test-")
+            .tempdir_in("/var/tmp")
+            .unwrap();
+        Self(dir)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let dir = self.path().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for at in mounts_under(self.path()).into_iter().rev() {
+            let _ = Command::new("umount").arg("-l").arg(at).status();
+        }
+        if std::thread::panicking() && std::env::var_os("CTXBENCH_KEEP_FAILED").is_some() {
+            self.0.disable_cleanup(true);
+            eprintln!("kept: {}", self.path().display());
+        }
+    }
+}
+
+/// Mount points at or below a directory.
+pub fn mounts_under(dir: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(1));
+    let points = points.map(|point| PathBuf::from(point.replace("\\040", " ")));
+    points.filter(|point| point.starts_with(dir)).collect()
+}
+
+/// Whether the tests can mount here. If not, they say so and pass, unless `CTXBENCH_REQUIRE_FUSE` is
+/// set, as in CI: there, a machine without FUSE is a failure.
+pub fn can_mount() -> bool {
+    let opened = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
+    let can = opened.is_ok();
+    if !can {
+        assert!(
+            std::env::var_os("CTXBENCH_REQUIRE_FUSE").is_none(),
+            "/dev/fuse cannot be opened"
+        );
+        eprintln!("SKIPPED: /dev/fuse cannot be opened");
+    }
+    can
+}
+
+/// As [`can_mount`], for tests that need root.
+pub fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        assert!(
+            std::env::var_os("CTXBENCH_REQUIRE_ROOT").is_none(),
+            "this needs root"
+        );
+        eprintln!("SKIPPED: this test needs root");
+    }
+    is_root
+}
+
+pub fn ctxbench<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(CTXBENCH);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs the binary to its end.
+pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    ctxbench(arguments).output().unwrap()
+}
+
+/// Runs `ctxbench conform`; its run directory is gone afterwards.
+pub fn conform<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    let results = tempfile::tempdir().unwrap();
+    let mut command = ctxbench(["conform"]);
+    command.args(arguments).arg("--results").arg(results.path());
+    command.output().unwrap()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Waits until something is so.
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A `ctxbench mount` that runs beside the test.
+pub struct Mount {
+    pub process: Child,
+    pub dir: PathBuf,
+    stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Mount {
+    /// Mounts `backend` on `dir` and waits until it says that it is there.
+    pub fn new(backend: &str, dir: &Path, more: &[&str]) -> Self {
+        let mut command = ctxbench(["mount", backend]);
+        command.arg(dir).args(more);
+        Self::of(command, dir)
+    }
+
+    /// As [`Mount::new`], for a command of the caller's own that mounts on `dir`.
+    pub fn of(mut command: Command, dir: &Path) -> Self {
+        let mut process = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        if !line.contains("is mounted on") {
+            let output = process.wait_with_output().unwrap();
+            panic!("not mounted: {line}{}", stderr(&output));
+        }
+        Self {
+            process,
+            dir: dir.to_owned(),
+            stdout,
+        }
+    }
+
+    /// The next line that it says.
+    pub fn said(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.process.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Ends it as Ctrl-C does, and checks that it ends well and leaves nothing mounted.
+    pub fn end(mut self) {
+        self.signal(rustix::process::Signal::INT);
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
+        assert!(mounts_under(&self.dir).is_empty());
+    }
+
+    /// Waits for an end that was asked for.
+    pub fn wait(mut self) -> std::process::ExitStatus {
+        self.process.wait().unwrap()
+    }
+
+    /// Ends it as a crash does: the mount stays, dead.
+    pub fn crash(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

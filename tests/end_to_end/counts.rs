@@ -1,0 +1,148 @@
+//! Exact counts of a call, held against budgets: what continuous integration can gate on, whatever the machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::common::{Scratch, can_mount, run, stderr};
+use serde_json::Value;
+
+/// How far a count may be above its budget: a few calls of a pass may ask for something once.
+const ABOVE: f64 = 0.02;
+
+/// How far below it a count may be before the budget has to be lowered.
+const BELOW: f64 = 0.10;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Budgets {
+    count: Vec<Budget>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Budget {
+    workload: String,
+    arms: BTreeMap<String, Counts>,
+}
+
+/// Counts a call.
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counts {
+    system_calls: f64,
+    #[serde(default)]
+    fuse: BTreeMap<String, f64>,
+    #[serde(default)]
+    store: BTreeMap<String, f64>,
+}
+
+/// What the counted passes of an arm did, summed.
+#[derive(Default)]
+struct Sums {
+    calls: u64,
+    system_calls: u64,
+    fuse: BTreeMap<String, u64>,
+    store: BTreeMap<String, u64>,
+}
+
+fn sums(out: &Path) -> BTreeMap<(String, String), Sums> {
+    let mut all: BTreeMap<(String, String), Sums> = BTreeMap::new();
+    for line in fs::read_to_string(out.join("cells.jsonl")).unwrap().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| line[name].as_str().unwrap().to_owned();
+        let own = all.entry((text("workload"), text("arm"))).or_default();
+        let counted = &line["counted"];
+        own.calls += counted["calls"].as_u64().unwrap();
+        own.system_calls += counted["system_calls"].as_u64().unwrap();
+        let Some(daemon) = counted.get("daemon") else {
+            continue;
+        };
+        // Nobody waits for these: when they come is the kernel's choice.
+        let unwaited = ["forget", "release", "releasedir"];
+        for (opcode, count) in daemon["fuse"].as_object().unwrap() {
+            if !unwaited.contains(&opcode.as_str()) {
+                *own.fuse.entry(opcode.clone()).or_default() += count["count"].as_u64().unwrap();
+            }
+        }
+        for (name, count) in daemon["store"].as_object().unwrap() {
+            *own.store.entry(name.clone()).or_default() += count.as_u64().unwrap();
+        }
+    }
+    all
+}
+
+#[test]
+fn a_call_costs_what_its_budget_says() {
+    if !can_mount() {
+        return;
+    }
+    let budgets: Budgets = toml::from_str(include_str!("counts.toml")).unwrap();
+    let scratch = Scratch::new();
+    let out = scratch.path().join("run");
+    let mut arguments: Vec<&str> = vec![
+        "run",
+        "--state",
+        "hot",
+        "--backend",
+        "memory",
+        "--backend",
+        "sqlite",
+        "--budget",
+        "1",
+        "--epochs",
+        "3",
+        "--rounds",
+        "1",
+        "--no-probes",
+        "--policy",
+        "none",
+    ];
+    let (out_text, scratch_text) = (out.to_str().unwrap(), scratch.path().to_str().unwrap());
+    arguments.extend(["--out", out_text, "--scratch-dir", scratch_text]);
+    for budget in &budgets.count {
+        arguments.extend(["--workload", &budget.workload]);
+    }
+    let output = run(arguments);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let sums = sums(&out);
+    let mut problems = Vec::new();
+    for Budget { workload, arms } in &budgets.count {
+        for (arm, budget) in arms {
+            let own = &sums[&(workload.clone(), arm.clone())];
+            let each = |count: u64| count as f64 / own.calls as f64;
+            let mut hold = |what: &str, count: f64, budget: f64| {
+                if count > budget + ABOVE {
+                    problems.push(format!(
+                        "{workload} on {arm}: {count:.3} {what} a call, more than {budget}"
+                    ));
+                } else if count < budget - BELOW {
+                    problems.push(format!("{workload} on {arm}: {count:.3} {what} a call, less than {budget}: lower the budget"));
+                }
+            };
+            hold("system calls", each(own.system_calls), budget.system_calls);
+            for (opcode, count) in &own.fuse {
+                hold(
+                    opcode,
+                    each(*count),
+                    budget.fuse.get(opcode).copied().unwrap_or(0.0),
+                );
+            }
+            for opcode in budget
+                .fuse
+                .keys()
+                .filter(|opcode| !own.fuse.contains_key(*opcode))
+            {
+                hold(opcode, 0.0, budget.fuse[opcode]);
+            }
+            for (name, budget) in &budget.store {
+                hold(
+                    name,
+                    each(own.store.get(name).copied().unwrap_or(0)),
+                    *budget,
+                );
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}

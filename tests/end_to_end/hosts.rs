@@ -1,0 +1,229 @@
+//! Runs in which two hosts have the same files: notes that are handed over, a file that both write, a sync of everything.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use crate::common::{CTXBENCH, Scratch, can_mount, ctxbench, is_root, mounts_under, stderr};
+use serde_json::Value;
+
+const ESSAY: &str = "A few calls only, to see that two hosts are mounted, are timed, are compared, and are taken down again.";
+
+/// A workload file with that table.
+fn workload(scratch: &Scratch, name: &str, table: &str) -> PathBuf {
+    let file = scratch.path().join(format!("{name}.toml"));
+    let head = format!("name = 'agent/{name}'\nessay = '{ESSAY}'\nstates = ['hot']\n");
+    fs::write(&file, format!("{head}{table}")).unwrap();
+    file
+}
+
+/// Runs workloads once over backends, and answers the run's directory.
+fn play(
+    scratch: &Scratch,
+    workloads: &[&Path],
+    backends: &[&str],
+    timeout: &str,
+) -> (PathBuf, Output) {
+    let out = scratch.path().join("run");
+    let mut command = ctxbench(["run", "--seed", "7", "--no-probes"]);
+    command.args(["--budget", "1", "--epochs", "3", "--rounds", "1"]);
+    command.args(["--policy", "none", "--call-timeout", timeout]);
+    for workload in workloads {
+        command.arg("--workload").arg(workload);
+    }
+    for backend in backends {
+        command.args(["--backend", backend]);
+    }
+    command
+        .arg("--scratch-dir")
+        .arg(scratch.dir("work"))
+        .arg("--out")
+        .arg(&out);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(mounts_under(scratch.path()).is_empty());
+    (out, output)
+}
+
+fn read(out: &Path, name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(out.join(name)).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn samples(out: &Path) -> Vec<Value> {
+    read(out, "samples.jsonl")
+}
+
+fn sample<'a>(samples: &'a [Value], arm: &str, workload: &str) -> &'a Value {
+    let mut all = samples.iter();
+    let found = all.find(|s| s["arm"] == arm && s["workload"] == format!("agent/{workload}"));
+    found.unwrap_or_else(|| panic!("{arm} has not played {workload}"))
+}
+
+#[test]
+fn a_note_is_handed_over_and_a_sync_waits_for_the_bucket() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 300\nseed = 1\n";
+    let dirty = "[syncing]\nfiles = 10\nbytes = 1024\ntimes = 1\nseed = 1\n";
+    let files = [
+        workload(&scratch, "notes", notes),
+        workload(&scratch, "dirty", dirty),
+    ];
+    let workloads: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let arms = ["sqlite", "s3-embedded", "s3-close-embedded"];
+    let (out, output) = play(&scratch, &workloads, &arms, "20");
+    let samples = samples(&out);
+    for sample in &samples {
+        assert_eq!(sample["outcome"], "ok", "{sample}{}", stderr(&output));
+    }
+
+    let delay = |arm: &str| {
+        let calls = &sample(&samples, arm, "notes")["calls"]["handoff"];
+        assert_eq!(calls["count"], 2, "{arm}");
+        calls["p50_ns"].as_u64().unwrap()
+    };
+    // Ours goes up 200 ms after it was closed, and no sooner.
+    assert!(delay("s3-embedded") > 150_000_000);
+    assert!(delay("s3-close-embedded") < delay("s3-embedded"));
+    assert!(delay("direct") < 150_000_000);
+
+    for arm in ["direct", "sqlite", "s3-embedded"] {
+        let calls = &sample(&samples, arm, "dirty")["calls"];
+        for kind in ["sync-new", "sync-overwritten"] {
+            assert_eq!(calls[kind]["count"], 1, "{arm}");
+        }
+    }
+    // A sync of everything has everything put before it returns: some of it may have gone up before.
+    let cells = read(&out, "cells.jsonl");
+    let counted = &sample(&cells, "s3-embedded", "dirty")["counted"]["daemon"]["store"];
+    assert!(counted["s3_put"].as_u64().unwrap() > 0, "{counted}");
+
+    let plan = fs::read_to_string(out.join("plan.toml")).unwrap();
+    assert!(
+        plan.contains("what sqlite holds is one host's at a time"),
+        "{plan}"
+    );
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    for said in [
+        "## Several hosts",
+        // Two notes in the timed pass of each epoch.
+        "| agent/notes | s3-embedded | 6 | ",
+        "s3-embedded: everything is in the bucket",
+        "sqlite: `fsync` of each file",
+    ] {
+        assert!(report.contains(said), "{said} is not in {report}");
+    }
+    for (table, column) in [("passes.csv", "lines_lost"), ("handoffs.csv", "median_ns")] {
+        let text = fs::read_to_string(out.join(table)).unwrap();
+        assert!(text.lines().next().unwrap().contains(column), "{table}");
+    }
+}
+
+#[test]
+fn what_two_hosts_wrote_to_one_file_is_counted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let lines = "[two_writers]\nlines = 8\npause_ms = 150\nseed = 1\n";
+    let lines = workload(&scratch, "lines", lines);
+    let arms = ["s3-embedded", "s3-last-write-embedded"];
+    let (out, output) = play(&scratch, &[&lines], &arms, "20");
+    let samples = samples(&out);
+    for sample in &samples {
+        assert_eq!(sample["outcome"], "ok", "{sample}{}", stderr(&output));
+    }
+    let settled = |arm: &str, what: &str| {
+        let settled = &sample(&samples, arm, "lines")["settled"];
+        assert_eq!(
+            (&settled["lines"], &settled["agree"]),
+            (&16.into(), &true.into()),
+            "{arm}: {settled}"
+        );
+        settled[what].as_u64().unwrap()
+    };
+    assert_eq!(settled("direct", "on_both"), 16);
+    assert_eq!(settled("s3-embedded", "lost"), 0);
+    assert!(settled("s3-embedded", "conflict_copies") > 0);
+    assert_eq!(settled("s3-last-write-embedded", "conflict_copies"), 0);
+    assert!(settled("s3-last-write-embedded", "lost") > 0);
+
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    let mut rows = report.lines();
+    let direct = rows.find(|row| row.starts_with("| agent/lines | direct | "));
+    let cells: Vec<&str> = direct.unwrap().split(" | ").collect();
+    assert_eq!(cells[2], cells[3], "every line is on both hosts: {cells:?}");
+    assert_eq!(cells[4..8], ["0"; 4], "{cells:?}");
+    let text = fs::read_to_string(out.join("shared_files.csv")).unwrap();
+    assert!(text.lines().next().unwrap().contains("conflict_copies"));
+}
+
+/// Two mounts of nothing in common, of which the second stalls once a note is on the first.
+const STALLING: &str = r#"
+name = "my-stalling-host"
+summary = "a second host that stalls"
+durability = "none"
+persistent = false
+second_host = true
+daemons = 1
+version = ["CTXBENCH", "--version"]
+mount = ["sh", "-c", "echo $$ > \"$2/pid\"; echo $$ >> \"$TOLD/pids\"; exec CTXBENCH mount memory \"$1\"", "sh", "{mount}", "{site}"]
+stays = true
+ready = ["sh", "-c", "grep -q \" $1 \" /proc/self/mounts || exit 1; case \"$2\" in */second) ;; *) exit 0;; esac; (for i in $(seq 1000); do [ -e \"$3/../mnt/note-0000.md\" ] && exec kill -STOP $(cat \"$2/pid\"); sleep 0.01; done) > /dev/null 2>&1 &", "sh", "{mount}", "{site}", "{first_data}"]
+unmount = ["fusermount3", "-u", "{mount}"]
+"#;
+
+#[test]
+fn a_second_host_that_stalls_is_a_hang_and_the_run_goes_on() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let told = scratch.dir("told");
+    let backend = scratch.path().join("stalling.toml");
+    let text = STALLING.replace("CTXBENCH", CTXBENCH);
+    fs::write(&backend, text.replace("$TOLD", told.to_str().unwrap())).unwrap();
+    let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 0\nseed = 1\n";
+    let notes = workload(&scratch, "notes", notes);
+    let begun = Instant::now();
+    let (out, _) = play(&scratch, &[&notes], &[backend.to_str().unwrap()], "0.5");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let samples = samples(&out);
+    let stalled = sample(&samples, "my-stalling-host", "notes");
+    assert_eq!(stalled["outcome"], "hang", "{stalled}");
+    let reason = stalled["reason"].as_str().unwrap();
+    assert!(reason.contains("its connection was aborted"), "{reason}");
+    assert_eq!(sample(&samples, "direct", "notes")["outcome"], "ok");
+    let pids = fs::read_to_string(told.join("pids")).unwrap();
+    assert_eq!(pids.lines().count(), 3 * 2, "a daemon a host and epoch");
+    for pid in pids.lines() {
+        assert!(
+            !Path::new("/proc").join(pid).exists(),
+            "{pid} is still there"
+        );
+    }
+}
+
+#[test]
+fn what_another_host_shows_of_a_bind_mount_is_the_same_directory() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let lines = "[two_writers]\nlines = 3\npause_ms = 0\nseed = 1\n";
+    let lines = workload(&scratch, "lines", lines);
+    let (out, _) = play(&scratch, &[&lines], &["bind"], "10");
+    let samples = samples(&out);
+    let settled = &sample(&samples, "bind", "lines")["settled"];
+    assert_eq!(
+        (&settled["on_both"], &settled["agree"]),
+        (&6.into(), &true.into()),
+        "{settled}"
+    );
+}

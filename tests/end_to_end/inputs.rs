@@ -1,0 +1,259 @@
+//! What bad input gets: file, line, field, and what would be allowed.
+
+use std::fs;
+
+use crate::common::{Scratch, run, stderr, stdout};
+
+fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(!output.status.success(), "{arguments:?} was not refused");
+    assert!(output.stdout.is_empty(), "{}", stdout(&output));
+    stderr(&output)
+}
+
+#[test]
+fn unknown_names_are_answered_with_the_known_ones() {
+    assert!(
+        refused(&["run", "--suite", "nonsense"])
+            .contains("there are agent-memory, bucket, calibrate, context, default")
+    );
+    assert!(refused(&["run", "--workload", "micro/nonsense"]).contains("micro/read-1k"));
+    assert!(
+        refused(&["run", "--backend", "nonsense"])
+            .contains("there are direct, null, memory, sqlite")
+    );
+    assert!(refused(&["run", "--policy", "nonsense"]).contains("there are vsm"));
+    assert!(refused(&["run", "--rounds", "0"]).contains("0 is not in 1.."));
+    assert!(refused(&["run", "--epochs", "2"]).contains("2 is not in 3.."));
+    assert!(refused(&["run", "--budget", "0"]).contains("above 0"));
+    assert!(refused(&["run", "--call-timeout", "0"]).contains("above 0"));
+    assert!(
+        refused(&["run", "--workload", "micro/rename", "--state", "cold"])
+            .contains("none of the workloads")
+    );
+    assert!(
+        refused(&["mount", "nonsense", "/tmp"])
+            .contains("sqlite, agent-memory, s3, llm-history, llm-generate, memory, null")
+    );
+    assert!(
+        refused(&["mount", "memory", "/tmp", "--db", "x"])
+            .contains("--db is for the sqlite and agent-memory backends only")
+    );
+    assert!(
+        refused(&["mount", "memory", "/tmp", "--embeddings", "none"])
+            .contains("--embeddings is for the agent-memory backend only")
+    );
+}
+
+#[test]
+fn malformed_files_are_refused_by_file_line_and_field() {
+    let scratch = Scratch::new();
+    let file = |name: &str, text: &str| {
+        let file = scratch.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let essay = "essay = \"What this stands for, at some length, so that nobody has to guess what it is there for at all.\"\n";
+
+    let suite = file(
+        "s.toml",
+        "essay = 'e'\nrounds = 1\nbackends = []\ncolour = 1\n",
+    );
+    let message = refused(&["run", "--suite", &suite]);
+    assert!(
+        message.contains("s.toml:4: ")
+            && message.contains("unknown field `colour`, expected one of `essay`, `budget`"),
+        "{message}"
+    );
+
+    for (field, wrong, reason) in [
+        ("epochs", "2", "must be at least 3"),
+        ("budget", "0.0", "is not above 0"),
+        ("rounds", "0", "must be at least 1"),
+    ] {
+        let text = format!(
+            "essay = 'e'\n{field} = {wrong}\nbackends = []\n[[workload]]\nname = 'micro/stat'\nstates = ['hot']\n"
+        );
+        let message = refused(&["run", "--suite", &file("s.toml", &text)]);
+        assert!(
+            message.contains(&format!("field `{field}`: ")) && message.contains(reason),
+            "{message}"
+        );
+    }
+
+    let workload = file("w.toml", &format!("name = 'w'\n{essay}states = ['warm']\n"));
+    let message = refused(&["run", "--workload", &workload]);
+    assert!(
+        message.contains("w.toml:3: ")
+            && message.contains("expected one of `hot`, `lukewarm`, `cold`"),
+        "{message}"
+    );
+
+    let workload = file(
+        "w.toml",
+        &format!(
+            "name = 'w'\n{essay}states = ['hot']\n[micro]\noperation = 'read'\nfiles = 1\nbytes = 1\ncalls = 0\n"
+        ),
+    );
+    let message = refused(&["run", "--workload", &workload]);
+    assert!(
+        message.contains("w.toml: field `micro.calls`: must be at least 1"),
+        "{message}"
+    );
+
+    let trace = "{\"t\":\"head\",\"v\":1,\"id\":\"t\",\"source\":{\"format\":\"f\",\"path\":\"p\",\"sha256\":\"0\"},\"agent\":\"a\",\"model\":\"m\",\"cwd\":\"/ws\",\"fidelity\":\"shape\",\"tokenizer\":\"o200k\"}\n{\"t\":\"file\",\"path\":\"../../etc/passwd\",\"known\":\"full\",\"content\":{\"bytes\":0,\"lines\":0,\"sha256\":\"0\"}}\n{\"t\":\"end\",\"exit\":\"\"}\n";
+    file("t.jsonl", trace);
+    let workload = file(
+        "w.toml",
+        &format!("name = 'w'\n{essay}states = ['hot']\n[trace]\nfile = 't.jsonl'\n"),
+    );
+    let message = refused(&["run", "--workload", &workload]);
+    assert!(
+        message.contains("t.jsonl:2: field `path`: path \"../../etc/passwd\" leaves the workspace"),
+        "{message}"
+    );
+
+    let policy = file(
+        "p.toml",
+        "name = 'p'\nessay = 'e'\nbaseline = 'direct'\ncandidate = 'sqlite'\nwins_needed = 1\nweight = 3\n",
+    );
+    let message = refused(&["run", "--policy", &policy]);
+    assert!(
+        message.contains("p.toml:6: unknown field `weight`"),
+        "{message}"
+    );
+
+    let left: Vec<_> = fs::read_dir(scratch.path())
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert_eq!(left.len(), 4, "nothing was begun: {left:?}");
+}
+
+#[test]
+fn a_recorded_session_becomes_a_trace_that_can_be_shown_and_replayed() {
+    let scratch = Scratch::new();
+    let session = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../workloads/src/import/fixtures/claude-code-traps.jsonl"
+    );
+    let out = scratch.path().join("mine.trace.jsonl");
+    let out_text = out.to_str().unwrap();
+    let imported = run([
+        "trace",
+        "import",
+        "--format",
+        "claude-code",
+        session,
+        "--out",
+        out_text,
+        "--licence",
+        "MIT",
+    ]);
+    assert!(imported.status.success(), "{}", stderr(&imported));
+    let shown = run(["trace", "show", out_text]);
+    assert_eq!(stdout(&shown), stdout(&imported));
+    assert!(
+        stdout(&shown).contains("calls replayed: edit 2, read 3, search 1, write 1"),
+        "{}",
+        stdout(&shown)
+    );
+
+    let workload = scratch.path().join("mine.toml");
+    fs::write(
+        &workload,
+        "name = 'agent/mine'\nessay = 'A session of my own, imported to see that anybody can replay theirs: it stands for nothing else.'\nstates = ['hot']\n[trace]\nfile = 'mine.trace.jsonl'\n",
+    )
+    .unwrap();
+    let run_dir = scratch.path().join("run");
+    let replayed = run([
+        "run",
+        "--workload",
+        workload.to_str().unwrap(),
+        "--backend",
+        "direct",
+        "--budget",
+        "1",
+        "--epochs",
+        "3",
+        "--rounds",
+        "2",
+        "--policy",
+        "none",
+        "--no-probes",
+        "--out",
+        run_dir.to_str().unwrap(),
+        "--scratch-dir",
+        scratch.path().to_str().unwrap(),
+    ]);
+    assert!(replayed.status.success(), "{}", stderr(&replayed));
+    let samples = fs::read_to_string(run_dir.join("samples.jsonl")).unwrap();
+    assert_eq!(
+        samples.matches("\"outcome\":\"ok\"").count(),
+        // Two arms, a round to warm up and two, in each epoch.
+        3 * 3 * 2,
+        "{samples}"
+    );
+
+    let nonsense = scratch.path().join("nonsense.jsonl");
+    fs::write(&nonsense, "{}\n").unwrap();
+    let target = scratch.path().join("never.jsonl");
+    let message = refused(&[
+        "trace",
+        "import",
+        "--format",
+        "claude-code",
+        nonsense.to_str().unwrap(),
+        "--out",
+        target.to_str().unwrap(),
+    ]);
+    assert!(message.contains("no line of it is a message"), "{message}");
+    assert!(!target.exists());
+}
+
+#[test]
+fn a_run_directory_that_is_none_is_refused() {
+    let scratch = Scratch::new();
+    let message = refused(&["report", scratch.path().to_str().unwrap()]);
+    assert!(
+        message.contains("plan.toml") && message.contains("No such file"),
+        "{message}"
+    );
+    let results = scratch.path().join("results");
+    let message = refused(&["decide", "--results", results.to_str().unwrap()]);
+    assert!(
+        message.contains("make a run with `ctxbench run`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn help_teaches() {
+    let help = stdout(&run(["--help"]));
+    assert!(help.lines().count() <= 24, "more than a screen: {help}");
+    let commands = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let commands = commands.filter_map(|line| line.split_once("  "));
+    let commands: Vec<&str> = commands.map(|(name, _)| name.trim()).collect();
+    assert!(commands.contains(&"run"), "{help}");
+    let is_one = |name: &&str| *name != "help" && !name.starts_with('-');
+    for command in commands.into_iter().filter(is_one) {
+        let help = stdout(&run([command, "--help"]));
+        let examples = help.lines().filter(|line| line.contains("ctxbench "));
+        // The first is the usage.
+        assert!(examples.count() > 2, "two examples of {command}: {help}");
+    }
+    assert!(stdout(&run(["list"])).contains("agent/vsm-cycle"));
+}
+
+#[test]
+fn a_shell_gets_completions_and_man_its_pages() {
+    let completions = stdout(&run(["completions", "bash"]));
+    assert!(completions.contains("reproduce"), "{completions}");
+    let scratch = Scratch::new();
+    let written = run(["completions", "--man", scratch.path().to_str().unwrap()]);
+    assert!(written.status.success(), "{}", stderr(&written));
+    let page = fs::read_to_string(scratch.path().join("ctxbench-mount.1")).unwrap();
+    assert!(page.contains("unmount DIR"), "{page}");
+    assert!(!scratch.path().join("ctxbench-worker.1").exists());
+}

@@ -1,0 +1,150 @@
+//! Budgets, in calls, tokens and dollars.
+
+use super::{Lab, said, xattr};
+use crate::common::{Mount, can_mount, ctxbench, stderr};
+use models::Behaviour;
+
+#[test]
+fn a_model_without_a_price_is_not_asked_where_dollars_are_limited() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let mount = lab.generate(&["--price", "1,1", "--max-cost", "1", "--no-cache"]);
+    let dir = &mount.dir;
+    said(dir, "mkdir src/.llmfs; echo dearer > src/.llmfs/model");
+    let path = dir.join("src/main.py");
+    assert_eq!(
+        std::fs::read(&path).unwrap_err().raw_os_error(),
+        Some(122),
+        "EDQUOT"
+    );
+    assert!(xattr(&path, "user.llmfs.error").contains("the price of dearer is not known"));
+    assert_eq!(lab.server.calls(), 0);
+    said(dir, "cat a.txt");
+    mount.end();
+}
+
+#[test]
+fn questions_that_were_given_up_count_against_the_budget() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Hang]);
+    let mount = lab.generate(&["--answer-timeout", "0.5", "--max-tokens", "1", "--no-cache"]);
+    let errno = |name: &str| {
+        std::fs::read(mount.dir.join(name))
+            .unwrap_err()
+            .raw_os_error()
+    };
+    assert_eq!(errno("a.txt"), Some(110), "ETIMEDOUT");
+    assert_eq!(
+        errno("b.txt"),
+        Some(122),
+        "EDQUOT: the first question counts"
+    );
+    assert_eq!(lab.server.calls(), 1);
+    mount.end();
+}
+
+#[test]
+fn a_budget_is_one_for_all_that_model_files_measures() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say(
+        r#"{"exists":true,"content":"guessed"}"#.to_owned(),
+    )]);
+    let out = lab.path("out");
+    let ask = |budget: &str| {
+        let output = lab.model_files(&out, &["--max-tokens", budget]);
+        let said = stderr(&output);
+        assert!(
+            !output.status.success() && said.contains("the budget is spent"),
+            "{said}"
+        );
+        let written = out.join("model-files.json");
+        assert!(!written.exists(), "nothing half-measured is written");
+        std::fs::remove_dir_all(&out).unwrap();
+        assert!(crate::common::mounts_under(lab.scratch.path()).is_empty());
+        said
+    };
+    // Spent by the questions about histories; and by those and one mount after it together.
+    assert!(!ask("1").contains("llm-history, mounted"));
+    let for_histories = lab.server.calls();
+    let said = ask("500");
+    assert!(
+        said.contains("llm-history, mounted") && !said.contains("read again"),
+        "{said}"
+    );
+    assert!(lab.server.calls() > for_histories + 3);
+}
+
+#[test]
+fn a_budget_in_dollars_stops_the_questions() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say(
+        r#"{"exists":true,"content":"right"}"#.to_owned(),
+    )]);
+    // A dollar for each token: the first answer spends more than there is.
+    let price = ["--price", "1000000,1000000", "--max-cost", "2"];
+    let mount = lab.mount("llm-history", &price);
+    let (one, two) = (mount.dir.join("one"), mount.dir.join("two"));
+    std::fs::write(&one, "right").unwrap();
+    std::fs::write(&two, "right").unwrap();
+    assert_eq!(std::fs::read_to_string(&one).unwrap(), "right");
+    let refused = std::fs::read(&two).unwrap_err();
+    assert_eq!(
+        refused.raw_os_error(),
+        Some(122),
+        "EDQUOT: the budget is spent"
+    );
+    assert_eq!(lab.server.calls(), 1);
+    // Nothing else needs the model.
+    assert_eq!(std::fs::metadata(&two).unwrap().len(), 5);
+    std::fs::write(&two, "more").unwrap();
+    mount.end();
+    assert!(lab.log().contains("--max-cost"), "{}", lab.log());
+}
+
+#[test]
+fn a_limit_in_dollars_takes_its_price_from_the_list_and_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    // Not asked for the list of its models, which has no gpt-5.
+    let (tree, cache) = (lab.path("tree.json"), lab.path("cache"));
+    let mut command = ctxbench(["mount", "llm-generate"]);
+    command
+        .arg(lab.path("mnt"))
+        .args(["--provider", "local", "--model", "gpt-5"])
+        .args(["--base-url", &lab.server.base_url(), "--no-cache"])
+        .args(["--max-cost", "0.00001"])
+        .arg("--tree")
+        .arg(&tree)
+        .arg("--cache-folder")
+        .arg(&cache);
+    std::fs::create_dir(lab.path("mnt")).unwrap();
+    let mount = Mount::of(command, &lab.path("mnt"));
+    said(&mount.dir, "cat a.txt");
+    let refused = std::fs::read(mount.dir.join("b.txt")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(122), "EDQUOT");
+    mount.end();
+    assert_eq!(lab.server.calls(), 1);
+    let log = lab.log();
+    let told = "--max-cost counts 1.25 in and 10 out, US dollars per million tokens, by the price list: gpt-5";
+    assert!(log.contains(told) && log.contains("genai-prices"), "{log}");
+
+    let mut command = lab.command("llm-history", &["--max-cost", "1"]);
+    let output = command.output().unwrap();
+    let error = stderr(&output);
+    assert!(
+        !output.status.success()
+            && error.contains("the price of simulated")
+            && error.contains("--price IN,OUT"),
+        "{error}"
+    );
+}

@@ -1,0 +1,162 @@
+//! `llm-history`: its log, its policy, and what it does with a model that is exact.
+
+use std::path::Path;
+
+use super::{Lab, oracle, said};
+use crate::common::{Mount, can_mount, stderr, stdout};
+use models::Behaviour;
+
+#[test]
+fn a_history_whose_model_is_exact_does_what_a_plain_file_system_does() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::By(|request| {
+        oracle::answer(request["messages"][1]["content"].as_str().unwrap())
+    })]);
+    // The question holds all of the log, as far as a question may go.
+    let mount = lab.mount("llm-history", &["--log-bytes", "250000"]);
+    let history = conformance(&mount.dir);
+    mount.end();
+    let mount = lab.generate(&[]);
+    std::fs::create_dir(mount.dir.join("work")).unwrap();
+    let generate = conformance(&mount.dir.join("work"));
+    mount.end();
+    let memory = lab.scratch.dir("memory");
+    let mount = Mount::new("memory", &memory, &[]);
+    let plain = conformance(&mount.dir);
+    mount.end();
+    assert_eq!(
+        generate, plain,
+        "what is not made up is a file like any other"
+    );
+    // What no answer can give, and docs/LLM.md says so.
+    let exceptions = [
+        // Without a name a file cannot be asked for.
+        "rename replaces, and the replaced stays readable",
+        "links unlinked while open: readable, writable, gone after",
+        // An answer is text, and no longer than a question may be.
+        "content large files: 3 MB byte for byte",
+        "content sparse files: holes read as zeros and take no space",
+        "content fallocate: punch a hole, zero a range",
+        // The kernel keeps no pages of what is read directly.
+        "content mmap: shared writes reach the file",
+        "content mmap: writes by others show in the map",
+    ];
+    let fails = history.iter().filter(|line| !plain.contains(line));
+    let fails: Vec<&str> = fails.map(|line| line.trim_end_matches(" FAILS")).collect();
+    assert_eq!(fails, exceptions);
+}
+
+/// What `ctxbench conform` says a directory does not do, a line each.
+fn conformance(dir: &Path) -> Vec<String> {
+    let output = crate::common::conform(["--path".as_ref(), dir.as_os_str()]);
+    let table = stdout(&output);
+    assert!(table.contains("works"), "{}", stderr(&output));
+    let failing = table.lines().filter(|line| line.contains("FAILS"));
+    let failing = failing.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    failing.collect()
+}
+
+#[test]
+fn a_history_is_answered_by_the_model_and_looked_at_without_it() {
+    if !can_mount() {
+        return;
+    }
+    let answer = |text: &str| {
+        Behaviour::Say(serde_json::json!({"exists": true, "content": text}).to_string())
+    };
+    let lab = Lab::new(vec![answer("guessed\n")]);
+    let log = lab.path("log.db").display().to_string();
+    let mount = lab.mount("llm-history", &["--log-db", &log]);
+    let dir = &mount.dir;
+    said(
+        dir,
+        "echo hello > a; mkdir d; echo more >> a; mv a d/b; stat d/b; ls -lR; find . >/dev/null; truncate -s 8 d/b",
+    );
+    assert_eq!(lab.server.calls(), 0);
+    assert_eq!(said(dir, "cat d/b"), "guessed\n");
+    assert_eq!(lab.server.calls(), 1);
+    let question = lab.server.requests()[0]["messages"][1]["content"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for line in [
+        "create /a",
+        "write /a at 0: \"hello\\n\"",
+        "write /a at 6: \"more\\n\"",
+        "rename /a to /d/b",
+        "truncate /d/b to 8 bytes",
+    ] {
+        assert!(question.contains(line), "{line}: {question}");
+    }
+    assert_eq!(
+        dir.join("d/b").metadata().unwrap().len(),
+        8,
+        "attributes come from the interpreter"
+    );
+    lab.server
+        .behave(vec![Behaviour::Say("no JSON".to_owned())]);
+    assert_eq!(
+        std::fs::read(dir.join("d/b")).unwrap_err().raw_os_error(),
+        Some(5)
+    );
+    mount.crash();
+
+    lab.server.behave(vec![answer("again\n")]);
+    let mount = lab.mount("llm-history", &["--log-db", &log]);
+    assert_eq!(said(&mount.dir, "ls d; cat d/b"), "b\nagain\n");
+    let question = lab.server.requests().last().unwrap()["messages"][1]["content"].to_string();
+    assert!(
+        question.contains("rename /a to /d/b"),
+        "the log was kept: {question}"
+    );
+    mount.end();
+
+    std::fs::write(
+        lab.path("other.db"),
+        "this is not a database, but long enough to be looked at",
+    )
+    .unwrap();
+    let other = lab.path("other.db").display().to_string();
+    let refused = lab
+        .command("llm-history", &["--log-db", &other])
+        .output()
+        .unwrap();
+    assert!(
+        stderr(&refused).contains("other.db"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
+fn a_policy_refuses_with_a_reason_in_the_log() {
+    if !can_mount() {
+        return;
+    }
+    let verdict = |allow: bool| {
+        Behaviour::Say(serde_json::json!({"allow": allow, "reason": "secrets stay"}).to_string())
+    };
+    let lab = Lab::new(vec![verdict(false)]);
+    let mount = lab.mount("llm-history", &["--policy", "Nobody makes secrets."]);
+    let refused = std::fs::write(mount.dir.join("secret"), "x").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(13), "EACCES");
+    assert!(said(&mount.dir, "ls").is_empty(), "nothing of it was done");
+    lab.server.behave(vec![verdict(true)]);
+    std::fs::write(mount.dir.join("open"), "x").unwrap();
+    lab.server.behave(vec![Behaviour::Garbage]);
+    assert_eq!(
+        std::fs::write(mount.dir.join("open"), "y")
+            .unwrap_err()
+            .raw_os_error(),
+        Some(5),
+        "not asked is not allowed"
+    );
+    mount.end();
+    let log = lab.log();
+    assert!(
+        log.contains("REFUSED create /secret: secrets stay"),
+        "{log}"
+    );
+}

@@ -1,0 +1,145 @@
+//! Files that a model makes up, over real mounts.
+//!
+//! The model is a simulated one, but for one test that runs the local one where `make model` has installed it.
+
+mod budget;
+mod failures;
+mod history;
+#[path = "../../../backends/tests/stores/common/oracle.rs"]
+mod oracle;
+mod questions;
+mod recording;
+mod runs;
+mod settings;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::common::{Mount, Scratch, ctxbench, stderr, stdout};
+use models::{Behaviour, FakeServer};
+use rustix::fs::getxattr;
+
+const KEY: &str = "sk-this-must-never-be-seen";
+
+const TREE: &str = r#"{"entries":[
+    {"path":"src/main.py","kind":"file","about":"prints hello"},
+    {"path":"src/util.py","kind":"file"},
+    {"path":"a.txt","kind":"file"},{"path":"b.txt","kind":"file"},{"path":"c.txt","kind":"file"},
+    {"path":"d.txt","kind":"file"},{"path":"e.txt","kind":"file"},{"path":"f.txt","kind":"file"},
+    {"path":"g.txt","kind":"file"},
+    {"path":"latest","kind":"symlink","target":"src/main.py"}
+]}"#;
+
+struct Lab {
+    scratch: Scratch,
+    server: FakeServer,
+}
+
+/// A suite that measures nothing but files that a model makes up.
+fn model_suite(dir: &Path, how_much: &str) -> PathBuf {
+    let file = dir.join("model-suite.toml");
+    let head = "essay = 'A test of files that a model makes up, and nothing else, as small as it can be and still ask.'";
+    let text = format!("{head}\npolicy = 'none'\nbackends = ['direct']\n[model_files]\n{how_much}");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+impl Lab {
+    fn new(script: Vec<Behaviour>) -> Self {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.path().join("tree.json"), TREE).unwrap();
+        let server = FakeServer::start(script).unwrap();
+        Self { scratch, server }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// Has the server's model measured on one short history, into `out`.
+    fn model_files(&self, out: &Path, more: &[&str]) -> Output {
+        let suite = model_suite(
+            self.scratch.path(),
+            "lengths = [1]\nhistories = 1\nreads = 3\n",
+        );
+        ctxbench(["run", "--suite", suite.to_str().unwrap()])
+            .args([
+                "--base-url",
+                &self.server.base_url(),
+                "--model",
+                "simulated",
+            ])
+            .args(more)
+            .arg("--out")
+            .arg(out)
+            .arg("--scratch-dir")
+            .arg(self.scratch.path())
+            .env("CTXBENCH_API_KEY", KEY)
+            .output()
+            .unwrap()
+    }
+
+    fn command(&self, backend: &str, more: &[&str]) -> Command {
+        let dir = self.path("mnt");
+        // A dead mount is there and cannot be looked at.
+        let _ = std::fs::create_dir(&dir);
+        let mut command = ctxbench(["mount", backend]);
+        command
+            .arg(&dir)
+            .args([
+                "--base-url",
+                &self.server.base_url(),
+                "--model",
+                "simulated",
+            ])
+            .env("CTXBENCH_API_KEY", KEY)
+            .args(more);
+        if backend == "llm-generate" {
+            command.arg("--cache-folder").arg(self.path("cache"));
+        }
+        command
+    }
+
+    fn mount(&self, backend: &str, more: &[&str]) -> Mount {
+        Mount::of(self.command(backend, more), &self.path("mnt"))
+    }
+
+    fn generate(&self, more: &[&str]) -> Mount {
+        let tree = self.path("tree.json").display().to_string();
+        let mut all = vec!["--tree", &tree];
+        all.extend(more);
+        self.mount("llm-generate", &all)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.path("mnt.llmfs.log")).unwrap()
+    }
+}
+
+/// Runs a shell command in `dir`, for a minute at most.
+fn sh(dir: &Path, command: &str) -> Output {
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "bash", "-c", command]).current_dir(dir);
+    shell.stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(dir: &Path, command: &str) -> String {
+    let output = sh(dir, command);
+    assert!(output.status.success(), "{command}: {}", stderr(&output));
+    stdout(&output)
+}
+
+fn set_xattr(path: &Path, name: &str, value: &str) -> rustix::io::Result<()> {
+    rustix::fs::setxattr(
+        path,
+        name,
+        value.as_bytes(),
+        rustix::fs::XattrFlags::empty(),
+    )
+}
+
+fn xattr(path: &Path, name: &str) -> String {
+    let mut value = [0; 4096];
+    let length = getxattr(path, name, &mut value).unwrap();
+    String::from_utf8_lossy(&value[..length]).into_owned()
+}

@@ -1,0 +1,176 @@
+//! What asks the model and what does not; tools that read, and who waits for an answer.
+
+use std::time::{Duration, Instant};
+
+use super::{Lab, said, sh, xattr};
+use crate::common::{Mount, can_mount};
+use models::Behaviour;
+
+#[test]
+fn only_a_read_asks_the_model() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let mount = lab.generate(&[]);
+    let dir = &mount.dir;
+    let looks = [
+        "stat src/main.py a.txt latest",
+        "ls -lR",
+        "find . -type f -size -1 -name '*.py'",
+        "test -e a.txt && test -f src/util.py && test ! -s b.txt",
+        "exec 3<a.txt",
+        "python3 -c \"import os; f=os.open('b.txt', os.O_RDONLY); os.fstat(f); os.close(f)\"",
+        "du -a . >/dev/null",
+        "truncate -s 0 c.txt",
+        "echo mine > d.txt",
+        "cat .llmfs/tree .llmfs/README .llmfs/cache_stats >/dev/null",
+        "mkdir new && touch new/file && mv new other && rm -r other",
+    ];
+    for look in looks {
+        said(dir, look);
+        assert_eq!(lab.server.calls(), 0, "{look} asked the model");
+    }
+    assert_eq!(
+        std::fs::read_to_string(dir.join("d.txt")).unwrap(),
+        "mine\n"
+    );
+    assert_eq!(
+        std::fs::read(dir.join("c.txt")).unwrap(),
+        b"",
+        "cut off, it is theirs"
+    );
+    assert_eq!(lab.server.calls(), 0);
+    assert_eq!(xattr(&dir.join("a.txt"), "user.llmfs.state"), "waiting");
+
+    assert_eq!(
+        said(dir, "cat src/main.py"),
+        "Write the file /src/main.py.\n"
+    );
+    assert_eq!(said(dir, "cat latest src/main.py").lines().count(), 2);
+    assert_eq!(lab.server.calls(), 1, "it is kept");
+    let main = dir.join("src/main.py");
+    assert_eq!(main.metadata().unwrap().len(), 29);
+    assert_eq!(xattr(&main, "user.llmfs.state"), "generated");
+    assert_eq!(xattr(&main, "user.llmfs.generator"), "default");
+    assert_eq!(xattr(&main, "user.llmfs.model"), "simulated");
+    assert_eq!(xattr(&main, "user.llmfs.prompt"), "prints hello");
+    assert!(xattr(&main, "user.llmfs.tokens").parse::<u64>().unwrap() > 0);
+    assert!(xattr(&main, "user.llmfs.generated-at").ends_with('Z'));
+    mount.end();
+}
+
+#[test]
+fn tools_read_files_that_nobody_has_read() {
+    if !can_mount() {
+        return;
+    }
+    let long = "0123456789abcdef\n".repeat(20_000);
+    let lab = Lab::new(vec![Behaviour::Say(long.clone())]);
+    let tools: [(&str, &str, String); 9] = [
+        ("a.txt", "cat a.txt | md5sum", String::new()),
+        (
+            "b.txt",
+            "cp b.txt ../copy && md5sum < ../copy",
+            String::new(),
+        ),
+        ("c.txt", "grep -c abcdef c.txt", "20000\n".to_owned()),
+        ("d.txt", "wc -c < d.txt", "340000\n".to_owned()),
+        ("e.txt", "head -n 1 e.txt", "0123456789abcdef\n".to_owned()),
+        ("f.txt", "tail -n 1 f.txt", "0123456789abcdef\n".to_owned()),
+        ("g.txt", "cmp g.txt ../expected", String::new()),
+        (
+            "src/main.py",
+            "cp src/main.py inside && md5sum < inside",
+            String::new(),
+        ),
+        (
+            "src/util.py",
+            "python3 -c \"print(len(open('src/util.py').read()))\"",
+            "340000\n".to_owned(),
+        ),
+    ];
+    std::fs::write(lab.path("expected"), &long).unwrap();
+    let sum = said(lab.scratch.path(), "md5sum < expected");
+    let mount = lab.generate(&["--no-cache"]);
+    for (at, (file, tool, expected)) in tools.iter().enumerate() {
+        let is_sum = expected.is_empty() && tool.contains("md5sum");
+        let expected = if is_sum { &sum } else { expected };
+        assert_eq!(said(&mount.dir, tool), *expected, "{tool} of {file}");
+        assert_eq!(lab.server.calls(), at + 1, "{tool}");
+    }
+    mount.end();
+}
+
+/// What has to know the size before it reads is told 0, and is not to be trusted until somebody has read: this is what
+/// docs/LLM.md says of each.
+#[test]
+fn programs_that_believe_the_size_find_a_file_empty_until_somebody_reads_it() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say("made up\n".to_owned())]);
+    std::fs::write(lab.path("expected"), "made up\n").unwrap();
+    let mount = lab.generate(&["--no-cache"]);
+    let dir = &mount.dir;
+    let copy = "python3 -c \"import shutil; shutil.copy('a.txt', '../copy')\"; cat ../copy";
+    let mapped = "python3 -c \"import mmap; f = open('b.txt', 'rb'); print(len(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)))\"";
+    assert_eq!(said(dir, copy), "");
+    assert!(!sh(dir, mapped).status.success());
+    assert!(!sh(dir, "cmp -s c.txt ../expected").status.success());
+    assert_eq!(said(dir, "tar c d.txt | tar xO"), "");
+    assert_eq!(lab.server.calls(), 0);
+    // Reading it all first is the way.
+    said(dir, "find . -type f -exec cat {} + >/dev/null");
+    assert_eq!(said(dir, copy), "made up\n");
+    assert_eq!(said(dir, mapped), "8\n");
+    assert!(sh(dir, "cmp -s c.txt ../expected").status.success());
+    assert_eq!(said(dir, "tar c d.txt | tar xO"), "made up\n");
+    mount.end();
+}
+
+#[test]
+fn no_proxy_is_told_what_a_server_on_this_machine_is_asked() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let tree = lab.path("tree.json").display().to_string();
+    let mut command = lab.command("llm-generate", &["--tree", &tree]);
+    for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env(name, "http://127.0.0.1:9");
+    }
+    command.env_remove("no_proxy").env_remove("NO_PROXY");
+    let mount = Mount::of(command, &lab.path("mnt"));
+    assert_eq!(said(&mount.dir, "cat a.txt"), "Write the file /a.txt.\n");
+    mount.end();
+}
+
+#[test]
+fn readers_at_once_cause_one_call() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::SayAfter(
+        Duration::from_millis(700),
+        "once\n".to_owned(),
+    )]);
+    let mount = lab.generate(&["--parallel", "8"]);
+    let path = mount.dir.join("a.txt");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(std::fs::read_to_string(&path).unwrap(), "once\n"));
+        }
+        // Nobody else waits meanwhile.
+        std::thread::sleep(Duration::from_millis(200));
+        let started = Instant::now();
+        said(&mount.dir, "ls -l");
+        assert!(
+            started.elapsed() < Duration::from_millis(450),
+            "{:?}",
+            started.elapsed()
+        );
+    });
+    assert_eq!(lab.server.calls(), 1);
+    mount.end();
+}

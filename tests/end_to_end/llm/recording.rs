@@ -1,0 +1,156 @@
+//! Answers that were recorded.
+
+use std::path::Path;
+
+use super::{Lab, model_suite, said, xattr};
+use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr};
+use models::Behaviour;
+
+#[test]
+fn a_recording_answers_as_the_model_did_and_names_what_it_does_not_hold() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let cassette = lab.path("cassette.jsonl").display().to_string();
+    let mount = lab.generate(&["--record", &cassette, "--no-cache"]);
+    let live = said(&mount.dir, "cat a.txt");
+    mount.end();
+    let recording = std::fs::read_to_string(&cassette).unwrap();
+    assert!(
+        recording.lines().count() == 2 && !recording.contains("sk-this"),
+        "{recording}"
+    );
+
+    std::fs::remove_file(lab.path("mnt.llmfs.json")).unwrap();
+    let tree = lab.path("tree.json").display().to_string();
+    let mut command = ctxbench(["mount", "llm-generate"]);
+    command
+        .arg(lab.path("mnt"))
+        .args(["--tree", &tree, "--cassette", &cassette, "--no-cache"]);
+    let mount = Mount::of(command, &lab.path("mnt"));
+    assert_eq!(said(&mount.dir, "cat a.txt"), live);
+    assert_eq!(
+        std::fs::read(mount.dir.join("b.txt"))
+            .unwrap_err()
+            .raw_os_error(),
+        Some(5)
+    );
+    assert!(
+        xattr(&mount.dir.join("b.txt"), "user.llmfs.error").contains("holds no answer to request")
+    );
+    mount.end();
+    assert!(lab.log().contains("(recorded)"));
+}
+
+#[test]
+fn the_committed_recording_gives_the_committed_page_again_without_a_model() {
+    if !can_mount() {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let scratch = Scratch::new();
+    let out = scratch.path().join("out");
+    let how_much = "lengths = [1, 10, 100]\nhistories = 2\nreads = 3\n";
+    let suite = model_suite(scratch.path(), how_much);
+    let output = ctxbench(["run", "--replay-instantly", "--suite"])
+        .arg(suite)
+        .arg("--cassette")
+        .arg(root.join("backends/models/cassettes/smollm2-135m.jsonl"))
+        .arg("--out")
+        .arg(&out)
+        .arg("--scratch-dir")
+        .arg(scratch.path())
+        .env("CTXBENCH_MODEL", "/nonexistent")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let fidelity = |page: &str| -> Vec<String> {
+        let lines = page
+            .lines()
+            .map(|line| line.replace("(live)", "(recorded)"));
+        let rows = lines.skip_while(|line| !line.starts_with("## Fidelity"));
+        let rows = rows.skip(1).take_while(|line| !line.starts_with("## "));
+        // A recording keeps a question that was asked twice once, with the time of its first answer.
+        let is_time = |cell: &str| cell.ends_with(" s (recorded) ");
+        let without_times = |line: String| -> String {
+            let cells = line.split('|').filter(|cell| !is_time(cell));
+            cells.collect::<Vec<_>>().join("|")
+        };
+        let rows = rows.filter(|line| line.starts_with("| "));
+        rows.map(without_times).collect()
+    };
+    let live = std::fs::read_to_string(root.join("docs/example/model-files/model-files.md"));
+    let again = std::fs::read_to_string(out.join("model-files.md")).unwrap();
+    let (live, again_rows) = (fidelity(&live.unwrap()), fidelity(&again));
+    assert!(live.len() > 5, "{live:?}");
+    assert_eq!(live, again_rows);
+    assert!(again.contains("answers: **recorded**"), "{again}");
+    // What tools asked through the mounts, too: calls and tokens of each, and of the session.
+    let asked = |dir: &Path| -> Vec<serde_json::Value> {
+        let found = std::fs::read_to_string(dir.join("model-files.json")).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        let steps = ["history", "generate"]
+            .iter()
+            .flat_map(|mode| found[mode]["steps"].as_array().unwrap());
+        let names = ["what", "calls", "prompt_tokens", "output_tokens"];
+        let steps = steps.map(|step| names.map(|name| step[name].clone()).to_vec().into());
+        let session = &found["history"]["session_tokens"];
+        assert!(session[1].as_u64() > Some(0), "{session}");
+        steps.chain([session.clone()]).collect()
+    };
+    let live = asked(&root.join("docs/example/model-files"));
+    assert!(live.len() > 10);
+    assert_eq!(live, asked(&out));
+    assert!(
+        again.contains("US$") && again.contains("computed from these tokens, not billed"),
+        "{again}"
+    );
+}
+
+#[test]
+fn the_committed_recording_answers_all_that_a_run_asks_after_its_blocks() {
+    if !can_mount() {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let scratch = Scratch::new();
+    let out = scratch.path().join("out");
+    let how_much = "lengths = [1, 10]\nhistories = 1\nreads = 1\nbrief = true\n";
+    let suite = model_suite(scratch.path(), how_much);
+    let output = ctxbench(["run", "--replay-instantly", "--suite"])
+        .arg(suite)
+        .arg("--cassette")
+        .arg(root.join("backends/models/cassettes/run.jsonl"))
+        .arg("--out")
+        .arg(&out)
+        .arg("--scratch-dir")
+        .arg(scratch.path())
+        .env("CTXBENCH_MODEL", "/nonexistent")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found = std::fs::read_to_string(out.join("model-files.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["origin"], "recorded");
+    for at in found["fidelity"].as_array().unwrap() {
+        assert_eq!(at["unanswered"], 0, "{at}");
+        assert!(at["calls"].as_u64().unwrap() > 0);
+    }
+    let page = std::fs::read_to_string(out.join("model-files.md")).unwrap();
+    assert!(!page.contains("got no answer at all"), "{page}");
+    let steps =
+        ["history", "generate"].map(|mode| found[mode]["steps"].as_array().unwrap().clone());
+    let asking: Vec<_> = steps
+        .iter()
+        .flatten()
+        .filter(|step| step["calls"] != 0)
+        .collect();
+    assert!(asking.len() >= 5, "{asking:?}");
+    for step in asking {
+        assert_ne!(
+            step["prompt_tokens"], 0,
+            "the recording does not hold {step}"
+        );
+    }
+}

@@ -1,0 +1,382 @@
+//! `.llmfs`, remounts, and what is refused at mount.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{KEY, Lab, TREE, said, set_xattr, sh, xattr};
+use crate::common::{Mount, can_mount, ctxbench, stderr};
+use models::Behaviour;
+
+#[test]
+fn what_is_written_beside_a_mount_is_its_users_alone() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say(TREE.to_owned()), Behaviour::Answer]);
+    let dir = lab.scratch.dir("mnt");
+    let mut command = ctxbench(["mount", "llm-generate", "--prompt", "x"]);
+    command
+        .arg(&dir)
+        .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
+        .env_remove("HOME")
+        .env("CTXBENCH_API_KEY", KEY);
+    let mount = Mount::of(command, &dir);
+    said(&mount.dir, "cat a.txt");
+    mount.end();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    for name in ["mnt.llmfs.log", "mnt.llmfs.json"] {
+        assert_eq!(mode(&lab.path(name)), 0o600, "{name}");
+    }
+    // Without a home it is not in /tmp, where somebody else could have made it.
+    let folder = lab.path("mnt.llmfs.cache");
+    assert_eq!(mode(&folder), 0o700);
+    assert!(folder.read_dir().unwrap().count() > 0);
+}
+
+#[test]
+fn what_was_generated_is_there_after_a_remount_and_after_a_crash() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let mount = lab.generate(&["--prompt", "A project"]);
+    let first = said(
+        &mount.dir,
+        "cat src/main.py; ln a.txt hard; echo note > note",
+    );
+    set_xattr(&mount.dir.join("note"), "user.x", "1").unwrap();
+    std::fs::File::open(mount.dir.join("note"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    mount.crash();
+    let calls = lab.server.calls();
+    let mount = lab.mount("llm-generate", &[]);
+    assert_eq!(said(&mount.dir, "cat src/main.py"), first);
+    assert_eq!(said(&mount.dir, "cat note"), "note\n");
+    assert_eq!(xattr(&mount.dir.join("note"), "user.x"), "1");
+    assert_eq!(said(&mount.dir, "cat .llmfs/prompt.default"), "A project\n");
+    assert_eq!(lab.server.calls(), calls);
+    assert_eq!(
+        xattr(&mount.dir.join("b.txt"), "user.llmfs.state"),
+        "waiting"
+    );
+    assert_eq!(
+        said(&mount.dir, "cat hard; stat -c %h a.txt"),
+        "Write the file /a.txt.\n2\n"
+    );
+    mount.end();
+
+    std::fs::write(
+        lab.path("mnt.llmfs.json"),
+        "{\"v\":1,\"nodes\":[{\"node\":\"x\"}]}",
+    )
+    .unwrap();
+    let refused = lab.command("llm-generate", &[]).output().unwrap();
+    assert!(
+        stderr(&refused).contains("nodes[0].node"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
+fn settings_of_a_directory_and_the_cache_have_effect_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let mount = lab.generate(&["--prompt", "The whole"]);
+    let dir = &mount.dir;
+    said(
+        dir,
+        "mkdir src/.llmfs && echo 'The sources' > src/.llmfs/prompt && : > src/.llmfs/model",
+    );
+    said(dir, "cat src/main.py a.txt");
+    let asked: Vec<String> = lab
+        .server
+        .requests()
+        .iter()
+        .map(|request| {
+            request["messages"][1]["content"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    assert!(
+        asked[0].contains("The sources") && asked[0].contains("prints hello"),
+        "{}",
+        asked[0]
+    );
+    assert!(asked[1].contains("The whole"), "{}", asked[1]);
+
+    assert_eq!(
+        said(dir, "cat .llmfs/cache_enabled .llmfs/cache_stats")
+            .lines()
+            .take(3)
+            .collect::<Vec<_>>(),
+        ["1", "Hits: 0", "Misses: 2"]
+    );
+    assert_eq!(said(dir, "cat .llmfs/cache_list").lines().count(), 2);
+    // The same request again, as of a file that is made anew.
+    let anew = || {
+        said(dir, "truncate -s 0 a.txt");
+        set_xattr(&dir.join("a.txt"), "user.llmfs.generator", "default").unwrap();
+        assert_eq!(said(dir, "cat a.txt"), "Write the file /a.txt.\n");
+    };
+    anew();
+    assert_eq!(lab.server.calls(), 2, "it was in the cache");
+    assert!(said(dir, "cat .llmfs/cache_stats").starts_with("Hits: 1\nMisses: 2\n"));
+    said(dir, "echo 0 > .llmfs/cache_enabled");
+    assert!(said(dir, "cat .llmfs/cache_stats").ends_with("Enabled: False\n"));
+    anew();
+    assert_eq!(lab.server.calls(), 3, "it was not looked for");
+    said(dir, "echo 1 > .llmfs/cache_clear");
+    assert_eq!(said(dir, "cat .llmfs/cache_list"), "");
+    for refused in ["echo maybe > .llmfs/cache_enabled", "rm .llmfs/tree"] {
+        assert!(!sh(dir, refused).status.success(), "{refused}");
+    }
+    for (file, generator) in [("a.txt", "nonsense"), ("src/main.py", "default")] {
+        set_xattr(&dir.join(file), "user.llmfs.generator", generator).unwrap_err();
+    }
+    assert!(said(dir, "grep main.py .llmfs/tree").contains("[default]"));
+    assert!(
+        said(dir, "grep -c . .llmfs/README")
+            .trim()
+            .parse::<u32>()
+            .unwrap()
+            > 5
+    );
+    assert!(
+        said(dir, "tail -n 50 .llmfs/log").contains("content /src/main.py: simulated answered")
+    );
+    mount.end();
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say(
+        "{\"entries\":[{\"path\":\"../x\",\"kind\":\"file\"}]}".to_owned(),
+    )]);
+    let fails = |command: &mut Command, expected: &str| {
+        let started = Instant::now();
+        let output = command.output().unwrap();
+        let error = stderr(&output);
+        assert!(
+            !output.status.success() && error.contains(expected),
+            "{expected}: {error}"
+        );
+        assert!(!error.contains("sk-this"), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(30));
+        assert!(crate::common::mounts_under(lab.scratch.path()).is_empty());
+        assert!(!lab.path("mnt.llmfs.json").exists());
+    };
+    let refused = "leads out of the tree by `..`";
+    fails(
+        &mut lab.command("llm-generate", &["--prompt", "x"]),
+        refused,
+    );
+    assert_eq!(lab.server.calls(), 3, "asked again twice");
+    let long = "x".repeat(100_000);
+    fails(
+        &mut lab.command("llm-generate", &["--prompt", &long]),
+        "at most 65536",
+    );
+    let mut megabyte = lab.command("llm-generate", &[]);
+    std::fs::write(
+        lab.path("tree.json"),
+        "{\"entries\":[{\"path\":\"/a\",\"kind\":\"file\"}]}",
+    )
+    .unwrap();
+    fails(
+        megabyte.arg("--tree").arg(lab.path("tree.json")),
+        "absolute",
+    );
+    std::fs::write(
+        lab.path("tree.json"),
+        b"{\"entries\":[{\"path\":\"\xff\",\"kind\":\"file\"}]}",
+    )
+    .unwrap();
+    fails(
+        lab.command("llm-generate", &[])
+            .arg("--tree")
+            .arg(lab.path("tree.json")),
+        "UTF-8",
+    );
+
+    let dir = lab.path("mnt");
+    let mount = |arguments: &[&str]| {
+        let mut command = ctxbench(["mount", "llm-history"]);
+        command
+            .arg(&dir)
+            .args(arguments)
+            .env("CTXBENCH_API_KEY", KEY);
+        command
+    };
+    fails(
+        &mut mount(&["--base-url", "http://127.0.0.1:1/v1", "--model", "m"]),
+        "127.0.0.1:1",
+    );
+    fails(
+        &mut mount(&["--base-url", &lab.server.base_url(), "--model", "gpt-9"]),
+        "gpt-9",
+    );
+    fails(
+        &mut mount(&["--base-url", &lab.server.base_url()]),
+        "--model",
+    );
+    fails(
+        mount(&["--base-url", "https://api.openai.com/v1", "--model", "m"])
+            .env_remove("CTXBENCH_API_KEY")
+            .env_remove("OPENAI_API_KEY"),
+        "OPENAI_API_KEY",
+    );
+    std::fs::write(lab.path("not.gguf"), "PK").unwrap();
+    let not_gguf = lab.path("not.gguf").display().to_string();
+    fails(
+        &mut mount(&["--provider", "local", "--model", &not_gguf]),
+        "no GGUF file",
+    );
+    std::fs::write(lab.path("other.gguf"), "GGUF").unwrap();
+    let other = lab.path("other.gguf").display().to_string();
+    fails(
+        &mut mount(&[
+            "--provider",
+            "local",
+            "--model",
+            &other,
+            "--model-sha256",
+            "00",
+        ]),
+        "SHA-256",
+    );
+    fails(&mut mount(&["--cassette", &not_gguf]), "not.gguf:1:");
+    fails(
+        &mut mount(&["--provider", "local", "--answer-timeout", "0"]),
+        "from 0.1 to 3600",
+    );
+}
+
+#[test]
+fn what_would_lose_or_show_something_is_refused_at_mount() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let tree = lab.path("tree.json").display().to_string();
+    let refused = |backend: &str, more: &[&str], parts: &[&str]| {
+        let output = lab.command(backend, more).output().unwrap();
+        let said = stderr(&output);
+        assert!(!output.status.success(), "{more:?}");
+        for part in parts {
+            assert!(said.contains(part), "no {part:?} in {said}");
+        }
+        assert!(!said.contains("hidden"), "{said}");
+        assert!(crate::common::mounts_under(lab.scratch.path()).is_empty());
+    };
+    let missing = lab.path("missing/save.json").display().to_string();
+    let parts = ["missing/save.json", "make its folder"];
+    refused(
+        "llm-generate",
+        &["--tree", &tree, "--save", &missing],
+        &parts,
+    );
+
+    let mount = lab.generate(&[]);
+    let second = lab.scratch.dir("second");
+    let save = lab.path("mnt.llmfs.json").display().to_string();
+    let mut command = ctxbench(["mount", "llm-generate"]);
+    command.arg(&second).args([
+        "--base-url",
+        &lab.server.base_url(),
+        "--model",
+        "simulated",
+        "--save",
+        &save,
+    ]);
+    let output = command.output().unwrap();
+    assert!(
+        stderr(&output).contains("belongs to another mount"),
+        "{}",
+        stderr(&output)
+    );
+    mount.end();
+    refused(
+        "llm-generate",
+        &["--tree", &tree],
+        &["--tree would be ignored", "mnt.llmfs.json"],
+    );
+
+    for cost in ["nan", "inf", "-1", "much"] {
+        let more = ["--price", "1,1", &format!("--max-cost={cost}")];
+        refused("llm-history", &more, &["--max-cost"]);
+    }
+    for url in [
+        "http://me:hidden@127.0.0.1:1/v1",
+        "ftp://me:hidden@x/v1",
+        "me:hidden@[x",
+    ] {
+        for more in [&["--model", "m"][..], &[]] {
+            let mut command = ctxbench(["mount", "llm-history"]);
+            command.arg(&second).args(["--base-url", url]).args(more);
+            let output = command.output().unwrap();
+            let said = stderr(&output);
+            assert!(said.contains("***@") && !said.contains("hidden"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn prompt_and_cache_folder_come_from_the_environment_as_in_the_seed() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Answer]);
+    let (folder, home) = (lab.path("kept"), lab.path("home"));
+    std::fs::create_dir(&home).unwrap();
+    let mount = |name: &str, more: &[&str]| {
+        let dir = lab.path(name);
+        std::fs::create_dir(&dir).unwrap();
+        let mut command = ctxbench(["mount", "llm-generate"]);
+        command
+            .arg(&dir)
+            .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
+            .arg("--tree")
+            .arg(lab.path("tree.json"))
+            .args(more)
+            .env("CTXBENCH_API_KEY", KEY)
+            .env("CTXBENCH_PROMPT", "gardens on the moon")
+            .env("CTXBENCH_CACHE_FOLDER", &folder)
+            .env("HOME", &home);
+        Mount::of(command, &dir)
+    };
+    let kept = || std::fs::read_dir(&folder).unwrap().count();
+    let first = mount("one", &[]);
+    said(&first.dir, "cat a.txt");
+    first.end();
+    assert!(
+        lab.server.requests()[0]
+            .to_string()
+            .contains("gardens on the moon")
+    );
+    assert!(kept() > 0, "the answer is kept where the variable says");
+    assert!(!home.join(".ctxbench.cache").exists());
+    // An option comes before its variable.
+    let other = lab.path("other").display().to_string();
+    let more = ["--prompt", "a lighthouse", "--cache-folder", &other];
+    let second = mount("two", &more);
+    said(&second.dir, "cat a.txt");
+    second.end();
+    let asked = lab.server.requests()[1].to_string();
+    assert!(
+        asked.contains("a lighthouse") && !asked.contains("gardens"),
+        "{asked}"
+    );
+    assert!(std::fs::read_dir(&other).unwrap().count() > 0);
+}

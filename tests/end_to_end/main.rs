@@ -1,0 +1,26 @@
+//! The binary over real mounts: one program, so that tests that wait leave the processors to others.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests"
+)]
+
+mod agent_memory;
+mod common;
+mod counts;
+mod durability;
+mod fault_network;
+mod faults;
+mod hosts;
+mod inputs;
+mod llm;
+mod mount;
+mod peers;
+mod run;
+mod s3;
+mod servers;
+mod tls;
+mod tokens;
+mod unread_log;

@@ -1,0 +1,537 @@
+//! `ctxbench mount`, as a user sees it.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{
+    CTXBENCH, Mount, Scratch, can_mount, conform, ctxbench, is_root, mounts_under, run, stderr,
+    stdout, wait_for,
+};
+use rustix::process::Signal;
+
+#[test]
+fn a_mount_serves_files_and_ends_with_ctrl_c() {
+    if !can_mount() {
+        return;
+    }
+    for backend in ["memory", "sqlite"] {
+        let scratch = Scratch::new();
+        let dir = scratch.dir("ctx");
+        let mount = Mount::new(backend, &dir, &[]);
+        fs::create_dir(dir.join("notes")).unwrap();
+        fs::write(dir.join("notes/a.md"), "# text\n").unwrap();
+        assert_eq!(
+            fs::read_to_string(dir.join("notes/a.md")).unwrap(),
+            "# text\n"
+        );
+        mount.end();
+        assert!(
+            fs::read_dir(&dir).unwrap().next().is_none(),
+            "the directory is as it was"
+        );
+
+        let mount = Mount::new(backend, &dir, &[]);
+        let kept = fs::read_to_string(dir.join("notes/a.md"));
+        match backend {
+            "sqlite" => assert_eq!(kept.unwrap(), "# text\n"),
+            _ => assert!(kept.is_err(), "memory forgets"),
+        }
+        mount.end();
+    }
+}
+
+#[test]
+fn a_mount_in_use_is_detached_on_sigterm() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("ctx");
+    let mut mount = Mount::new("sqlite", &dir, &[]);
+    let mut file = File::create(dir.join("open")).unwrap();
+    file.write_all(b"written").unwrap();
+    mount.signal(Signal::TERM);
+    wait_for("the mount to leave the tree", || {
+        mounts_under(&dir).is_empty()
+    });
+    let started = Instant::now();
+    let status = mount.process.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(started.elapsed() < Duration::from_secs(15));
+    drop(file);
+    let mount = Mount::new("sqlite", &dir, &[]);
+    assert_eq!(fs::read(dir.join("open")).unwrap(), b"written");
+    mount.end();
+}
+
+#[test]
+fn a_panic_costs_the_call_that_meets_it_and_nothing_else() {
+    const EIO: i32 = 5;
+    if !can_mount() {
+        return;
+    }
+    for backend in ["memory", "sqlite"] {
+        let scratch = Scratch::new();
+        let dir = scratch.dir("ctx");
+        let control = scratch.path().join("control");
+        let options = ["--threads=2", "--control", control.to_str().unwrap()];
+        let mut mount = Mount::new(backend, &dir, &options);
+        let mut said = mount.process.stderr.take().unwrap();
+        let threads = || {
+            let tasks = format!("/proc/{}/task", mount.process.id());
+            let tasks = fs::read_dir(tasks).unwrap().flatten();
+            let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+            names.filter(|name| name.starts_with("fuser-")).count()
+        };
+        fs::write(dir.join("kept"), "kept").unwrap();
+        // More panics than there are threads. Another program that looks at all mounts may meet one.
+        let (mut met, mut asked) = (0, 0);
+        while met < 6 {
+            asked += 1;
+            assert!(asked < 30, "{met} of {asked} panics met a call");
+            backends::fuse::ask(&control, backends::fuse::Command::PanicNext).unwrap();
+            let name = dir.join(format!("new-{asked}"));
+            let failed = match met % 3 {
+                0 => fs::metadata(&name).map(|_| ()),
+                1 => fs::create_dir(&name),
+                _ => fs::write(&name, "new"),
+            };
+            if failed.is_err_and(|error| error.raw_os_error() == Some(EIO)) {
+                met += 1;
+            }
+            fs::write(dir.join(format!("file-{asked}")), "new").unwrap();
+            assert_eq!(fs::read_to_string(dir.join("kept")).unwrap(), "kept");
+        }
+        assert_eq!(threads(), 2);
+        mount.end();
+        let mut log = String::new();
+        said.read_to_string(&mut log).unwrap();
+        let lines: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains("answered by EIO"))
+            .collect();
+        assert_eq!(lines.len(), asked, "{log}");
+        for line in lines {
+            assert!(line.contains("this panic was asked for"), "{line}");
+            assert!(line.contains("opcode"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_removed_after_a_crash_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, log) = (scratch.dir("ctx"), scratch.path().join("ctx.db-wal"));
+    let mount = Mount::new("sqlite", &dir, &[]);
+    fs::write(dir.join("early"), "early").unwrap();
+    mount.end();
+    let mount = Mount::new("sqlite", &dir, &[]);
+    fs::write(dir.join("late"), "late").unwrap();
+    mount.crash();
+    fs::remove_file(&log).unwrap();
+    let output = run(["mount".as_ref(), "sqlite".as_ref(), dir.as_os_str()]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("ctx.db-wal is gone"), "{message}");
+    assert!(message.contains("fix: put the log back"), "{message}");
+    let database = scratch.path().join("ctx.db");
+    let output = run(["doctor".as_ref(), "--store".as_ref(), database.as_os_str()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stdout(&output).contains("ctx.db-wal is gone"),
+        "{}",
+        stdout(&output)
+    );
+
+    let mount = Mount::new("sqlite", &dir, &["--without-log"]);
+    assert_eq!(fs::read_to_string(dir.join("early")).unwrap(), "early");
+    assert!(!dir.join("late").exists());
+    fs::write(dir.join("later"), "later").unwrap();
+    mount.crash();
+    let mount = Mount::new("sqlite", &dir, &[]);
+    assert_eq!(fs::read_to_string(dir.join("later")).unwrap(), "later");
+    mount.end();
+    let refused = run([
+        "mount".as_ref(),
+        "memory".as_ref(),
+        dir.as_os_str(),
+        "--without-log".as_ref(),
+    ]);
+    assert!(
+        stderr(&refused).contains("--without-log is for"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
+fn unmounting_from_outside_ends_it_too() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("ctx");
+    let mut mount = Mount::new("memory", &dir, &[]);
+    assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    assert!(mount.process.wait().unwrap().success());
+}
+
+#[test]
+fn what_cannot_be_mounted_on_is_refused_and_nothing_is_created() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let refused = |dir: &Path| {
+        let output = run(["mount".as_ref(), "sqlite".as_ref(), dir.as_os_str()]);
+        assert_eq!(output.status.code(), Some(1));
+        stderr(&output)
+    };
+    let full = scratch.dir("full");
+    fs::write(full.join("mine.txt"), "").unwrap();
+    let message = refused(&full);
+    assert!(
+        message.contains("is not empty: it holds \"mine.txt\""),
+        "{message}"
+    );
+    assert!(
+        message.contains("fix: mount on an empty directory"),
+        "{message}"
+    );
+
+    let message = refused(&scratch.path().join("missing"));
+    assert!(
+        message.contains("No such file") && message.contains("mkdir -p"),
+        "{message}"
+    );
+
+    let message = refused(&full.join("mine.txt"));
+    assert!(message.contains("Not a directory"), "{message}");
+
+    let taken = scratch.dir("taken");
+    let mount = Mount::new("memory", &taken, &[]);
+    let message = refused(&taken);
+    assert!(message.contains("is already a mount point"), "{message}");
+    assert!(message.contains("fusermount3 -u"), "{message}");
+    mount.end();
+
+    let left: Vec<_> = fs::read_dir(scratch.path())
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert_eq!(left.len(), 2, "no database was created: {left:?}");
+}
+
+#[test]
+fn a_dead_mount_is_taken_over_and_nothing_that_was_closed_is_lost() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("ctx");
+    let mut expected = Vec::new();
+    for crash in 0..3 {
+        let mount = Mount::new("sqlite", &dir, &[]);
+        for (name, text) in &expected {
+            assert_eq!(&fs::read_to_string(dir.join(name)).unwrap(), text);
+        }
+        for number in 0..50 {
+            let name = format!("{crash}-{number}");
+            fs::write(dir.join(&name), &name).unwrap();
+            expected.push((name.clone(), name));
+        }
+        mount.crash();
+        assert_eq!(
+            mounts_under(&dir).len(),
+            1,
+            "a crash leaves its mount behind"
+        );
+        assert!(fs::read_dir(&dir).is_err());
+    }
+    let mount = Mount::new("sqlite", &dir, &[]);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), expected.len());
+    mount.end();
+}
+
+#[test]
+fn a_database_is_mounted_once() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (one, two, db) = (
+        scratch.dir("one"),
+        scratch.dir("two"),
+        scratch.path().join("a.db"),
+    );
+    let mount = Mount::new("sqlite", &one, &["--db", db.to_str().unwrap()]);
+    let output = run([
+        "mount".as_ref(),
+        "sqlite".as_ref(),
+        two.as_os_str(),
+        "--db".as_ref(),
+        db.as_os_str(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("in use by another ctxbench mount"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(mounts_under(&two).is_empty());
+    mount.end();
+}
+
+/// The features that `ctxbench conform` finds failing, by line of its table.
+fn failing(output: &Output) -> Vec<String> {
+    let table = stdout(output);
+    let lines = table.lines().filter(|line| line.contains("FAILS"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn mounts_do_what_programs_expect_of_a_file_system() {
+    let direct = conform(["direct"]);
+    assert!(failing(&direct).is_empty(), "{}", stdout(&direct));
+    if !can_mount() {
+        return;
+    }
+    // FUSE_TMPFILE is what `fuser` does not speak; what the kernel has gathered would look like a hole.
+    let (tmpfile, holes) = ("`O_TMPFILE`", "`SEEK_DATA`");
+    for (backend, expected) in [
+        ("memory", &[tmpfile][..]),
+        ("sqlite", &[tmpfile]),
+        ("sqlite-writeback", &[tmpfile, holes]),
+    ] {
+        let output = conform([backend]);
+        let failing = failing(&output);
+        assert!(
+            failing.len() == expected.len()
+                && failing
+                    .iter()
+                    .zip(expected)
+                    .all(|(line, name)| line.contains(name)),
+            "{}",
+            stdout(&output)
+        );
+        assert_eq!(output.status.code(), Some(1));
+        if is_root() {
+            let table = stdout(&output);
+            let skipped = table.lines().filter(|line| line.contains("skipped"));
+            let expected = skipped.filter(|line| !line.starts_with("two mounts"));
+            assert_eq!(expected.count(), 0, "{table}");
+        }
+    }
+}
+
+#[test]
+fn one_thread_serves_as_well_as_four() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for threads in ["1", "4"] {
+        let dir = scratch.dir(&format!("sqlite-{threads}"));
+        let mount = Mount::new("sqlite", &dir, &["--threads", threads]);
+        let output = conform(["--path".as_ref(), dir.as_os_str()]);
+        assert_eq!(failing(&output).len(), 1, "{}", stdout(&output));
+        mount.end();
+        let db = scratch.path().join(format!("sqlite-{threads}.db"));
+        let checked = run(["doctor".as_ref(), "--store".as_ref(), db.as_os_str()]);
+        assert!(checked.status.success(), "{}", stdout(&checked));
+    }
+}
+
+#[test]
+fn a_foreign_directory_is_tried_and_left_as_it_was() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("theirs");
+    let path = dir.to_string_lossy().into_owned();
+    let output = conform(["--path", &path, "--also", &path, "--only", "two mounts"]);
+    assert!(output.status.success(), "{}", stdout(&output));
+    assert_eq!(stdout(&output).matches(" works").count(), 3);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+    let unknown = conform(["floppy"]);
+    assert!(stderr(&unknown).contains("floppy: there is no such backend"));
+}
+
+#[test]
+fn what_was_unlinked_while_open_is_freed_when_it_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, db) = (scratch.dir("ctx"), scratch.path().join("ctx.db"));
+    let mount = Mount::new("sqlite", &dir, &[]);
+    fs::write(dir.join("big"), vec![7; 1 << 20]).unwrap();
+    let open = File::open(dir.join("big")).unwrap();
+    fs::remove_file(dir.join("big")).unwrap();
+    let chunks = || -> i64 {
+        let database = rusqlite::Connection::open(&db).unwrap();
+        database
+            .query_row("SELECT count(*) FROM chunk", (), |row| row.get(0))
+            .unwrap()
+    };
+    assert!(chunks() > 0);
+    drop(open);
+    wait_for("the content to be freed", || chunks() == 0);
+    mount.end();
+}
+
+#[test]
+fn other_users_are_kept_out() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = scratch.dir("ctx");
+    let as_nobody = || {
+        Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"])
+            .arg(dir.join("a"))
+            .output()
+            .unwrap()
+    };
+    let mount = Mount::new("memory", &dir, &[]);
+    fs::write(dir.join("a"), "secret").unwrap();
+    assert!(!as_nobody().status.success());
+    mount.end();
+    let mount = Mount::new("memory", &dir, &["--allow-other"]);
+    fs::write(dir.join("a"), "shared").unwrap();
+    assert_eq!(as_nobody().stdout, b"shared");
+    fs::set_permissions(dir.join("a"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!as_nobody().status.success(), "permissions count");
+    mount.end();
+}
+
+/// Runs a script as nobody in a mount namespace of its own, in which `/dev/fuse` has the given mode.
+fn as_nobody_with_fuse(scratch: &Scratch, mode: &str, script: &str) -> Output {
+    let node = scratch.path().join("fuse");
+    let setup = format!(
+        "mknod {node} c 10 229 && chmod {mode} {node} && mount --bind {node} /dev/fuse && \
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -euc \"$1\"",
+        node = node.display()
+    );
+    Command::new("unshare")
+        .args(["-m", "sh", "-euc", &setup, "sh", script])
+        .env("CTXBENCH", CTXBENCH)
+        .env("CTXBENCH_SCRATCH", scratch.path())
+        .current_dir(scratch.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_user_who_is_not_root_mounts_through_fusermount3() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let output = as_nobody_with_fuse(
+        &scratch,
+        "666",
+        "mkdir ctx
+         $CTXBENCH mount sqlite ctx >out 2>err &
+         for i in $(seq 200); do grep -q mounted out && break; sleep 0.05; done
+         echo hello > ctx/a; cat ctx/a; stat -c %U ctx/a
+         kill -INT $!; wait $!; grep -c $PWD/ctx /proc/mounts || true; cat err >&2",
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "hello\nnobody\n0\n", "{}", stderr(&output));
+}
+
+#[test]
+fn without_permission_the_fix_is_named() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let output = as_nobody_with_fuse(&scratch, "600", "mkdir ctx; $CTXBENCH mount memory ctx");
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(
+        message.contains("/dev/fuse is not permitted to this user"),
+        "{message}"
+    );
+    assert!(
+        message.contains("fix: ") && message.contains("chmod 666"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_daemon_outlives_its_command_and_status_shows_it() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("notes");
+    let started = ctxbench(["mount", "--daemon", "sqlite"])
+        .arg(&dir)
+        .output()
+        .unwrap();
+    assert!(started.status.success(), "{}", stderr(&started));
+    let said = stdout(&started);
+    assert!(
+        said.contains("is mounted on") && said.contains("notes.log"),
+        "{said}"
+    );
+    fs::write(dir.join("a.md"), "kept").unwrap();
+
+    let own = |status: &Output| {
+        let all: serde_json::Value = serde_json::from_str(&stdout(status)).unwrap();
+        let mut all = all.as_array().unwrap().clone().into_iter();
+        all.find(|mount| mount["dir"] == dir.to_str().unwrap())
+    };
+    let status = run(["status", "--json"]);
+    let mount = own(&status).unwrap();
+    assert_eq!(
+        (&mount["backend"], &mount["health"]),
+        (&"sqlite".into(), &"answers".into()),
+        "{mount}"
+    );
+    let pid = mount["process"].as_u64().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    let status = run(["status"]);
+    assert_eq!(status.status.code(), Some(1));
+    assert!(stdout(&status).contains("SILENT"), "{}", stdout(&status));
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    wait_for("the end of the daemon", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    });
+    assert_eq!(own(&run(["status", "--json"])).unwrap()["health"], "dead");
+
+    let ended = ctxbench(["unmount"]).arg(&dir).output().unwrap();
+    assert!(ended.status.success(), "{}", stderr(&ended));
+    assert_eq!(own(&run(["status", "--json"])), None);
+
+    // A second start finds what the first has kept; one that cannot mount says why, as in the foreground.
+    let again = || {
+        ctxbench(["mount", "--daemon", "sqlite"])
+            .arg(&dir)
+            .output()
+            .unwrap()
+    };
+    let started = again();
+    assert!(started.status.success(), "{}", stderr(&started));
+    assert_eq!(fs::read_to_string(dir.join("a.md")).unwrap(), "kept");
+    let refused = again();
+    assert_eq!(refused.status.code(), Some(1));
+    let ended = ctxbench(["unmount"]).arg(&dir).output().unwrap();
+    assert!(ended.status.success(), "{}", stderr(&ended));
+}

@@ -1,0 +1,309 @@
+//! Backends without code, as a user brings them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::common::{
+    CTXBENCH, Scratch, can_mount, conform, ctxbench, is_root, mounts_under, stderr, stdout,
+};
+
+/// The one TOML block of the page that says how to add a file system of somebody else.
+fn documented() -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ADDING-A-BACKEND.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, after) = page.split_once("```toml\n").unwrap();
+    after.split_once("```").unwrap().0.to_owned()
+}
+
+fn write(scratch: &Scratch, text: &str) -> PathBuf {
+    let file = scratch.path().join("my-bind.toml");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn the_documented_example_is_measured_like_every_other_backend() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = write(&scratch, &documented());
+    let results = scratch.path().join("run");
+    let output = ctxbench(["run", "--workload", "micro/read-1k", "--state", "hot"])
+        .args([
+            "--budget",
+            "1",
+            "--epochs",
+            "3",
+            "--rounds",
+            "1",
+            "--backend",
+        ])
+        .arg(&file)
+        .arg("--scratch-dir")
+        .arg(scratch.dir("work"))
+        .arg("--out")
+        .arg(&results)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report = fs::read_to_string(results.join("report.md")).unwrap();
+    assert!(report.contains("my-bind"), "{report}");
+    let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
+    let mine: Vec<&str> = samples
+        .lines()
+        .filter(|line| line.contains("my-bind"))
+        .collect();
+    assert!(
+        !mine.is_empty() && mine.iter().all(|line| line.contains("\"ok\"")),
+        "{mine:?}"
+    );
+    assert!(mounts_under(scratch.path()).is_empty());
+}
+
+#[test]
+fn several_clients_work_in_any_directory_and_leave_it_as_it_was() {
+    let scratch = Scratch::new();
+    let theirs = scratch.dir("theirs");
+    let out = scratch.path().join("run");
+    let output = ctxbench(["run", "--suite", "load", "--backend", "directory"])
+        .args(["--budget", "1", "--epochs", "3", "--rounds", "1"])
+        .arg("--scratch-dir")
+        .arg(scratch.dir("work"))
+        .arg("--out")
+        .arg(&out)
+        .env("CTXBENCH_DIRECTORY", &theirs)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("micro/eight-clients hot"),
+        "{}",
+        stdout(&output)
+    );
+    let samples = fs::read_to_string(out.join("samples.jsonl")).unwrap();
+    let own = samples
+        .lines()
+        .filter(|line| line.contains(r#""arm":"directory""#));
+    let mut own = own.peekable();
+    assert!(own.peek().is_some(), "{samples}");
+    assert!(own.all(|line| line.contains(r#""outcome":"ok""#)));
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+}
+
+/// A bind mount that wants the S3 server, and leaves what it was told beside its site.
+const ON_A_BUCKET: &str = r#"
+name = "my-bucket-{s3_server}"
+summary = "a bind mount that knows of a bucket"
+durability = "as the file system below promises"
+persistent = true
+daemons = 0
+version = ["mount", "--version"]
+setup = [["sh", "-c", "cp \"$1/key\" \"$TOLD/$2.key\"; stat -c %a \"$1/key\" > \"$TOLD/$2.mode\"; echo \"$3 $SECRET\" > \"$TOLD/$2\"", "sh", "{site}", "{id}", "{s3_endpoint} {s3_bucket} {s3_region} {s3_prefix} {s3_server}"]]
+mount = ["mount", "--bind", "{data}", "{mount}"]
+counters = ["echo", "asked 7"]
+unmount = ["umount", "{mount}"]
+
+[environment]
+SECRET = "{s3_secret_key}"
+
+[[file]]
+path = "{site}/key"
+content = "{s3_access_key} {s3_secret_key}"
+"#;
+
+/// The contents of all files below a directory.
+fn contents(dir: &Path) -> String {
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let texts = entries.map(|path| match path.is_dir() {
+        true => contents(&path),
+        false => String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned(),
+    });
+    texts.collect()
+}
+
+#[test]
+fn a_definition_is_told_of_the_bucket_and_no_result_tells_its_keys() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = write(&scratch, ON_A_BUCKET);
+    let told = scratch.dir("told");
+    let results = scratch.path().join("run");
+    let output = ctxbench(["run", "--workload", "micro/stat", "--state", "hot"])
+        .args(["--budget", "1", "--epochs", "3", "--rounds", "1"])
+        .args(["--no-probes", "--backend"])
+        .arg(&file)
+        .arg("--scratch-dir")
+        .arg(scratch.dir("work"))
+        .arg("--out")
+        .arg(&results)
+        .env("TOLD", &told)
+        .env_remove("CTXBENCH_S3_ENDPOINT")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
+    let of_mine = |text: &str| {
+        let mut mine = text.lines().filter(|line| line.contains("my-bucket-"));
+        mine.next().unwrap().to_owned()
+    };
+    let mine = of_mine(&samples);
+    assert!(mine.contains("\"ok\""), "{mine}");
+    let cells = of_mine(&fs::read_to_string(results.join("cells.jsonl")).unwrap());
+    assert!(cells.contains("asked"), "{cells}");
+
+    let names = fs::read_dir(&told)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mode = names
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|e| e == "mode"));
+    let mode = mode.unwrap();
+    assert_eq!(fs::read_to_string(&mode).unwrap(), "600\n");
+    let line = fs::read_to_string(mode.with_extension("")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert!(words[0].starts_with("http://127.0.0.1:"), "{line}");
+    assert!(words[3].starts_with("ctxbench-blocks/") && !words[3].ends_with('/'));
+    assert!(mine.contains(&format!("my-bucket-{}", words[4])), "{mine}");
+    let keys = fs::read_to_string(mode.with_extension("key")).unwrap();
+    let (access_key, secret_key) = keys.split_once(' ').unwrap();
+    assert_eq!(words[5], secret_key);
+    let said = contents(&results) + &stdout(&output) + &stderr(&output);
+    assert!(said.contains("my-bucket-"));
+    assert!(!said.contains(secret_key) && !said.contains(access_key));
+    assert!(mounts_under(scratch.path()).is_empty());
+}
+
+/// A file system of somebody else that stalls as soon as the first directory is made in it, and says who it is.
+const STALLING: &str = r#"
+name = "my-stalling"
+summary = "a file system that stalls"
+durability = "none"
+persistent = false
+daemons = 1
+version = ["CTXBENCH", "--version"]
+mount = ["sh", "-c", "echo $$ > \"$2/pid\"; echo $$ >> \"$TOLD/pids\"; exec CTXBENCH mount memory \"$1\"", "sh", "{mount}", "{site}"]
+stays = true
+ready = ["sh", "-c", "grep -q \" $1 \" /proc/self/mounts || exit 1; (for i in $(seq 1000); do [ -e \"$1/p1/files\" ] && exec kill -STOP $(cat \"$2/pid\"); sleep 0.01; done) > /dev/null 2>&1 &", "sh", "{mount}", "{site}"]
+unmount = ["fusermount3", "-u", "{mount}"]
+"#;
+
+#[test]
+fn a_peer_that_stalls_is_a_hang_with_its_duration_and_the_run_goes_on() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = write(&scratch, &STALLING.replace("CTXBENCH", CTXBENCH));
+    let told = scratch.dir("told");
+    let results = scratch.path().join("run");
+    let begun = Instant::now();
+    let output = ctxbench(["run", "--workload", "micro/list-1000-attributes"])
+        .args(["--state", "hot", "--no-probes"])
+        .args(["--budget", "1", "--epochs", "3", "--rounds", "2"])
+        .args(["--call-timeout", "0.5", "--backend"])
+        .arg(&file)
+        .arg("--scratch-dir")
+        .arg(scratch.dir("work"))
+        .arg("--out")
+        .arg(&results)
+        .env("TOLD", &told)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
+    let samples: Vec<serde_json::Value> = samples
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    // In each epoch both arms of direct have three rounds with the one to warm up; the peer is out after its first.
+    assert_eq!(samples.len(), 3 * (2 * 3 + 1), "{samples:?}");
+    for sample in &samples {
+        if sample["arm"] != "my-stalling" {
+            assert_eq!(sample["outcome"], "ok", "{sample}");
+            continue;
+        }
+        assert_eq!(sample["outcome"], "hang", "{sample}");
+        // A call is cut off after twice what it may take.
+        let reason = sample["reason"].as_str().unwrap();
+        assert!(
+            reason.contains("no answer after 1.") && reason.contains("its connection was aborted"),
+            "{reason}"
+        );
+        assert_eq!(sample["makespan_ns"], 0, "what hung has no latency");
+    }
+    let report = fs::read_to_string(results.join("report.md")).unwrap();
+    assert!(report.contains("hang"), "{report}");
+    // Nothing of it is left.
+    assert!(mounts_under(scratch.path()).is_empty());
+    let pids = fs::read_to_string(told.join("pids")).unwrap();
+    assert_eq!(pids.lines().count(), 3);
+    for pid in pids.lines() {
+        assert!(
+            !Path::new("/proc").join(pid).exists(),
+            "{pid} is still there"
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_uses_a_bucket_says_on_which_server() {
+    let scratch = Scratch::new();
+    let wrong = |text: &str| {
+        let file = write(&scratch, text);
+        let output = conform([&file]);
+        assert!(!output.status.success());
+        stderr(&output)
+    };
+    let unnamed = wrong(&ON_A_BUCKET.replace("my-bucket-{s3_server}", "my-bucket"));
+    assert!(
+        unnamed.contains("does not end with `-{s3_server}`"),
+        "{unnamed}"
+    );
+    let shown = wrong(&ON_A_BUCKET.replace("{data}", "{s3_secret_key}"));
+    assert!(shown.contains("by [environment] or a [[file]]"), "{shown}");
+    let unknown = wrong(&ON_A_BUCKET.replace("{s3_bucket}", "{s3_buckets}"));
+    assert!(
+        unknown.contains("there is no variable `s3_buckets`"),
+        "{unknown}"
+    );
+    let server = stderr(&conform(["s3fs-maxio"]));
+    assert!(server.contains("there is no such backend"), "{server}");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_named() {
+    let scratch = Scratch::new();
+    let wrong = |text: &str| {
+        let file = write(&scratch, text);
+        let output = conform([&file]);
+        assert!(!output.status.success());
+        stderr(&output)
+    };
+    let typo = wrong(&documented().replace("unmount =", "umount ="));
+    assert!(
+        typo.contains("my-bind.toml:8: unknown field `umount`"),
+        "{typo}"
+    );
+    let variable = wrong(&documented().replace("{data}", "{datum}"));
+    assert!(
+        variable.contains("there is no variable `datum`"),
+        "{variable}"
+    );
+    let missing = stderr(&conform(["no-such-file.toml"]));
+    assert!(
+        missing.contains("no-such-file.toml: No such file"),
+        "{missing}"
+    );
+    let unknown = stderr(&conform(["sqlight"]));
+    assert!(
+        unknown.contains("there is no such backend; there are direct, null, memory, sqlite"),
+        "{unknown}"
+    );
+}

@@ -1,0 +1,759 @@
+//! Whole runs over real mounts: complete, interrupted, hung, crashed, on a machine that lacks things.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{
+    CTXBENCH, Scratch, can_mount, ctxbench, is_root, mounts_under, run, stderr, stdout, wait_for,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const SUITE: &str = r#"
+essay = "A few small cells, to see that everything works."
+budget = 1
+epochs = 3
+rounds = 2
+backends = ["direct", "null", "memory", "sqlite"]
+probes = true
+[[workload]]
+name = "micro/stat"
+states = ["hot", "lukewarm", "cold"]
+[[workload]]
+name = "agent/vsm-cycle"
+states = ["hot"]
+"#;
+
+fn suite(scratch: &Scratch, text: &str) -> PathBuf {
+    let file = scratch.path().join("suite.toml");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn arguments<'a>(suite: &'a Path, out: &'a Path, scratch: &'a Scratch) -> Vec<&'a str> {
+    let text = |path: &'a Path| path.to_str().unwrap();
+    vec![
+        "run",
+        "--suite",
+        text(suite),
+        "--out",
+        text(out),
+        "--scratch-dir",
+        text(scratch.path()),
+        "--seed",
+        "7",
+    ]
+}
+
+/// The whole lines of a file of a run, which may be under way.
+fn lines(out: &Path, name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(out.join(name)).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn samples(out: &Path) -> Vec<Value> {
+    lines(out, "samples.jsonl")
+}
+
+fn outcomes(out: &Path) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for sample in samples(out) {
+        *counts
+            .entry(sample["outcome"].as_str().unwrap().to_owned())
+            .or_insert(0) += 1;
+    }
+    counts
+}
+
+/// The daemons that a process has started, by pid.
+fn daemons_of(parent: u32) -> Vec<Pid> {
+    let mut daemons = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // pid (comm) state ppid …
+        let Some((_, rest)) = stat.rsplit_once(") ") else {
+            continue;
+        };
+        let mut fields = rest.split(' ');
+        let (state, ppid) = (fields.next(), fields.next());
+        let cmdline = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        if ppid == Some(&parent.to_string()) && state != Some("Z") && cmdline.contains("\0mount\0")
+        {
+            daemons.extend(
+                entry
+                    .file_name()
+                    .to_str()
+                    .unwrap()
+                    .parse()
+                    .ok()
+                    .and_then(Pid::from_raw),
+            );
+        }
+    }
+    daemons
+}
+
+fn nothing_is_left(scratch: &Scratch) {
+    assert!(mounts_under(scratch.path()).is_empty());
+    let left: Vec<_> = fs::read_dir(scratch.path())
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("ctxbench-"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_new_host_fetches_what_a_new_daemon_finds_in_its_cache() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let out = scratch.path().join("run");
+    let text = r#"
+essay = "What is read cold, with the cache and without."
+budget = 1
+epochs = 3
+rounds = 1
+backends = ["direct", "s3-embedded", "s3-fresh-embedded"]
+[[workload]]
+name = "micro/read-1k"
+states = ["hot", "lukewarm", "cold"]
+[[workload]]
+name = "micro/list-1000-attributes"
+states = ["cold"]
+"#;
+    let output = run(arguments(&suite(&scratch, text), &out, &scratch));
+    assert!(output.status.success(), "{}", stderr(&output));
+    nothing_is_left(&scratch);
+    for sample in samples(&out) {
+        assert_eq!(sample["outcome"], "ok", "{sample}");
+    }
+    let cells = lines(&out, "cells.jsonl");
+    let of = |arm: &str, workload: &str, state: &str| {
+        let mut all = cells.iter();
+        all.find(|c| c["arm"] == arm && c["workload"] == workload && c["state"] == state)
+    };
+    // Of one pass.
+    let count = |arm: &str, workload: &str, name: &str| {
+        let counted = &of(arm, workload, "cold").unwrap()["counted"];
+        assert_eq!(counted["passes"], 1, "{counted}");
+        counted["daemon"]["store"][name].as_u64().unwrap()
+    };
+    for arm in ["direct", "s3-embedded"] {
+        assert!(of(arm, "micro/read-1k", "hot").is_some(), "{arm}");
+    }
+    for state in ["hot", "lukewarm"] {
+        let played = of("s3-fresh-embedded", "micro/read-1k", state);
+        assert!(played.is_none(), "{state} is no cell of its own");
+    }
+    assert_eq!(count("s3-embedded", "micro/read-1k", "s3_fetches"), 0);
+    // Each of 64 files once.
+    assert_eq!(
+        count("s3-fresh-embedded", "micro/read-1k", "s3_fetches"),
+        64
+    );
+    assert!(count("s3-fresh-embedded", "micro/read-1k", "s3_get") >= 64);
+    // The listing came with the mount.
+    let list = "micro/list-1000-attributes";
+    assert_eq!(count("s3-fresh-embedded", list, "s3_fetches"), 0);
+    // It was mounted empty, then anew for its one pass.
+    let ready = &of("s3-fresh-embedded", list, "cold").unwrap()["ready_ns"];
+    assert_eq!(ready.as_array().unwrap().len(), 2, "{ready}");
+}
+
+#[test]
+fn a_run_measures_every_cell_reports_and_decides() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let out = scratch.path().join("run");
+    let output = run(arguments(&suite(&scratch, SUITE), &out, &scratch));
+    assert!(output.status.success(), "{}", stderr(&output));
+    nothing_is_left(&scratch);
+
+    // stat: 5 arms hot (a round to warm up and two), 5 lukewarm, 4 cold; vsm-cycle: 4, hot; three epochs.
+    assert_eq!(
+        outcomes(&out),
+        BTreeMap::from([("ok".to_owned(), 3 * (3 * 5 + 2 * 5 + 2 * 4 + 3 * 4))]),
+        "{}",
+        stderr(&output)
+    );
+    let samples = samples(&out);
+    for sample in &samples {
+        let is_first = sample["state"] == "hot" && sample["round"] == 0;
+        assert_eq!(sample.get("warm_up").is_some(), is_first, "{sample}");
+    }
+    let epochs = lines(&out, "epochs.jsonl");
+    assert_eq!(epochs.len(), 3);
+    for epoch in &epochs {
+        assert_eq!((&epoch["cells"], &epoch["void"]), (&4.into(), &Value::Null));
+        assert!(epoch["hot_timed_ms"].as_u64().unwrap() > 0, "{epoch}");
+    }
+    let cells = lines(&out, "cells.jsonl");
+    assert_eq!(cells.len(), 3 * (5 + 5 + 4 + 4));
+    for cell in cells.iter().filter(|cell| cell["workload"] == "micro/stat") {
+        // A call is a system call; hot, the warm-up pass alone is counted.
+        let (passes, calls) = match cell["state"].as_str().unwrap() {
+            "hot" => (1, 4096),
+            _ => (2, 2 * 64),
+        };
+        let counted = &cell["counted"];
+        assert_eq!(counted["passes"], passes, "{cell}");
+        assert_eq!(counted["calls"], calls, "{cell}");
+        assert_eq!(counted["system_calls"], calls, "{cell}");
+        let has_daemon = !cell["arm"].as_str().unwrap().starts_with("direct");
+        assert_eq!(counted.get("daemon").is_some(), has_daemon, "{cell}");
+        // What else runs on this machine may have kept every pass of a cell from being quiet.
+        let is_timed = samples.iter().any(|sample| {
+            let same = |field| sample[field] == cell[field];
+            let is_own = ["epoch", "arm", "workload", "state"].into_iter().all(same);
+            is_own && sample.get("warm_up").is_none() && sample["load"].get("busy").is_none()
+        });
+        assert_eq!(cell["latencies"].get("stat").is_some(), is_timed, "{cell}");
+    }
+    // The least of all epochs: another test may empty the machine's caches beside a hot pass.
+    let daemon = |arm: &str, state: &str, opcode: &str| {
+        let of = cells
+            .iter()
+            .filter(|c| c["arm"] == arm && c["state"] == state && c["workload"] == "micro/stat");
+        let counts = of.map(|c| &c["counted"]["daemon"]["fuse"][opcode]["count"]);
+        let counts = counts.map(|count| count.as_u64().unwrap_or(0));
+        counts.min().unwrap()
+    };
+    // Hot, the kernel answers by itself; lukewarm, each of 64 files is looked up once in either pass, and the
+    // directories above unless the kernel kept those: it lets go of directories only after what was in them.
+    assert_eq!(
+        daemon("sqlite", "hot", "lookup") + daemon("sqlite", "hot", "getattr"),
+        0
+    );
+    for arm in ["sqlite", "memory"] {
+        let lookups = daemon(arm, "lukewarm", "lookup");
+        assert!((128..=132).contains(&lookups), "{arm}: {lookups}");
+    }
+    assert!(daemon("null", "hot", "lookup") >= 4096);
+
+    let probes = fs::read_to_string(out.join("probes.jsonl")).unwrap();
+    for probe in probes.lines().filter(|line| line.contains("\"tool\"")) {
+        let is_well =
+            probe.contains("\"outcome\":\"ok\"") || probe.contains("\"outcome\":\"skipped\"");
+        assert!(is_well, "{probe}");
+    }
+    let faults = fs::read_to_string(out.join("faults.jsonl")).unwrap();
+    let sqlite: Vec<_> = faults
+        .lines()
+        .filter(|line| line.contains("\"sqlite\""))
+        .collect();
+    assert_eq!(sqlite.len(), 4, "{faults}");
+    for fault in sqlite {
+        assert!(
+            fault.contains("\"recovered\":true") && fault.contains("\"lost\":0"),
+            "{fault}"
+        );
+    }
+
+    let printed = stdout(&output);
+    assert!(
+        printed.contains("verdict: ") && printed.contains("report: "),
+        "{printed}"
+    );
+    for file in [
+        "report.md",
+        "report.html",
+        "report.json",
+        "cells.csv",
+        "charts/latency.svg",
+    ] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    // A report is a function of the run's files.
+    let before = fs::read(out.join("report.html")).unwrap();
+    fs::remove_file(out.join("report.html")).unwrap();
+    let output = run(["report".as_ref(), out.as_os_str()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(fs::read(out.join("report.html")).unwrap() == before);
+
+    // What so few rounds decide is chance, but all of it is said.
+    let output = run(["decide".as_ref(), out.as_os_str()]);
+    let printed = stdout(&output);
+    assert!(matches!(output.status.code(), Some(10 | 11)), "{printed}");
+    for aspect in [
+        "Read latency",
+        "Deployment",
+        "Cron safety",
+        "Token cost",
+        "Complexity",
+        "Tool support",
+        "Observability",
+    ] {
+        assert!(printed.contains(aspect), "{printed}");
+    }
+    let output = run(["claims".as_ref(), out.as_os_str()]);
+    assert!(output.status.success() && stdout(&output).contains("vsm-read-fuse"));
+
+    // Running twice is safe: a directory that holds a run is left alone.
+    let output = run(arguments(&suite(&scratch, SUITE), &out, &scratch));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("File exists"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+const LONG: &str = r#"
+essay = "Enough passes to be interrupted in."
+budget = 6
+epochs = 3
+rounds = 40
+backends = ["direct", "memory", "sqlite"]
+[[workload]]
+name = "agent/vsm-cycle"
+states = ["hot"]
+"#;
+
+fn started(arguments: Vec<&str>) -> Child {
+    ctxbench(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind_and_resume_completes_the_run() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let out = scratch.path().join("run");
+    let suite = suite(&scratch, LONG);
+    let child = started(arguments(&suite, &out, &scratch));
+    wait_for("an epoch and a half", || {
+        lines(&out, "epochs.jsonl").len() == 1 && !daemons_of(child.id()).is_empty()
+    });
+    // In the middle of the second epoch's cell.
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--resume"), "{}", stderr(&output));
+    nothing_is_left(&scratch);
+    let before = samples(&out);
+    let epochs = |samples: &[Value]| -> BTreeSet<u64> {
+        let epochs = samples.iter().map(|sample| &sample["epoch"]);
+        epochs.map(|epoch| epoch.as_u64().unwrap()).collect()
+    };
+    assert_eq!(
+        epochs(&before),
+        BTreeSet::from([0]),
+        "half a cell is not recorded"
+    );
+    assert!(
+        before.iter().all(|sample| sample["outcome"] == "ok"),
+        "{before:?}"
+    );
+
+    let resume = [
+        "run",
+        "--resume",
+        out.to_str().unwrap(),
+        "--scratch-dir",
+        scratch.path().to_str().unwrap(),
+    ];
+    let output = run(resume);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let after = samples(&out);
+    assert_eq!(after[..before.len()], before[..], "what was measured stays");
+    assert_eq!(epochs(&after), BTreeSet::from([0, 1, 2]));
+    let orders = after.iter().map(|sample| sample["order"].as_u64().unwrap());
+    assert!(orders.eq(0..after.len() as u64));
+    nothing_is_left(&scratch);
+}
+
+/// The state of a process, as /proc has it: `T` for one that is stopped.
+fn state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[test]
+fn a_killed_run_takes_its_daemons_with_it_stopped_ones_too() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let suite = suite(&scratch, LONG);
+    for after_ms in [0, 150, 400] {
+        let out = scratch.path().join(format!("run-{after_ms}"));
+        let mut child = started(arguments(&suite, &out, &scratch));
+        // Of two daemons at most one has its turn.
+        wait_for("a daemon that is stopped", || {
+            let daemons = daemons_of(child.id());
+            daemons.len() == 2 && daemons.iter().any(|daemon| state(*daemon) == Some('T'))
+        });
+        std::thread::sleep(Duration::from_millis(after_ms));
+        let daemons = daemons_of(child.id());
+        assert_eq!(daemons.len(), 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // `fusectl` is the killed process's own; the next run takes it down.
+        wait_for("the daemons to unmount", || {
+            let mut left = mounts_under(scratch.path()).into_iter();
+            left.all(|mount| mount.ends_with("fusectl"))
+        });
+        // And to end, or they would write into the scratch directory while it is removed.
+        wait_for("the daemons to end", || {
+            daemons
+                .iter()
+                .all(|daemon| state(*daemon).is_none_or(|state| state == 'Z'))
+        });
+    }
+    let output = ctxbench(["run", "--no-probes", "--policy", "none", "--state", "hot"])
+        .args(["--backend", "direct", "--workload", "micro/stat"])
+        .args(["--rounds", "1", "--epochs", "3", "--budget", "1"])
+        .arg("--scratch-dir")
+        .arg(scratch.path())
+        .arg("--out")
+        .arg(scratch.path().join("again"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    nothing_is_left(&scratch);
+}
+
+/// A few long calls, and time for all rounds, those after a hang too.
+const LARGE: &str = r#"
+essay = "Calls that take long enough to stop a daemon in."
+budget = 60
+epochs = 3
+rounds = 6
+backends = ["direct", "memory"]
+[[workload]]
+name = "micro/write-64m"
+states = ["hot"]
+"#;
+
+/// Whether a file of the daemon's mount is being written by `micro/write-64m`: it is there, and not half of it.
+fn is_half_written(daemon: Pid) -> bool {
+    let cmdline = fs::read_to_string(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
+    let mount = cmdline
+        .split('\0')
+        .skip_while(|argument| *argument != "mount")
+        .nth(2);
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    entries(Path::new(mount.unwrap_or_default()))
+        .flat_map(|subtree| entries(&subtree.path().join("files")))
+        .filter_map(|file| file.metadata().ok())
+        .any(|file| file.is_file() && (1 << 20..32 << 20).contains(&file.len()))
+}
+
+#[test]
+fn a_stopped_daemon_is_a_hang_with_its_duration_and_the_run_goes_on() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let out = scratch.path().join("run");
+    let suite = suite(&scratch, LARGE);
+    let mut arguments = arguments(&suite, &out, &scratch);
+    arguments.extend(["--call-timeout", "2"]);
+    let mut child = started(arguments);
+    wait_for("a daemon in the middle of a timed write", || {
+        assert!(child.try_wait().unwrap().is_none(), "the run has ended");
+        daemons_of(child.id())
+            .into_iter()
+            .any(|daemon| is_half_written(daemon) && kill_process(daemon, Signal::STOP).is_ok())
+    });
+    let output = child.wait_with_output().unwrap();
+    let message = stderr(&output);
+    assert!(output.status.success(), "{message}");
+    assert!(outcomes(&out)["hang"] >= 1, "{:?}", outcomes(&out));
+    let samples = samples(&out);
+    for sample in samples
+        .iter()
+        .filter(|s| s["arm"].as_str().unwrap().starts_with("direct"))
+    {
+        assert_eq!(sample["outcome"], "ok", "it was not touched: {sample}");
+    }
+    let hung = samples
+        .iter()
+        .find(|sample| sample["outcome"] == "hang")
+        .unwrap();
+    let reason = hung["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("no answer after 4.") && reason.ends_with("its connection was aborted"),
+        "{reason}"
+    );
+    // The other arms had further rounds in that cell, and the arm itself further epochs.
+    let after = |arm: &str| {
+        let mut later = samples.iter();
+        later.any(|s| {
+            s["arm"] == arm
+                && s["epoch"] == hung["epoch"]
+                && s["round"].as_u64() > hung["round"].as_u64()
+        })
+    };
+    assert!(after("direct"), "{hung}");
+    assert!(!after(hung["arm"].as_str().unwrap()), "{hung}");
+    assert_eq!(lines(&out, "epochs.jsonl").len(), 3);
+    assert_eq!(
+        lines(&out, "cells.jsonl").len(),
+        3 * 3,
+        "all cells are recorded"
+    );
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn a_killed_daemon_is_a_crash_and_the_run_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let out = scratch.path().join("run");
+    let suite = suite(&scratch, &LONG.replace("budget = 6", "budget = 3"));
+    let child = started(arguments(&suite, &out, &scratch));
+    wait_for("both daemons", || daemons_of(child.id()).len() == 2);
+    // Whatever it is doing: it may be stopped, too.
+    std::thread::sleep(Duration::from_millis(200));
+    for daemon in daemons_of(child.id()).into_iter().take(1) {
+        kill_process(daemon, Signal::KILL).unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let samples = samples(&out);
+    let crashed: Vec<&Value> = samples.iter().filter(|s| s["outcome"] != "ok").collect();
+    assert_eq!(crashed.len(), 1, "{crashed:?}");
+    assert_eq!(crashed[0]["outcome"], "crash");
+    let reason = crashed[0]["reason"].as_str().unwrap();
+    assert!(reason.contains("daemon ended: signal: 9"), "{reason}");
+    assert_eq!(lines(&out, "epochs.jsonl").len(), 3);
+    nothing_is_left(&scratch);
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains("crash 1"), "the report says so");
+}
+
+#[test]
+fn the_default_scratch_is_a_fresh_journaled_image_and_leaves_nothing() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let base = scratch.dir("base");
+    let out = scratch.path().join("run");
+    let text = r#"
+essay = "What a run does to the disk that it measures on."
+budget = 1
+epochs = 3
+rounds = 1
+backends = ["direct", "sqlite"]
+[[workload]]
+name = "micro/fsync-1k"
+states = ["hot"]
+[[workload]]
+name = "micro/read-1k"
+states = ["cold"]
+"#;
+    let mut child = ctxbench(["run", "--policy", "none", "--suite"])
+        .arg(suite(&scratch, text))
+        .arg("--out")
+        .arg(&out)
+        .env("CTXBENCH_SCRATCH", &base)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The image, and a daemon's mount in it.
+    wait_for("a mount of a daemon", || {
+        mounts_under(&base).len() >= 2 || child.try_wait().unwrap().is_some()
+    });
+    assert!(child.try_wait().unwrap().is_none(), "it has ended before");
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let environment = fs::read_to_string(out.join("env.json")).unwrap();
+    let environment: Value = serde_json::from_str(&environment).unwrap();
+    let receipt = &environment["scratch"];
+    for (field, expected) in [
+        ("kind", "image"),
+        ("file_system", "ext4"),
+        ("journal", "journaled"),
+    ] {
+        assert_eq!(receipt[field], expected, "{receipt}");
+    }
+    let features = receipt["features"].as_array().unwrap();
+    assert!(features.contains(&"has_journal".into()), "{receipt}");
+    let device = receipt["device"].as_str().unwrap();
+    assert!(
+        device.starts_with("loop device (direct I/O) on "),
+        "{device}"
+    );
+    assert!(receipt.get("fallback").is_none(), "{receipt}");
+    assert_eq!(
+        outcomes(&out).keys().collect::<Vec<_>>(),
+        ["ok"],
+        "{}",
+        stderr(&output)
+    );
+    assert!(mounts_under(scratch.path()).is_empty());
+    assert_eq!(fs::read_dir(&base).unwrap().count(), 0);
+    let loops = fs::read_dir("/sys/block").unwrap().flatten();
+    for device in loops {
+        let file = fs::read_to_string(device.path().join("loop/backing_file"));
+        assert!(!file.unwrap_or_default().contains(base.to_str().unwrap()));
+    }
+}
+
+#[test]
+fn without_fuse_the_rest_runs_and_the_report_says_what_was_skipped() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let suite = suite(&scratch, &SUITE.replace("probes = true", ""));
+    let script = format!(
+        "mknod fuse c 10 229 && chmod 600 fuse && mount --bind fuse /dev/fuse && \
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+         {CTXBENCH} run --suite {} --out run --scratch-dir . --policy none",
+        suite.display()
+    );
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-euc", &script])
+        .current_dir(scratch.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let message = stderr(&output);
+    assert!(output.status.success(), "{message}");
+    assert!(
+        message.contains("skipped: sqlite: /dev/fuse is not permitted to this user (fix: "),
+        "{message}"
+    );
+    assert!(
+        message.contains("only root can drop the kernel's caches"),
+        "{message}"
+    );
+    let out = scratch.path().join("run");
+    let arms: BTreeSet<String> = samples(&out)
+        .iter()
+        .map(|s| s["arm"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        arms,
+        BTreeSet::from(["direct".to_owned(), "direct-again".to_owned()])
+    );
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(
+        report.contains("SKIPPED: /dev/fuse is not permitted"),
+        "{report}"
+    );
+    assert!(
+        report.contains("skipped 8") || report.contains("skipped "),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_full_disk_ends_the_run_and_what_was_recorded_stays_readable() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let small = scratch.dir("small");
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=128k", "none"])
+        .arg(&small)
+        .status()
+        .unwrap();
+    assert!(mounted.success());
+    let out = small.join("run");
+    let suite = suite(&scratch, &LONG.replace("\"memory\", \"sqlite\"", ""));
+    let mut arguments = arguments(&suite, &out, &scratch);
+    arguments.extend(["--budget", "60", "--rounds", "200"]);
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(
+        message.contains("results cannot be written any more"),
+        "{message}"
+    );
+    assert!(message.contains("No space left on device"), "{message}");
+    let copy = scratch.path().join("copy");
+    assert!(
+        Command::new("cp")
+            .arg("-r")
+            .arg(&out)
+            .arg(&copy)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = run(["report".as_ref(), copy.as_os_str()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let recorded = fs::read_to_string(copy.join("samples.jsonl"))
+        .unwrap()
+        .matches('\n')
+        .count();
+    assert!(recorded > 0, "{recorded}");
+}
+
+/// Plays a workload for a moment over a backend, and answers its samples.
+fn play_briefly(workloads: &[&str], backend: &str, state: &str) -> Vec<Value> {
+    let scratch = Scratch::new();
+    let out = scratch.path().join("run");
+    let mut command = ctxbench(["run", "--seed", "7", "--no-probes", "--policy", "none"]);
+    command.args(["--budget", "1", "--epochs", "3", "--rounds", "2"]);
+    command.args(["--backend", backend, "--state", state]);
+    for workload in workloads {
+        command.args(["--workload", workload]);
+    }
+    command.arg("--scratch-dir").arg(scratch.dir("work"));
+    let output = command.arg("--out").arg(&out).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(mounts_under(scratch.path()).is_empty());
+    let left = fs::read_dir(scratch.path().join("work")).unwrap().count();
+    assert_eq!(left, 0, "files of workspaces stay behind");
+    let text = fs::read_to_string(out.join("samples.jsonl")).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn eight_client_processes_are_one_timed_call_and_their_files_are_checked() {
+    if !can_mount() {
+        return;
+    }
+    let samples = play_briefly(&["micro/eight-clients"], "memory", "hot");
+    for arm in ["direct", "direct-again", "memory"] {
+        let own: Vec<_> = samples.iter().filter(|own| own["arm"] == arm).collect();
+        assert!(own.len() >= 6, "{arm}: {}", own.len());
+        for sample in own {
+            assert_eq!(sample["outcome"], "ok", "{sample}");
+            assert_eq!(sample["calls"]["concurrent"]["count"], 1, "{sample}");
+        }
+    }
+}
+
+#[test]
+fn a_bare_s3_client_is_an_arm_beside_mounts() {
+    let workloads = ["micro/create-fsync-1k-few", "micro/write-sync-100"];
+    let samples = play_briefly(&workloads, "s3-bare-embedded", "hot");
+    for workload in workloads {
+        let own = |own: &&Value| own["arm"] == "s3-bare-embedded" && own["workload"] == workload;
+        let own: Vec<_> = samples.iter().filter(own).collect();
+        assert!(own.len() >= 6, "{workload}: {}", own.len());
+        assert!(own.iter().all(|own| own["outcome"] == "ok"), "{own:?}");
+    }
+}

@@ -1,0 +1,666 @@
+//! The `s3` file system over real mounts and a real server: MinIO where it is installed, else the embedded one.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{
+    CTXBENCH, Mount, Scratch, can_mount, ctxbench, mounts_under, stderr, stdout, wait_for,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A server, which ends with the test.
+struct Server {
+    process: Child,
+    stdin: Option<ChildStdin>,
+    said: Value,
+}
+
+impl Server {
+    fn start(dir: &Path, port: &str) -> Self {
+        Self::with(&["--port", port], dir)
+    }
+
+    fn with(arguments: &[&str], dir: &Path) -> Self {
+        let mut process = Command::new(CTXBENCH)
+            .args(["s3", "serve", "--until-stdin-ends"])
+            .args(arguments)
+            .arg("--dir")
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = process.stdin.take();
+        let mut line = String::new();
+        let stdout = process.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        Self {
+            process,
+            stdin,
+            said: serde_json::from_str(&line).unwrap(),
+        }
+    }
+
+    fn get(&self, field: &str) -> &str {
+        self.said[field].as_str().unwrap()
+    }
+
+    /// A command with this server's keys.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = ctxbench(arguments);
+        command
+            .env("AWS_ACCESS_KEY_ID", self.get("access_key"))
+            .env("AWS_SECRET_ACCESS_KEY", self.get("secret_key"))
+            .env("CTXBENCH_S3_ENDPOINT", self.get("endpoint"))
+            .env_remove("CTXBENCH_S3_KEY");
+        command
+    }
+
+    /// Mounts alice's memory for `writer`, with a cache of its own.
+    fn mount(&self, scratch: &Scratch, writer: &str, more: &[&str]) -> Mount {
+        let dir = scratch.path().join(writer);
+        // A dead mount is there, but cannot be looked at.
+        let _ = fs::create_dir_all(&dir);
+        let mut command = self.command(&["mount", "s3", "--agent-id", "alice"]);
+        command
+            .args(["--writer", writer, "--cache"])
+            .arg(scratch.path().join(format!("{writer}.db")))
+            .args(more)
+            .arg(&dir);
+        Mount::of(command, &dir)
+    }
+
+    fn end(mut self) {
+        drop(self.stdin.take());
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A test that has stopped it may have failed before it went on.
+        let pid = Pid::from_raw(self.process.id() as i32).unwrap();
+        let _ = kill_process(pid, Signal::CONT);
+        drop(self.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+fn sync(mount: &Mount) -> Output {
+    ctxbench(["s3", "sync"]).arg(&mount.dir).output().unwrap()
+}
+
+fn synced(mount: &Mount) {
+    let output = sync(mount);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("in the bucket"));
+}
+
+#[test]
+fn a_mount_warns_of_a_server_that_ignores_conditions() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let access = servers::Access {
+        endpoint: String::new(),
+        access_key: "key".to_owned(),
+        secret_key: "secret".to_owned(),
+        region: servers::REGION.to_owned(),
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_server, access) = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let access = servers::Access { endpoint, ..access };
+        let data = scratch.dir("server");
+        let quirk = servers::Quirk::IgnoresConditions;
+        let server = servers::Embedded::serve_with(listener, &data, &access, quirk);
+        servers::create_bucket(&access, servers::BUCKET)
+            .await
+            .unwrap();
+        (server.unwrap(), access)
+    });
+    let dir = scratch.dir("mnt");
+    let mut command = ctxbench(["mount", "s3", "--agent-id", "alice", "--endpoint"]);
+    command
+        .arg(&access.endpoint)
+        .env("AWS_ACCESS_KEY_ID", &access.access_key)
+        .env("AWS_SECRET_ACCESS_KEY", &access.secret_key)
+        .env_remove("CTXBENCH_S3_KEY")
+        .arg(&dir);
+    let mut mount = Mount::of(command, &dir);
+    fs::write(dir.join("note.md"), "there").unwrap();
+    synced(&mount);
+    let mut log = mount.process.stderr.take().unwrap();
+    mount.end();
+    let mut said = String::new();
+    log.read_to_string(&mut said).unwrap();
+    let warning = format!(
+        "{} ignores conditions of writes: a change that another writer makes between a look and a write is overwritten",
+        access.endpoint
+    );
+    assert!(said.contains(&warning), "{said}");
+}
+
+#[test]
+fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let quick = ["--poll", "50", "--delay", "20"];
+    let a = server.mount(&scratch, "a", &quick);
+    let b = server.mount(&scratch, "b", &quick);
+    let (ours, theirs) = (a.dir.join("notes/plan.md"), b.dir.join("notes/plan.md"));
+    // The kernel remembers that there is nothing, then what there was.
+    assert!(fs::metadata(&theirs).is_err());
+    fs::create_dir(a.dir.join("notes")).unwrap();
+    for text in ["first", "second, and longer", "3"] {
+        fs::write(&ours, text).unwrap();
+        wait_for("the change", || {
+            fs::read_to_string(&theirs).ok().as_deref() == Some(text)
+        });
+        assert_eq!(fs::metadata(&theirs).unwrap().len(), text.len() as u64);
+    }
+    fs::rename(a.dir.join("notes"), a.dir.join("kept")).unwrap();
+    wait_for("the rename", || {
+        b.dir.join("kept/plan.md").exists() && !b.dir.join("notes").exists()
+    });
+    fs::remove_file(b.dir.join("kept/plan.md")).unwrap();
+    wait_for("the deletion", || !a.dir.join("kept/plan.md").exists());
+    let unmounted = ctxbench(["unmount"]).arg(&a.dir).output().unwrap();
+    assert!(unmounted.status.success(), "{}", stderr(&unmounted));
+    assert!(mounts_under(&a.dir).is_empty());
+    b.end();
+}
+
+#[test]
+fn a_log_that_is_kept_open_for_appending_takes_nothing_from_what_others_append() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let [a, b] = ["a", "b"].map(|writer| server.mount(&scratch, writer, &["--poll", "60000"]));
+    let pull = |mount: &Mount| {
+        let mut answer = [0; 8];
+        rustix::fs::getxattr(&mount.dir, "user.ctx.pull", &mut answer).unwrap();
+    };
+    let append = |mount: &Mount| {
+        let log = mount.dir.join("log.md");
+        File::options().create(true).append(true).open(log).unwrap()
+    };
+    let mut ours = append(&a);
+    ours.write_all(b"first of a\n").unwrap();
+    synced(&a);
+    pull(&b);
+    append(&b).write_all(b"first of b\n").unwrap();
+    synced(&b);
+    pull(&a);
+    ours.write_all(b"second of a\n").unwrap();
+    synced(&a);
+    pull(&b);
+    for mount in [&a, &b] {
+        let log = fs::read_to_string(mount.dir.join("log.md")).unwrap();
+        assert_eq!(log, "first of a\nfirst of b\nsecond of a\n");
+    }
+    a.end();
+    b.end();
+}
+
+#[test]
+fn close_can_wait_for_the_bucket() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let a = server.mount(&scratch, "a", &["--sync", "close", "--delay", "60000"]);
+    fs::write(a.dir.join("x.md"), "there").unwrap();
+    // Neither the daemon nor its disk is needed any more.
+    a.crash();
+    let b = server.mount(&scratch, "b", &[]);
+    assert_eq!(fs::read_to_string(b.dir.join("x.md")).unwrap(), "there");
+    b.end();
+}
+
+#[test]
+fn a_killed_daemon_loses_nothing_that_was_closed_and_the_bucket_gets_it_later() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let mut written = 0;
+    for crash in 0..4 {
+        let a = server.mount(&scratch, "a", &["--delay", "10"]);
+        let dir = a.dir.clone();
+        let writing = std::thread::spawn(move || {
+            for at in written.. {
+                let text = format!("file {at}\n").repeat(at % 50 + 1);
+                if fs::write(dir.join(format!("f{at}")), text).is_err() {
+                    return at;
+                }
+            }
+            written
+        });
+        std::thread::sleep(Duration::from_millis(150 + 70 * crash));
+        a.crash();
+        // The one that was being written may be there in part.
+        written = writing.join().unwrap();
+    }
+    assert!(written > 20, "only {written} files were written");
+    let a = server.mount(&scratch, "a", &[]);
+    synced(&a);
+    let b = server.mount(&scratch, "b", &[]);
+    for at in 0..written {
+        let text = format!("file {at}\n").repeat(at % 50 + 1);
+        for mount in [&a, &b] {
+            let found = fs::read_to_string(mount.dir.join(format!("f{at}")));
+            // Files at which a crash came were tried again by the next writer, whole.
+            assert_eq!(found.unwrap(), text, "f{at} of {written}");
+        }
+    }
+    let whole = server
+        .command(&["s3", "check", "--agent-id", "alice"])
+        .output()
+        .unwrap();
+    assert!(whole.status.success(), "{}", stdout(&whole));
+    let conflicts = fs::read_dir(&b.dir).unwrap().flatten();
+    let conflicts =
+        conflicts.filter(|entry| entry.file_name().to_string_lossy().contains("conflict"));
+    assert_eq!(conflicts.count(), 0);
+    a.end();
+    b.end();
+}
+
+#[test]
+fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // In the process of `s3 serve` itself, which can then be stopped.
+    let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
+    let a = server.mount(&scratch, "a", &[]);
+    fs::write(a.dir.join("note.md"), "far away").unwrap();
+    synced(&a);
+    a.end();
+    let b = server.mount(&scratch, "b", &["--timeout", "20", "--poll", "60000"]);
+    let server_process = Pid::from_raw(server.process.id() as i32).unwrap();
+    kill_process(server_process, Signal::STOP).unwrap();
+
+    let mut reader = Command::new("cat")
+        .arg(b.dir.join("note.md"))
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(reader.try_wait().unwrap().is_none(), "it waits");
+    let asked = Instant::now();
+    kill_process(Pid::from_raw(reader.id() as i32).unwrap(), Signal::TERM).unwrap();
+    reader.wait().unwrap();
+    assert!(
+        asked.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        asked.elapsed()
+    );
+
+    kill_process(server_process, Signal::CONT).unwrap();
+    assert_eq!(
+        fs::read_to_string(b.dir.join("note.md")).unwrap(),
+        "far away"
+    );
+    b.end();
+    server.end();
+}
+
+#[test]
+fn while_the_server_is_away_work_goes_on_and_everything_arrives_later() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let data = scratch.dir("server");
+    let server = Server::start(&data, "0");
+    let a = server.mount(
+        &scratch,
+        "a",
+        &["--timeout", "3", "--delay", "20", "--poll", "100"],
+    );
+    fs::write(a.dir.join("before.md"), "before").unwrap();
+    synced(&a);
+    let said = server.said.clone();
+    let port = server
+        .get("endpoint")
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .to_owned();
+    server.end();
+
+    for at in 0..50 {
+        fs::write(a.dir.join(format!("away-{at}.md")), at.to_string()).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(a.dir.join("before.md")).unwrap(),
+        "before"
+    );
+    let started = Instant::now();
+    let failed = sync(&a);
+    assert!(!failed.status.success());
+    assert!(
+        stderr(&failed).contains("cannot be reached"),
+        "{}",
+        stderr(&failed)
+    );
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        started.elapsed()
+    );
+
+    let again = Server::start(&data, &port);
+    if again.get("access_key") != said["access_key"].as_str().unwrap() {
+        // A server that makes new keys: the mount's are of no use, but its cache is.
+        a.crash();
+    } else {
+        a.end();
+    }
+    let a = again.mount(&scratch, "a", &[]);
+    synced(&a);
+    let b = again.mount(&scratch, "b", &[]);
+    for at in 0..50 {
+        let text = fs::read_to_string(b.dir.join(format!("away-{at}.md"))).unwrap();
+        assert_eq!(text, at.to_string());
+    }
+    a.end();
+    b.end();
+}
+
+#[test]
+fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let data = scratch.dir("server");
+    let server = Server::start(&data, "0");
+    let a = server.mount(&scratch, "a", &[]);
+    fs::write(a.dir.join("before.md"), "before").unwrap();
+    synced(&a);
+    let dir = a.dir.clone();
+    a.end();
+    let port = server.get("endpoint").rsplit(':').next().unwrap();
+    let port = port.to_owned();
+    let mount = |more: &[&str]| {
+        let mut command = server.command(&["mount", "s3", "--agent-id", "alice", "--writer", "a"]);
+        command.arg("--cache").arg(scratch.path().join("a.db"));
+        command.args(more).arg(&dir);
+        command
+    };
+    let (mut plain, offline) = (mount(&[]), mount(&["--allow-offline"]));
+    server.end();
+
+    let refused = plain.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("add --allow-offline"),
+        "{}",
+        stderr(&refused)
+    );
+    assert!(mounts_under(&dir).is_empty());
+    let mut a = Mount::of(offline, &dir);
+    let said = a.said();
+    assert!(
+        said.starts_with("offline: ") && said.contains("0 changes wait"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(dir.join("before.md")).unwrap(), "before");
+    fs::write(dir.join("away.md"), "away").unwrap();
+    let failed = sync(&a);
+    assert!(!failed.status.success(), "{}", stdout(&failed));
+    a.crash();
+
+    let again = Server::start(&data, &port);
+    let a = again.mount(&scratch, "a", &[]);
+    synced(&a);
+    let b = again.mount(&scratch, "b", &[]);
+    assert_eq!(fs::read_to_string(b.dir.join("away.md")).unwrap(), "away");
+    a.end();
+    b.end();
+}
+
+#[test]
+fn old_versions_come_back_by_the_command_line() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let a = server.mount(&scratch, "a", &[]);
+    let file = a.dir.join("plan.md");
+    for text in ["one", "two"] {
+        fs::write(&file, text).unwrap();
+        synced(&a);
+    }
+    let versions = |more: &[&str]| {
+        ctxbench(["s3", "versions"])
+            .arg(&file)
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    assert!(stdout(&versions(&[])).contains("\"version\":1"));
+    assert_eq!(stdout(&versions(&["--show", "1"])), "one");
+    assert!(stderr(&versions(&["--show", "9"])).contains("is not kept"));
+    assert!(versions(&["--restore", "1"]).status.success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+    a.end();
+}
+
+#[test]
+fn large_files_take_little_memory() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let size = 300 << 20;
+    let peak = |mount: &Mount| {
+        let status = fs::read_to_string(format!("/proc/{}/status", mount.process.id())).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmHWM"))
+            .unwrap();
+        let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kib / 1024
+    };
+    let a = server.mount(&scratch, "a", &[]);
+    let mut file = File::create(a.dir.join("big")).unwrap();
+    let piece: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
+    for _ in 0..size >> 20 {
+        file.write_all(&piece).unwrap();
+    }
+    drop(file);
+    synced(&a);
+    let b = server.mount(&scratch, "b", &[]);
+    let mut copied = std::io::sink();
+    let read = std::io::copy(&mut File::open(b.dir.join("big")).unwrap(), &mut copied).unwrap();
+    assert_eq!(read, size);
+    for mount in [&a, &b] {
+        assert!(peak(mount) <= 256, "{} MiB", peak(mount));
+    }
+    a.end();
+    b.end();
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_nothing_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let dir = scratch.dir("mnt");
+    let refused = |change: &dyn Fn(&mut Command)| {
+        let mut command = server.command(&["mount", "s3", "--agent-id", "alice"]);
+        command.arg(&dir);
+        change(&mut command);
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        assert!(mounts_under(&dir).is_empty());
+        let leftovers = fs::read_dir(scratch.path()).unwrap().count();
+        assert_eq!(leftovers, 2, "the server and the directory");
+        stderr(&output)
+    };
+    let nobody = refused(&|command| {
+        command.args(["--endpoint", "http://127.0.0.1:9"]);
+    });
+    assert!(
+        nobody.contains("http://127.0.0.1:9 does not answer"),
+        "{nobody}"
+    );
+    let secret = refused(&|command| {
+        command.env("AWS_SECRET_ACCESS_KEY", "hush");
+    });
+    assert!(secret.contains("refuses the credentials"), "{secret}");
+    assert!(!secret.contains("hush"), "{secret}");
+    let bucket = refused(&|command| {
+        command.args(["--bucket", "nowhere"]);
+    });
+    assert!(bucket.contains("no bucket nowhere"), "{bucket}");
+    let none = refused(&|command| {
+        command
+            .env_remove("AWS_ACCESS_KEY_ID")
+            .env("HOME", "/nonexistent");
+    });
+    assert!(none.contains("AWS_ACCESS_KEY_ID"), "{none}");
+    let key = refused(&|command| {
+        command.env("CTXBENCH_S3_KEY", "short");
+    });
+    assert!(
+        key.contains("CTXBENCH_S3_KEY") && !key.contains("short"),
+        "{key}"
+    );
+}
+
+/// What the doctor says, and whether it finds everything; it never waits for long.
+fn doctor(mut command: Command) -> (String, bool) {
+    let begun = Instant::now();
+    let output = command.output().unwrap();
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let text = stdout(&output) + &stderr(&output);
+    (text, output.status.success())
+}
+
+fn lines_of<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
+    let lines = text.lines();
+    lines.filter_map(|line| line.strip_prefix(label)).collect()
+}
+
+#[test]
+fn the_doctor_asks_the_server_that_the_environment_names() {
+    let scratch = Scratch::new();
+    // In the process of `s3 serve` itself, which can then be stopped.
+    let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
+    let (well, _) = doctor(server.command(&["doctor"]));
+    let endpoint = server.get("endpoint");
+    for said in [
+        &format!("s3        {endpoint} (from CTXBENCH_S3_ENDPOINT)\n"),
+        "s3        region us-east-1, bucket ctxbench in the path (path style)\n",
+        "s3        credentials from the environment\n",
+        "ok        S3 server: ",
+        "conditions of writes honoured? A mount tries that",
+    ] {
+        assert!(well.contains(said), "{said} is not in {well}");
+    }
+    if can_mount() {
+        assert!(well.contains("ok        s3-given: "), "{well}");
+    }
+    assert!(!well.contains(server.get("secret_key")), "{well}");
+
+    let ailing = |change: &dyn Fn(&mut Command)| {
+        let mut command = server.command(&["doctor"]);
+        change(&mut command);
+        let (text, is_well) = doctor(command);
+        assert!(!is_well, "{text}");
+        let missing = lines_of(&text, "MISSING   ");
+        // One line, with what to do, and nothing that needs the server is called well.
+        let [server_line, ..] = missing[..] else {
+            panic!("nothing is missing in {text}")
+        };
+        assert!(server_line.starts_with("S3 server: "), "{text}");
+        assert!(server_line.contains(" (fix: "), "{text}");
+        for arm in ["s3-given: ", "s3-fsync-given: "] {
+            assert!(missing.iter().any(|line| line.starts_with(arm)), "{text}");
+        }
+        assert!(!text.contains("ok        s3-"), "{text}");
+        assert!(!text.contains("\npeer      s3fs-"), "{text}");
+        assert!(!text.contains(server.get("secret_key")), "{text}");
+        server_line.to_owned()
+    };
+    let dead = ailing(&|command| {
+        command.env("CTXBENCH_S3_ENDPOINT", "http://127.0.0.1:9");
+    });
+    assert!(
+        dead.contains("endpoint http://127.0.0.1:9 does not answer"),
+        "{dead}"
+    );
+    let keys = ailing(&|command| {
+        command.env("AWS_SECRET_ACCESS_KEY", "hush");
+    });
+    assert!(
+        keys.contains("refuses the credentials from the environment") && !keys.contains("hush"),
+        "{keys}"
+    );
+    let bucket = ailing(&|command| {
+        command.env("CTXBENCH_S3_BUCKET", "nowhere");
+    });
+    assert!(bucket.contains("there is no bucket nowhere"), "{bucket}");
+    let none = ailing(&|command| {
+        command
+            .env_remove("AWS_ACCESS_KEY_ID")
+            .env("HOME", "/nonexistent");
+    });
+    assert!(none.contains("no credentials for "), "{none}");
+    // One that takes the connection and says nothing.
+    let process = Pid::from_raw(server.process.id() as i32).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    let silent = ailing(&|_| {});
+    kill_process(process, Signal::CONT).unwrap();
+    assert!(silent.contains("does not answer"), "{silent}");
+    server.end();
+}
+
+#[test]
+fn without_an_endpoint_the_doctor_says_which_server_a_run_starts_and_why() {
+    let asked = |required: Option<&str>| {
+        let mut command = ctxbench(["doctor"]);
+        command
+            .env_remove("CTXBENCH_S3_ENDPOINT")
+            .env_remove("CTXBENCH_REQUIRE_MINIO")
+            .env("CTXBENCH_MINIO", "/nonexistent/minio");
+        command.envs(required.map(|required| ("CTXBENCH_REQUIRE_MINIO", required)));
+        let (text, _) = doctor(command);
+        text
+    };
+    let embedded = asked(None);
+    assert!(
+        embedded.contains("s3        embedded S3, started by each run: MinIO is not installed: CTXBENCH_MINIO names /nonexistent/minio"),
+        "{embedded}"
+    );
+    let required = asked(Some("1"));
+    assert!(
+        required
+            .contains("s3        MinIO, started by each run: CTXBENCH_REQUIRE_MINIO is set; but"),
+        "{required}"
+    );
+    assert!(required.contains("MISSING   s3-minio: "), "{required}");
+}

@@ -1,0 +1,112 @@
+//! An S3 server behind TLS: its certificate has to be trusted, and then everything works as without.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr, stdout};
+use servers::{Options, ServerKind};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Made for these tests, for 127.0.0.1, and worth nothing elsewhere:
+/// `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out certificate.pem
+/// -days 36500 -subj '/CN=ctxbench test' -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE`
+fn certificate() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/end_to_end/tls_certificates/certificate.pem")
+}
+
+/// Takes TLS off connections, and hands what is in it to the server at `plain`; the port.
+async fn relay(plain: String) -> u16 {
+    let chain = CertificateDer::pem_file_iter(certificate()).unwrap();
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(certificate().with_file_name("key.pem")).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth();
+    let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).unwrap()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            let (acceptor, plain) = (acceptor.clone(), plain.clone());
+            tokio::spawn(async move {
+                // A client that does not trust the certificate hangs up.
+                let Ok(mut secure) = acceptor.accept(connection).await else {
+                    return;
+                };
+                let mut server = TcpStream::connect(plain).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut secure, &mut server).await;
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_server_behind_tls_has_to_be_trusted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime
+        .block_on(servers::start(Options {
+            server: ServerKind::Embedded.find().unwrap(),
+            dir: scratch.dir("server"),
+            port: 0,
+            rtt: Duration::ZERO,
+            keys: None,
+            launcher: Vec::new(),
+        }))
+        .unwrap();
+    let access = server.access().clone();
+    let plain = access.endpoint.strip_prefix("http://").unwrap().to_owned();
+    let port = runtime.block_on(relay(plain));
+    let command = |trusted: &Path, mount: &Path| {
+        let mut command = ctxbench(["mount", "s3", "--agent-id", "alice", "--endpoint"]);
+        command
+            .arg(format!("https://127.0.0.1:{port}"))
+            .arg("--cache")
+            .arg(mount.with_extension("db"))
+            .env("AWS_ACCESS_KEY_ID", &access.access_key)
+            .env("AWS_SECRET_ACCESS_KEY", &access.secret_key)
+            .env("SSL_CERT_FILE", trusted)
+            .arg(mount);
+        command
+    };
+
+    let nobody = scratch.path().join("nobody.pem");
+    fs::write(&nobody, "").unwrap();
+    let refused = command(&nobody, &scratch.dir("refused")).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    let said = stderr(&refused);
+    assert!(
+        said.contains("has a certificate that is not trusted"),
+        "{said}"
+    );
+    assert!(said.contains("fix: set SSL_CERT_FILE"), "{said}");
+
+    let dir = scratch.dir("trusted");
+    let mount = Mount::of(command(&certificate(), &dir), &dir);
+    fs::write(dir.join("note.md"), "over TLS").unwrap();
+    let synced = ctxbench(["s3", "sync"]).arg(&dir).output().unwrap();
+    assert!(
+        synced.status.success(),
+        "{}{}",
+        stdout(&synced),
+        stderr(&synced)
+    );
+    mount.end();
+    let other = scratch.dir("other");
+    let mount = Mount::of(command(&certificate(), &other), &other);
+    assert_eq!(
+        fs::read_to_string(other.join("note.md")).unwrap(),
+        "over TLS"
+    );
+    mount.end();
+    runtime.block_on(server.stop()).unwrap();
+}

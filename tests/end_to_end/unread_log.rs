@@ -1,0 +1,223 @@
+//! Mounts whose standard error is a pipe that is never read, or is closed.
+
+use std::fs::{self, File};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use crate::common::{Mount, Scratch, can_mount, ctxbench, wait_for};
+use backends::fuse::{Command as Ask, ask};
+use models::{Behaviour, FakeServer};
+
+const OPENS: usize = 10_000;
+const FILES: usize = 100;
+
+/// `fuser` logs every request at this level: about a megabyte for the opens, of which a pipe holds 64 KiB.
+const TALKATIVE: &str = "debug";
+
+const TREE: &str = r#"{"entries":[{"path":"a.txt","kind":"file"}]}"#;
+
+#[derive(Clone, Copy, Debug)]
+enum Stderr {
+    Unread,
+    Closed,
+}
+
+/// A mount with a control socket, and what it needs besides.
+struct Case {
+    scratch: Scratch,
+    command: Command,
+    files: Files,
+}
+
+/// The files that are opened.
+enum Files {
+    /// Made by the test, in this directory of the mount.
+    Made(&'static str),
+    Existing(&'static [&'static str]),
+}
+
+impl Case {
+    fn new(backend: &str, options: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        let mut command = ctxbench(["mount", backend]);
+        command.arg(scratch.dir("mnt")).args(options);
+        command
+            .arg("--control")
+            .arg(scratch.path().join("control"))
+            .env_remove("CTXBENCH_LOG");
+        Self {
+            scratch,
+            command,
+            files: Files::Made(""),
+        }
+    }
+
+    /// Opens files 10,000 times, asks of each whether it is a terminal, and ends the mount.
+    fn open_files_and_end(mut self, stderr: Stderr, level: Option<&str>) {
+        let what = format!("{:?}, {stderr:?}, {level:?}", self.command);
+        if let Some(level) = level {
+            self.command.env("CTXBENCH_LOG", level);
+        }
+        let dir = self.scratch.path().join("mnt");
+        let control = self.scratch.path().join("control");
+        // Both are pipes, which nothing here reads.
+        let mut mount = Mount::of(self.command, &dir);
+        if matches!(stderr, Stderr::Closed) {
+            drop(mount.process.stderr.take());
+        }
+        let files = self.files;
+        let (done, opened) = channel();
+        std::thread::spawn(move || {
+            open_many(&dir, &files);
+            done.send(())
+        });
+        if let Err(error) = opened.recv_timeout(Duration::from_secs(60)) {
+            mount.process.kill().unwrap();
+            panic!("{what}: opening files: {error}");
+        }
+        let counters = ask(&control, Ask::Counters).unwrap();
+        assert!(counters.fuse["ioctl"].count >= OPENS as u64, "{what}");
+        let drops = counters.log_lines_dropped > 0;
+        assert_eq!(drops, level.is_some(), "{what}");
+        a_panic_is_survived(&mount.dir, &control);
+        end(mount, &what);
+    }
+}
+
+/// A panic is reported on standard error as well.
+fn a_panic_is_survived(dir: &Path, control: &Path) {
+    ask(control, Ask::PanicNext).unwrap();
+    // Another program that looks at all mounts may meet the panic instead.
+    let _ = fs::metadata(dir.join("never-seen"));
+    fs::read_dir(dir).unwrap().for_each(drop);
+}
+
+fn open_many(dir: &Path, files: &Files) {
+    let paths: Vec<PathBuf> = match files {
+        Files::Existing(names) => names.iter().map(|name| dir.join(name)).collect(),
+        Files::Made(below) => {
+            let paths = (0..FILES).map(|number| dir.join(below).join(format!("file-{number}")));
+            let paths: Vec<_> = paths.collect();
+            paths.iter().for_each(|path| fs::write(path, "").unwrap());
+            paths
+        }
+    };
+    const ENOTTY: i32 = 25;
+    for path in paths.iter().cycle().take(OPENS) {
+        // As Python's `open` does.
+        assert!(!File::open(path).unwrap().is_terminal());
+        let error = std::io::Error::last_os_error();
+        assert_eq!(error.raw_os_error(), Some(ENOTTY), "{}", path.display());
+    }
+}
+
+/// Ends it as Ctrl-C does, within 20 seconds.
+fn end(mut mount: Mount, what: &str) {
+    mount.signal(rustix::process::Signal::INT);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        if let Some(status) = mount.process.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "{what}: it does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(status.success(), "{what}: {status}");
+    wait_for("the mount to leave the tree", || {
+        crate::common::mounts_under(&mount.dir).is_empty()
+    });
+}
+
+fn never_waits(case: impl Fn() -> Case) {
+    for level in [None, Some(TALKATIVE)] {
+        case().open_files_and_end(Stderr::Unread, level);
+    }
+}
+
+#[test]
+fn a_local_mount_never_waits_for_its_log() {
+    if !can_mount() {
+        return;
+    }
+    never_waits(|| Case::new("memory", &[]));
+    never_waits(|| Case::new("sqlite", &[]));
+    never_waits(|| Case::new("sqlite", &["--writeback"]));
+    never_waits(|| Case {
+        files: Files::Existing(&["d/f0000", "d/f0001"]),
+        ..Case::new("null", &[])
+    });
+    never_waits(|| Case {
+        files: Files::Made("memory/shared"),
+        ..Case::new(
+            "agent-memory",
+            &["--agent-id", "alice", "--embeddings", "none"],
+        )
+    });
+}
+
+#[test]
+fn an_s3_mount_never_waits_for_its_log() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_server, access) = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let access = servers::Access {
+            endpoint: format!("http://{}", listener.local_addr().unwrap()),
+            access_key: "key".to_owned(),
+            secret_key: "secret".to_owned(),
+            region: servers::REGION.to_owned(),
+        };
+        let data = scratch.dir("server");
+        let server = servers::Embedded::serve(listener, &data, &access).unwrap();
+        let bucket = servers::create_bucket(&access, servers::BUCKET);
+        bucket.await.unwrap();
+        (server, access)
+    });
+    for (agent, level) in [("alice", None), ("bob", Some(TALKATIVE))] {
+        let mut case = Case::new("s3", &["--agent-id", agent, "--endpoint", &access.endpoint]);
+        case.command
+            .env("AWS_ACCESS_KEY_ID", &access.access_key)
+            .env("AWS_SECRET_ACCESS_KEY", &access.secret_key)
+            .env_remove("CTXBENCH_S3_KEY");
+        case.open_files_and_end(Stderr::Unread, level);
+    }
+}
+
+#[test]
+fn a_mount_with_a_model_never_waits_for_its_log() {
+    if !can_mount() {
+        return;
+    }
+    let server = FakeServer::start(vec![Behaviour::Answer]).unwrap();
+    let url = server.base_url();
+    let model = ["--base-url", &url, "--model", "simulated"];
+    never_waits(|| Case::new("llm-history", &model));
+    never_waits(|| {
+        let mut case = Case {
+            files: Files::Existing(&["a.txt"]),
+            ..Case::new("llm-generate", &model)
+        };
+        let path = |name: &str| case.scratch.path().join(name);
+        let (tree, cache) = (path("tree.json"), path("cache"));
+        fs::write(&tree, TREE).unwrap();
+        case.command.arg("--tree").arg(tree);
+        case.command.arg("--cache-folder").arg(cache);
+        case
+    });
+}
+
+#[test]
+fn a_mount_survives_that_its_standard_error_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    for backend in ["memory", "sqlite"] {
+        Case::new(backend, &[]).open_files_and_end(Stderr::Closed, Some(TALKATIVE));
+    }
+}

@@ -1,0 +1,72 @@
+//! The crate graph is what ARCHITECTURE.md says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{packages, top};
+
+/// What a crate uses, by name; the first of the pair is its place.
+type Graph = BTreeMap<String, (String, BTreeSet<String>)>;
+
+/// The table of ARCHITECTURE.md.
+fn documented() -> Graph {
+    let text = std::fs::read_to_string(top().join("ARCHITECTURE.md")).unwrap();
+    let rows = text.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| ")?.split(" | ").collect();
+        let [name, place, _, uses] = cells[..] else {
+            return None;
+        };
+        let place = place.strip_prefix('`')?.strip_suffix('`')?;
+        let uses = uses.trim_end_matches(" |").split(", ");
+        let uses = uses.filter(|one| *one != "–").map(str::to_owned);
+        Some((name.to_owned(), (place.to_owned(), uses.collect())))
+    });
+    rows.collect()
+}
+
+/// What `cargo metadata` says.
+fn built() -> Graph {
+    let top = top();
+    let packages = packages();
+    let ours: Vec<_> = packages
+        .iter()
+        .filter(|package| package["source"].is_null())
+        .collect();
+    let names: BTreeSet<&str> = ours
+        .iter()
+        .map(|own| own["name"].as_str().unwrap())
+        .collect();
+    let crates = ours.iter().map(|own| {
+        let manifest = std::path::Path::new(own["manifest_path"].as_str().unwrap());
+        let place = manifest.parent().unwrap().strip_prefix(&top).unwrap();
+        let uses = own["dependencies"].as_array().unwrap().iter();
+        let uses = uses.filter(|one| one["kind"].is_null());
+        let uses = uses.map(|one| one["name"].as_str().unwrap());
+        let uses = uses.filter(|name| names.contains(name)).map(str::to_owned);
+        let place = place.to_str().unwrap().to_owned();
+        (
+            own["name"].as_str().unwrap().to_owned(),
+            (place, uses.collect()),
+        )
+    });
+    crates.collect()
+}
+
+#[test]
+fn crates_use_what_the_architecture_lets_them_use() {
+    let documented = documented();
+    assert!(documented.len() > 5, "the table was not found");
+    assert_eq!(built(), documented);
+}
+
+#[test]
+fn no_crate_uses_one_that_uses_it() {
+    let graph = built();
+    let mut done: BTreeSet<&str> = BTreeSet::new();
+    while done.len() < graph.len() {
+        let next = graph.iter().find(|(name, (_, uses))| {
+            !done.contains(name.as_str()) && uses.iter().all(|one| done.contains(one.as_str()))
+        });
+        let (name, _) = next.unwrap_or_else(|| panic!("a circle beyond {done:?}"));
+        done.insert(name);
+    }
+}

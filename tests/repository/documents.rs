@@ -1,0 +1,123 @@
+//! Links and commands in documents lead somewhere.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::top;
+
+/// The Markdown files of the repository, generated ones too.
+fn documents() -> Vec<PathBuf> {
+    let top = top();
+    let mut all = Vec::new();
+    for dir in [".", "docs", "docs/example", "docs/results"] {
+        for entry in std::fs::read_dir(top.join(dir)).unwrap().flatten() {
+            if entry.path().extension().is_some_and(|own| own == "md") {
+                all.push(entry.path());
+            }
+        }
+    }
+    assert!(all.len() > 10, "{all:?}");
+    all
+}
+
+/// Where the links of a text go, without code blocks.
+fn links(text: &str) -> Vec<&str> {
+    let prose = text.split("```").step_by(2);
+    prose
+        .flat_map(|part| part.split("](").skip(1))
+        .filter_map(|rest| rest.split([')', ' ']).next())
+        .collect()
+}
+
+/// The anchor that a heading gets.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter_map(|c| match c {
+        ' ' => Some('-'),
+        '-' | '_' => Some(c),
+        c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
+        _ => None,
+    });
+    kept.collect()
+}
+
+fn has_anchor(file: &Path, wanted: &str) -> bool {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let mut headings = text.lines().filter(|line| line.starts_with('#'));
+    headings.any(|line| anchor(line.trim_start_matches('#').trim()) == wanted)
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading_of_it() {
+    let mut broken = Vec::new();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for link in links(&text) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => document.clone(),
+                file => document.parent().unwrap().join(file),
+            };
+            let is_there = target.exists() && (heading.is_empty() || has_anchor(&target, heading));
+            if !is_there {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The commands of a text's shell blocks, without what a shell does with them.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let blocks = text.split("```sh\n").skip(1);
+    let lines = blocks.flat_map(|block| block.split("```").next().unwrap_or("").lines());
+    let parts = lines.flat_map(|line| line.split(" #").next().unwrap_or("").split(['|', '&', ';']));
+    let words = parts.map(|part| part.split_whitespace().map(str::to_owned).collect());
+    let own = words.filter(|words: &Vec<String>| {
+        let program = words.first().map(String::as_str);
+        matches!(program, Some("ctxbench" | "target/release/ctxbench"))
+    });
+    own.collect()
+}
+
+#[test]
+fn every_command_in_a_document_has_the_options_that_it_is_shown_with() {
+    let mut helps: BTreeMap<Vec<String>, String> = BTreeMap::new();
+    let mut help = |path: &[String]| {
+        let known = helps.entry(path.to_owned()).or_insert_with(|| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ctxbench"));
+            let output = command.args(path).arg("--help").output().unwrap();
+            match output.status.success() {
+                true => String::from_utf8(output.stdout).unwrap(),
+                false => String::new(),
+            }
+        });
+        known.clone()
+    };
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for words in commands(&text) {
+            let mut path: Vec<String> = words.iter().skip(1).take(1).cloned().collect();
+            let has_actions = help(&path).contains("\nCommands:\n");
+            path.extend(words.iter().skip(2).take(usize::from(has_actions)).cloned());
+            let text = help(&path);
+            let options = words.iter().filter(|word| word.starts_with("--"));
+            let mut unknown = options
+                .map(|word| word.split('=').next().unwrap_or(word))
+                .filter(|option| !text.contains(*option));
+            seen += 1;
+            let name = document.display();
+            match unknown.next() {
+                _ if text.is_empty() => wrong.push(format!("{name}: no command {path:?}")),
+                Some(option) => wrong.push(format!("{name}: {path:?} has no {option}")),
+                None => {}
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} commands were found");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

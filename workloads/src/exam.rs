@@ -1,0 +1,403 @@
+//! What an agent finds of planted evidence: the ways to get at what notes say, and how an answer is scored.
+//!
+//! Counts only: the same notes and answers always get the same scores. Who asks, and how long it takes, is replay's.
+
+use std::collections::BTreeMap;
+
+use crate::generate::notes::{Answerable, Note, Notebook, Question};
+
+/// A way to get at what the notes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// All notes in one file, read whole.
+    WholeFile,
+    /// The end of that file, as much as fits into the budget.
+    FileEnd,
+    /// `grep -r` for the most telling word, as much of it as fits, oldest note first.
+    Grep,
+    /// Lines with the most telling word and the attribute's, as much of it as fits, newest note first: what an agent gets
+    /// that knows as much as one that searches.
+    GrepBoth,
+    /// `:search` for the most telling word and the attribute's.
+    Search,
+    /// `:recall` with the question as it is, by this strategy.
+    Recall(&'static str),
+}
+
+impl Method {
+    /// The methods that read files, which every backend has.
+    pub const BY_FILES: [Self; 4] = [Self::WholeFile, Self::FileEnd, Self::Grep, Self::GrepBoth];
+
+    /// The methods that ask the backend.
+    pub const BY_REQUEST: [Self; 4] = [
+        Self::Search,
+        Self::Recall("balanced"),
+        Self::Recall("recency"),
+        Self::Recall("importance"),
+    ];
+
+    /// The name in results and reports.
+    pub fn name(self) -> String {
+        match self {
+            Self::WholeFile => "MEMORY.md, whole".to_owned(),
+            Self::FileEnd => "MEMORY.md, its end".to_owned(),
+            Self::Grep => "grep".to_owned(),
+            Self::GrepBoth => "grep, both words, newest first".to_owned(),
+            Self::Search => ":search".to_owned(),
+            Self::Recall(strategy) => format!(":recall {strategy}"),
+        }
+    }
+
+    /// The name that asks a question of a backend; `None` for a method that reads files.
+    pub fn request(self, question: &Question, max_tokens: u64) -> Option<String> {
+        match self {
+            Self::Search => Some(format!(":search?{}", encoded(&question.keywords))),
+            Self::Recall(strategy) => Some(format!(
+                ":recall?query={}&max_tokens={max_tokens}&strategy={strategy}",
+                encoded(&question.text)
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Words as a part of a request.
+fn encoded(words: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b' ' => "+".to_owned(),
+        byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    words.bytes().map(encode).collect()
+}
+
+/// Notes and what may be brought into a context of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Exam {
+    /// The notes and the questions.
+    pub notebook: Notebook,
+    /// Tokens that an answer may bring into the context.
+    pub max_tokens: u64,
+}
+
+/// Sums over questions by name: what was found, and of how many.
+pub type Scores = BTreeMap<&'static str, (u64, u64)>;
+
+/// A question that a call asks, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The notes.
+    pub exam: std::sync::Arc<Exam>,
+    /// The methods whose answers are scored.
+    pub methods: Vec<Method>,
+    /// The question, by its place; `None` for all of them, where files have the answer.
+    pub question: Option<usize>,
+}
+
+impl Asked {
+    /// Scores what a call returned, by method.
+    ///
+    /// # Errors
+    /// Why the answer is none that can be scored.
+    pub fn score(&self, answer: &str) -> Result<Vec<(Method, Scores)>, String> {
+        let questions = &self.exam.notebook.questions;
+        let questions = match self.question {
+            Some(at) => &questions[at..=at],
+            None => &questions[..],
+        };
+        let scored = self.methods.iter().map(|method| {
+            let mut scores = Scores::new();
+            let file = self.exam.file(*method);
+            let file = file.as_ref().map(|shown| (shown, shown.tokens()));
+            for question in questions {
+                let asked;
+                let (shown, tokens) = match file {
+                    Some(known) => known,
+                    None => {
+                        asked = self.exam.shown(*method, question, answer)?;
+                        (&asked, asked.tokens())
+                    }
+                };
+                self.exam.add(*method, question, shown, tokens, &mut scores);
+            }
+            Ok((*method, scores))
+        });
+        scored.collect()
+    }
+}
+
+/// What is put into the context for one question: pieces in the order in which they are read.
+struct Shown {
+    pieces: Vec<String>,
+    admits: bool,
+}
+
+impl Shown {
+    fn position(&self, line: &str) -> Option<usize> {
+        self.pieces
+            .iter()
+            .position(|piece| piece.lines().any(|found| found.ends_with(line)))
+    }
+
+    /// Which of all lines it is, as they are read.
+    fn line(&self, line: &str) -> Option<usize> {
+        let mut lines = self.pieces.iter().flat_map(|piece| piece.lines());
+        lines.position(|found| found.ends_with(line))
+    }
+
+    /// Whether a reader meets an answer that no longer holds before the one that does, or only that.
+    fn has_old_first(&self, evidence: &str, superseded: &[String]) -> bool {
+        let old = superseded.iter().filter_map(|old| self.line(old)).min();
+        let new = self.line(evidence);
+        old.is_some_and(|old| new.is_none_or(|new| old < new))
+    }
+
+    fn tokens(&self) -> u64 {
+        self.pieces.iter().map(|piece| tokens::count(piece)).sum()
+    }
+}
+
+impl Exam {
+    /// The content of MEMORY.md: all notes, one after the other.
+    pub fn memory_file(&self) -> String {
+        self.sections().collect()
+    }
+
+    fn sections(&self) -> impl Iterator<Item = String> {
+        let notes = self.notebook.notes.iter();
+        notes.map(|note| format!("## {}\n{}\n", note.path, note.text))
+    }
+
+    /// What every question is shown, where a method reads a file without looking at the question.
+    fn file(&self, method: Method) -> Option<Shown> {
+        let mut pieces: Vec<String> = match method {
+            Method::WholeFile | Method::FileEnd => self.sections().collect(),
+            _ => return None,
+        };
+        if method == Method::FileEnd {
+            let mut used = 0;
+            let kept = pieces.iter().rev().take_while(|piece| {
+                used += tokens::count(piece);
+                used <= self.max_tokens
+            });
+            let kept = kept.count();
+            pieces.drain(..pieces.len() - kept);
+        }
+        Some(Shown {
+            pieces,
+            admits: false,
+        })
+    }
+
+    /// What a method puts into the context; `answer` is what the backend was asked and said.
+    fn shown(&self, method: Method, question: &Question, answer: &str) -> Result<Shown, String> {
+        match method {
+            Method::WholeFile | Method::FileEnd => Err("a file is read once".to_owned()),
+            Method::Grep | Method::GrepBoth => Ok(self.grepped(method, question)),
+            Method::Search => {
+                let lines = answer.split_inclusive('\n').map(str::to_owned);
+                // The first line says how many there are.
+                let mut pieces = self.within(lines);
+                merge_first(&mut pieces);
+                Ok(Shown {
+                    pieces,
+                    admits: answer.starts_with("nothing found"),
+                })
+            }
+            Method::Recall(_) => self.recalled(question, answer),
+        }
+    }
+
+    fn grepped(&self, method: Method, question: &Question) -> Shown {
+        let words: Vec<&str> = match method {
+            Method::Grep => vec![&question.keyword],
+            _ => question.keywords.split(' ').collect(),
+        };
+        let lines = |note: &Note| -> Vec<String> {
+            let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+            let found = note.text.lines().filter(has_all);
+            found
+                .map(|line| format!("{}:{line}\n", note.path))
+                .collect()
+        };
+        let notes = self.notebook.notes.iter();
+        let pieces = match method {
+            Method::Grep => self.within(notes.flat_map(lines)),
+            _ => self.within(notes.rev().flat_map(lines)),
+        };
+        let admits = pieces.is_empty();
+        Shown { pieces, admits }
+    }
+
+    fn recalled(&self, question: &Question, answer: &str) -> Result<Shown, String> {
+        let counted = tokens::count(answer);
+        if counted > self.max_tokens {
+            let limit = self.max_tokens;
+            return Err(format!(
+                "the answer has {counted} tokens, more than the {limit} asked for"
+            ));
+        }
+        let missing = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("# in no note: "));
+        let misses = |words: &str| words.split(", ").any(|word| word == question.keyword);
+        let admits = answer.starts_with("# nothing found") || missing.is_some_and(misses);
+        let mut pieces: Vec<String> = Vec::new();
+        for line in answer.split_inclusive('\n') {
+            match pieces.last_mut() {
+                Some(last) if !line.starts_with("## ") => last.push_str(line),
+                _ => pieces.push(line.to_owned()),
+            }
+        }
+        merge_first(&mut pieces);
+        Ok(Shown { pieces, admits })
+    }
+
+    /// As many lines from the start as fit.
+    fn within(&self, lines: impl Iterator<Item = String>) -> Vec<String> {
+        let mut used = 0;
+        lines
+            .take_while(|line| {
+                used += tokens::count(line);
+                used <= self.max_tokens
+            })
+            .collect()
+    }
+
+    fn add(
+        &self,
+        method: Method,
+        question: &Question,
+        shown: &Shown,
+        tokens: u64,
+        scores: &mut Scores,
+    ) {
+        let mut count = |name, found: u64, of: u64| {
+            let sum = scores.entry(name).or_default();
+            sum.0 += found;
+            sum.1 += of;
+        };
+        let is_file = matches!(method, Method::WholeFile | Method::FileEnd);
+        let is_over = method == Method::WholeFile && tokens > self.max_tokens;
+        let Some(evidence) = &question.evidence else {
+            count("tokens-unanswerable", tokens, 1);
+            if !is_file {
+                count("admitted", u64::from(shown.admits), 1);
+            }
+            return;
+        };
+        count("tokens", tokens, 1);
+        let at = shown.position(evidence).filter(|_| !is_over);
+        let found = u64::from(at.is_some());
+        if !is_file {
+            for (name, first) in [("found-at-1", 1), ("found-at-5", 5), ("found-at-10", 10)] {
+                count(name, u64::from(at.is_some_and(|at| at < first)), 1);
+            }
+        }
+        count("evidence-in-budget", found, 1);
+        match question.is_reworded {
+            true => count("other-words", found, 1),
+            false => count("own-words", found, 1),
+        }
+        if question.answerable == Answerable::Updated {
+            let is_old_first = !is_over && shown.has_old_first(evidence, &question.superseded);
+            count("old-first", u64::from(is_old_first), 1);
+            count("stale", u64::from(is_old_first && at.is_none()), 1);
+        }
+    }
+}
+
+/// What comes before the first result is read with it.
+fn merge_first(pieces: &mut Vec<String>) {
+    if pieces.len() > 1 {
+        let first = pieces.remove(0);
+        pieces[0].insert_str(0, &first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::generate::notes::notebook;
+
+    fn exam() -> Arc<Exam> {
+        Arc::new(Exam {
+            notebook: notebook(100, 1),
+            max_tokens: 2000,
+        })
+    }
+
+    fn scores(method: Method, answer: &str, question: Option<usize>) -> Scores {
+        let asked = Asked {
+            exam: exam(),
+            methods: vec![method],
+            question,
+        };
+        asked.score(answer).unwrap().remove(0).1
+    }
+
+    #[test]
+    fn a_file_that_fits_the_budget_has_all_evidence_and_a_larger_one_none() {
+        let small = Exam {
+            notebook: notebook(100, 1),
+            max_tokens: 1_000_000,
+        };
+        let asked = |exam| Asked {
+            exam: Arc::new(exam),
+            methods: vec![Method::WholeFile],
+            question: None,
+        };
+        let found = asked(small).score("").unwrap().remove(0).1["evidence-in-budget"];
+        assert!(found.0 == found.1 && found.1 > 10, "{found:?}");
+        let (none, _) = scores(Method::WholeFile, "", None)["evidence-in-budget"];
+        assert_eq!(none, 0, "more than 2,000 tokens do not fit");
+    }
+
+    #[test]
+    fn an_answer_is_scored_by_where_the_evidence_stands() {
+        let exam = exam();
+        let questions = exam.notebook.questions.iter();
+        let at = questions
+            .clone()
+            .position(|own| own.evidence.is_some() && own.superseded.is_empty());
+        let evidence = questions.clone().nth(at.unwrap()).unwrap().evidence.clone();
+        let answer = format!("# 10 tokens\n## a\nno\n## b\n{}\n", evidence.unwrap());
+        let scored = scores(Method::Recall("balanced"), &answer, at);
+        assert_eq!(scored["found-at-1"], (0, 1));
+        assert_eq!(scored["found-at-5"], (1, 1));
+        assert_eq!(scored["evidence-in-budget"], (1, 1));
+    }
+
+    #[test]
+    fn an_answer_over_the_budget_is_none() {
+        let long = "word ".repeat(5000);
+        let asked = Asked {
+            exam: exam(),
+            methods: vec![Method::Recall("recency")],
+            question: Some(0),
+        };
+        assert!(
+            asked
+                .score(&long)
+                .unwrap_err()
+                .contains("more than the 2000")
+        );
+    }
+
+    #[test]
+    fn a_question_without_an_answer_is_admitted_or_not() {
+        let exam = exam();
+        let mut questions = exam.notebook.questions.iter();
+        let at = questions.position(|own| own.evidence.is_none());
+        assert_eq!(
+            scores(Method::Search, "nothing found\n", at)["admitted"],
+            (1, 1)
+        );
+        assert_eq!(
+            scores(Method::Search, "3 notes match\n", at)["admitted"],
+            (0, 1)
+        );
+    }
+}

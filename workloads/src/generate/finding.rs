@@ -1,0 +1,150 @@
+//! What is found of planted evidence among generated notes, by reading files or by asking the backend.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::notes::notebook;
+use crate::exam::{Asked, Exam, Method};
+use crate::path::WorkspacePath;
+use crate::script::{CallKind, FileOp, Script};
+
+/// The most notes.
+const NOTES_MAX: usize = 10_000;
+
+/// The file that holds all notes.
+const MEMORY_FILE: &str = "MEMORY.md";
+
+/// The parameters of a workload that looks for evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// How the notes are got at.
+    by: By,
+    /// How many notes there are.
+    notes: usize,
+    /// Tokens that an answer may bring into the context.
+    max_tokens: u64,
+    /// The seed of notes and questions.
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum By {
+    /// By reading MEMORY.md, and by searching all files.
+    Files,
+    /// By `:search` and `:recall`.
+    Request,
+}
+
+impl Finding {
+    pub(crate) fn script(&self) -> Result<Script, String> {
+        if !(100..=NOTES_MAX).contains(&self.notes) {
+            return Err(format!(
+                "field `finding.notes`: must be from 100 to {NOTES_MAX}"
+            ));
+        }
+        if !(64..=1_000_000).contains(&self.max_tokens) {
+            return Err("field `finding.max_tokens`: must be from 64 to 1000000".to_owned());
+        }
+        let exam = Arc::new(Exam {
+            notebook: notebook(self.notes, self.seed),
+            max_tokens: self.max_tokens,
+        });
+        let path = |path: &str| WorkspacePath::new(path).map_err(|error| error.to_string());
+        let dir = match self.by {
+            By::Files => "notes/",
+            By::Request => "",
+        };
+        let notes = exam.notebook.notes.iter();
+        let files = notes.map(|note| {
+            let file = path(&format!("{dir}{}", note.path))?;
+            Ok((file, note.text.as_bytes().into()))
+        });
+        let mut files = files.collect::<Result<Vec<_>, String>>()?;
+        // Recency is relative: the notes are as old when they are asked for as the questions say.
+        let now = exam.notebook.now;
+        let notes = exam.notebook.notes.iter();
+        let ages: Vec<u64> = notes
+            .map(|note| now.saturating_sub(note.written).max(0) as u64)
+            .collect();
+        match self.by {
+            By::Files => {
+                let memory = path(MEMORY_FILE)?;
+                files.push((memory.clone(), exam.memory_file().into_bytes().into()));
+                let mut script = Script::new(files);
+                script.call(CallKind::Read, vec![FileOp::Read(memory)]);
+                script.ask_last(exam.by(&[Method::WholeFile, Method::FileEnd], None));
+                script.call(CallKind::Search, vec![FileOp::Search(path("notes")?)]);
+                script.ask_last(exam.by(&[Method::Grep, Method::GrepBoth], None));
+                Ok(script)
+            }
+            By::Request => {
+                let first = files.first().map(|(file, _)| file.clone());
+                let first = first.ok_or("there are no notes")?;
+                let mut script = Script::new(files);
+                script.ages_ns = ages;
+                for method in Method::BY_REQUEST {
+                    for (at, question) in exam.notebook.questions.iter().enumerate() {
+                        let request = method.request(question, self.max_tokens);
+                        let name = request.ok_or("a request has a name")?;
+                        script.meanwhile(vec![FileOp::Touch(first.clone())]);
+                        let ask = FileOp::Ask {
+                            path: path(&name)?,
+                            mentions: Vec::new(),
+                        };
+                        let kind = match method {
+                            Method::Search => CallKind::Search,
+                            _ => CallKind::Recall,
+                        };
+                        script.call(kind, vec![ask]);
+                        script.ask_last(exam.by(&[method], Some(at)));
+                    }
+                }
+                Ok(script)
+            }
+        }
+    }
+}
+
+impl Exam {
+    fn by(self: &Arc<Self>, methods: &[Method], question: Option<usize>) -> Asked {
+        Asked {
+            exam: Arc::clone(self),
+            methods: methods.to_vec(),
+            question,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(by: By, notes: usize) -> Finding {
+        Finding {
+            by,
+            notes,
+            max_tokens: 2000,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn files_are_read_once_and_every_question_is_asked_by_each_request() {
+        let by_files = finding(By::Files, 100).script().unwrap();
+        assert_eq!(by_files.calls.len(), 2);
+        let by_request = finding(By::Request, 100).script().unwrap();
+        let asked = by_request.calls.iter().filter(|call| call.kind.is_some());
+        let questions = notebook(100, 1).questions.len();
+        assert_eq!(asked.count(), 4 * questions);
+        assert_eq!(by_request.ages_ns.len(), by_request.files.len());
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_refused() {
+        let few = finding(By::Files, 3).script().unwrap_err();
+        assert!(few.contains("finding.notes"), "{few}");
+    }
+}

@@ -1,0 +1,149 @@
+//! What models count, against what `o200k` counts.
+
+use crate::ThinkingStays;
+
+/// A model's own tokens for each `o200k` token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factor {
+    /// The factor.
+    pub per_o200k: f64,
+    /// Whether it was measured for this model's family; else it is an estimate.
+    pub is_measured: bool,
+    /// Where it comes from.
+    pub source: &'static str,
+}
+
+/// What the provider does with thinking unless told otherwise. Claude keeps all of it from Opus 4.5, Sonnet
+/// 4.6 and the fifth generation on, and that of the last turn before
+/// (<https://platform.claude.com/docs/en/build-with-claude/extended-thinking>). Chat APIs of others do not
+/// take it back as text.
+pub fn thinking_stays(model: &str) -> ThinkingStays {
+    let is = |part: &str| model.contains(part);
+    if !is("claude") {
+        return ThinkingStays::Never;
+    }
+    let last_turn_only = is("claude-3")
+        || is("haiku-4")
+        || (is("sonnet-4") && !is("sonnet-4-6") && !is("sonnet-4.6"))
+        || is("opus-4-20")
+        || is("opus-4-1")
+        || is("opus-4.1");
+    if last_turn_only {
+        ThinkingStays::UntilUserSpeaks
+    } else {
+        ThinkingStays::Always
+    }
+}
+
+const CLAUDE: &str = "DESIGN §8: reported usage of Claude 4.5 and 4.6 sessions, R² 0.9986";
+const GEMINI: &str = "DESIGN §8: reported usage of Gemini 3 sessions";
+const GPT: &str = "FEASIBILITY: reported usage of GPT-5-Codex sessions, R² 0.9998";
+
+/// Claude models that the measurement covers: up to 4.6.
+const CLAUDE_MEASURED: &[&str] = &[
+    "claude-3", "-4-20", "-4-1", "-4-5", "-4-6", "-4.1", "-4.5", "-4.6",
+];
+
+/// The factor of a model, by its name in a recording or in `prices.toml`.
+pub fn factor(model: &str) -> Factor {
+    let is = |part: &str| model.contains(part);
+    if is("claude") {
+        Factor {
+            per_o200k: 1.12,
+            is_measured: CLAUDE_MEASURED.iter().any(|version| is(version)),
+            source: CLAUDE,
+        }
+    } else if is("gemini") {
+        Factor {
+            per_o200k: 1.20,
+            is_measured: is("gemini-3-") && !is("image"),
+            source: GEMINI,
+        }
+    } else {
+        Factor {
+            per_o200k: 1.0,
+            is_measured: is_gpt_5_codex(model),
+            source: if is("gpt") {
+                GPT
+            } else {
+                "nothing is known about this model's vocabulary"
+            },
+        }
+    }
+}
+
+/// The one model of its family whose usage was measured; with a provider before it or a release day behind it.
+fn is_gpt_5_codex(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let rest = name.strip_prefix("gpt-5-codex");
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("-20") || rest.starts_with("@20"))
+}
+
+impl Factor {
+    /// The factor with its standing, as reports show it.
+    pub fn label(&self) -> String {
+        let standing = if self.is_measured {
+            "measured"
+        } else {
+            "an estimate"
+        };
+        format!("×{:.2}, {standing}: {}", self.per_o200k, self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_claudes_keep_what_they_thought() {
+        assert_eq!(
+            thinking_stays("claude-opus-4-5-20251101"),
+            ThinkingStays::Always
+        );
+        assert_eq!(thinking_stays("claude-opus-5-5"), ThinkingStays::Always);
+        assert_eq!(thinking_stays("claude-sonnet-4-6"), ThinkingStays::Always);
+        for older in [
+            "claude-sonnet-4-5-20250929",
+            "claude-opus-4-1",
+            "claude-haiku-4-5",
+            "claude-opus-4-20250514",
+        ] {
+            assert_eq!(
+                thinking_stays(older),
+                ThinkingStays::UntilUserSpeaks,
+                "{older}"
+            );
+        }
+        assert_eq!(
+            thinking_stays("google/gemini-3-pro-preview"),
+            ThinkingStays::Never
+        );
+    }
+
+    #[test]
+    fn only_what_was_measured_is_called_so() {
+        let of = |model: &str| (factor(model).per_o200k, factor(model).is_measured);
+        assert_eq!(of("claude-sonnet-4-5-20250929"), (1.12, true));
+        assert_eq!(of("claude-opus-4-6"), (1.12, true));
+        assert_eq!(of("claude-opus-4-20250514"), (1.12, true));
+        assert_eq!(of("claude-opus-5-5"), (1.12, false));
+        assert_eq!(of("claude-sonnet-5-5-20261001"), (1.12, false));
+        assert_eq!(of("google/gemini-3-pro-preview"), (1.20, true));
+        assert_eq!(of("gemini-3.1-pro-preview"), (1.20, false));
+        assert_eq!(of("gpt-5-codex"), (1.0, true));
+        assert_eq!(of("openai/gpt-5-codex-2025-09-15"), (1.0, true));
+        for other in [
+            "gpt-5",
+            "gpt-5.5-pro",
+            "gpt-5.1-codex-mini",
+            "gpt-5-codex-mini",
+            "gpt-6.1-sol",
+        ] {
+            assert_eq!(of(other), (1.0, false), "{other}");
+        }
+        assert_eq!(of("gemini-3-pro-image"), (1.20, false));
+        assert_eq!(of("meta-llama/llama-4-maverick"), (1.0, false));
+        assert!(factor("llama").label().contains("an estimate"));
+    }
+}
