@@ -15,6 +15,9 @@ use super::{Injected, ScenarioError, TestBed};
 /// How long a daemon whose connection is gone gets to end by itself, before it counts as left behind.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a line may take from the daemon's call to its log: a thread of its own writes them.
+const LOG_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long the threads of a daemon may take to stand still: until then one of them may answer what comes.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -219,6 +222,21 @@ impl TestBed {
             }
             Err(error) => Err(error.to_string()),
         })
+    }
+
+    /// Whether the daemons' log says `words` past its byte `from`, waiting for the thread that writes the log.
+    pub fn logs(&self, from: usize, words: &str) -> bool {
+        let began = Instant::now();
+        loop {
+            let log = self.daemon_log();
+            if log.get(from..).is_some_and(|log| log.contains(words)) {
+                return true;
+            }
+            if began.elapsed() > LOG_PATIENCE {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// What the daemons have said on their standard error.

@@ -264,9 +264,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
         Ok(workspace) => bed.workspace = Some(workspace),
     }
     bed.recovered(Return::NextMount, ms, None);
-    let said = bed.daemon_log();
-    let said = said.get(said_before..).unwrap_or_default();
-    let is_told = said.contains("-wal");
+    let is_told = bed.logs(said_before, "-wal");
     let checked = backends::sqlite::check(&path);
     let words = match &checked {
         Ok(checked) if checked.problems.is_empty() => "whole".to_owned(),

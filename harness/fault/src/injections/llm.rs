@@ -218,7 +218,7 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let said = said.get(said_before..).unwrap_or_default();
     judge(bed, fault, read, said);
-    if said.contains(KEY) || daemon_log(bed).contains(KEY) {
+    if said.contains(KEY) || bed.daemon_log().contains(KEY) {
         bed.breach("a log shows the API key");
     }
     if fault == LlmFault::BudgetExhausted {
@@ -248,11 +248,6 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
         }
         std::thread::sleep(Duration::from_millis(200));
     }
-}
-
-/// What the daemon said on its standard error.
-fn daemon_log(bed: &TestBed) -> String {
-    std::fs::read_to_string(bed.site.dir.join("daemon.log")).unwrap_or_default()
 }
 
 /// A failure has to be an error number and a line in the log, and never an empty file.

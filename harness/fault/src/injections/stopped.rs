@@ -151,8 +151,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
         .as_ref()
         .is_some_and(|answer| !answer.failures.is_empty());
     let hung = looked.is_none();
-    let log = std::fs::read_to_string(bed.site.dir.join("daemon.log")).unwrap_or_default();
-    if !log.contains(ASKED_FOR) {
+    if !bed.logs(0, ASKED_FOR) {
         return Err(ScenarioError::Infra(
             "the daemon's log says nothing of a panic: nothing was hit".into(),
         ));

@@ -399,7 +399,7 @@ pub fn emptied(bed: &mut TestBed) -> Injected {
     let synced = bed.perform(&Task::Sync { root })?;
     if synced.is_none_or(|answer| !answer.failures.is_empty()) {
         // It does not say that all is well: somebody has to see to it.
-        return match bed.daemon_log().contains(REFILL) {
+        return match bed.logs(0, REFILL) {
             true => refill(bed, &mut world, &mine),
             false => by_hand(bed, &mut world, &mine),
         };
