@@ -19,11 +19,14 @@ use rundir::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::definition::{CacheState, Workload};
-use workloads::script::{CallKind, FileOp};
+use workloads::model::Restoration;
+use workloads::script::{CallKind, FileOp, Script};
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::pass::{self, Counting, Expectations, Hosts, Pass, Passed, fill, start_model, warm_up};
+use crate::pass::{
+    self, Counting, Expectations, Hosts, Pass, Passed, fill, restore, start_model, warm_up,
+};
 use crate::quiet::Gauge;
 use crate::replay::Scratch;
 use crate::supervise::Watchdog;
@@ -120,8 +123,10 @@ struct Mounted<'a> {
     empty: Option<String>,
     /// Passes that got a subtree of their own so far.
     subtrees: u32,
-    /// Whether the present subtree can be used again.
+    /// Whether the present subtree can be used again, after `restoration` where calls change something.
     is_filled: bool,
+    /// In hot cells: what undoes a pass; `None` where each pass gets a subtree of its own.
+    restoration: Option<Restoration>,
     /// Of calls that change nothing: when a pass or a warm-up has last touched all that they touch.
     warmed: Option<Instant>,
     kept_bytes: u64,
@@ -265,13 +270,20 @@ impl CellTask {
 
     fn mounted<'a>(&'a self, arm: &'a CellArm) -> Mounted<'a> {
         let described = arm.backend.describe();
+        let access = arm.backend.access();
+        let script = &self.workload.script;
+        let expectations = Expectations::new(script, self.state, &described, access);
+        let is_restored = self.state == CacheState::Hot
+            && described.capabilities.holds_data
+            && matches!(access, Access::Paths | Access::Program)
+            && !is_opened_anew(script, &described);
+        let restoration = match is_restored {
+            true => expectations.restoration(),
+            false => None,
+        };
         Mounted {
-            expectations: Expectations::new(
-                &self.workload.script,
-                self.state,
-                &described,
-                arm.backend.access(),
-            ),
+            restoration,
+            expectations,
             has_bucket: arm.backend.promises().machine_loss.is_some(),
             site: Site {
                 dir: self.dir.join(&arm.name),
@@ -490,6 +502,12 @@ impl CellTask {
             let _ = lines.send(Line::Cell(Box::new(cell)));
         }
     }
+}
+
+/// Whether every pass gets a workspace of its own: a model is shown the paths, which are to be the same in every pass,
+/// and a second host may show a new directory only after minutes, but has the root from the start.
+fn is_opened_anew(script: &Script, backend: &Description) -> bool {
+    backend.capabilities.guesses_content || script.needs_second_host()
 }
 
 /// An arm whose passes take long takes part in every second or third round only: otherwise it would leave the others

@@ -49,6 +49,19 @@ pub enum Entry {
     Directory,
 }
 
+/// What brings one state of a workspace to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restoration {
+    /// Files to be removed.
+    pub removed_files: Vec<WorkspacePath>,
+    /// Directories to be removed after their files, the deepest first.
+    pub removed_dirs: Vec<WorkspacePath>,
+    /// Directories to be made, the highest first.
+    pub dirs: Vec<WorkspacePath>,
+    /// Files to be written whole.
+    pub files: Vec<(WorkspacePath, Bytes)>,
+}
+
 /// The error number of a missing file.
 const ENOENT: i32 = 2;
 /// The error number of a name that is taken.
@@ -96,6 +109,25 @@ impl Model {
     /// The content of a file, where there is one.
     pub fn file(&self, path: &WorkspacePath) -> Option<&Bytes> {
         self.files.get(path)
+    }
+
+    /// What brings this state to `other`.
+    pub fn restoration(&self, other: &Self) -> Restoration {
+        let dirs = other.dirs.difference(&self.dirs);
+        let written = other.files.iter();
+        let written = written.filter(|(path, bytes)| self.files.get(*path) != Some(bytes));
+        let removed_files = self.files.keys();
+        let removed_files = removed_files.filter(|path| !other.files.contains_key(*path));
+        let removed_dirs = self.dirs.iter().rev();
+        let removed_dirs = removed_dirs.filter(|dir| !other.dirs.contains(*dir));
+        Restoration {
+            removed_files: removed_files.cloned().collect(),
+            removed_dirs: removed_dirs.cloned().collect(),
+            dirs: dirs.cloned().collect(),
+            files: written
+                .map(|(path, bytes)| (path.clone(), Bytes::clone(bytes)))
+                .collect(),
+        }
     }
 
     /// All lines that hosts have added, or have tried to.

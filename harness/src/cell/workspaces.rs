@@ -1,5 +1,7 @@
 //! Workspaces of a cell before a pass: filled, in a subtree of their own, with caches as the state says.
 
+use workloads::path::WorkspacePath;
+
 use super::*;
 
 impl CellTask {
@@ -69,7 +71,8 @@ impl CellTask {
         std::thread::sleep(SETTLING);
     }
 
-    /// Gives an arm the files that the script starts from: in a subtree of their own where calls change something.
+    /// Gives an arm the files that the script starts from. Where calls change something, what they changed is undone, or
+    /// the files get a subtree of their own.
     pub(super) fn freshen(
         &self,
         arm: &mut Mounted<'_>,
@@ -77,16 +80,20 @@ impl CellTask {
         scratch: &mut Scratch,
     ) -> io::Result<()> {
         let script = &self.workload.script;
-        // A model is shown the paths: they are to be the same in every pass. A second host may show a new directory only
-        // after minutes, but has the root from the start.
-        let guesses = arm.described.capabilities.guesses_content;
-        let is_opened_anew = guesses || script.needs_second_host();
+        let is_opened_anew = is_opened_anew(script, &arm.described);
         let Some(hosts) = &arm.hosts else {
             return Ok(());
         };
         hosts.answer_for(watchdog);
         if arm.is_filled && !arm.expectations.changes() {
             return Ok(());
+        }
+        let limit = 2 * self.call_timeout;
+        if arm.is_filled
+            && let Some(restoration) = &arm.restoration
+        {
+            let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
+            return restore(restoration, &root, watchdog, limit, scratch);
         }
         if is_opened_anew && arm.subtrees > 0 {
             if let Some(hosts) = arm.hosts.take() {
@@ -138,8 +145,7 @@ impl CellTask {
             hosts.subtree = PathBuf::from(format!("p{}", arm.subtrees));
             std::fs::create_dir(root.join(&hosts.subtree))?;
         }
-        let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
-        let limit = 2 * self.call_timeout;
+        let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
         fill(script, &root, watchdog, limit, scratch)?;
         if self.workload.asks {
             watchdog.enter(SETUP_LIMIT);
@@ -189,7 +195,7 @@ impl CellTask {
         if !capabilities.holds_data || !has_paths {
             return Ok(());
         }
-        let root = hosts.root(&FileOp::Walk(workloads::path::WorkspacePath::root()));
+        let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
         let mut model = start_model(script, &arm.described);
         let limit = 2 * self.call_timeout;
         // A read that asks a model warms nothing.

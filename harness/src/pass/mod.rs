@@ -22,7 +22,8 @@ use rundir::{
 use rustix::io::Errno;
 use workloads::definition::CacheState;
 use workloads::exam::Asked;
-use workloads::model::{Expected, Model};
+use workloads::model::{Expected, Model, Restoration};
+use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 
 use crate::cache_state::{self, Touched};
@@ -96,6 +97,15 @@ impl<'a> Expectations<'a> {
     /// Whether the calls change anything: then each pass needs a fresh subtree.
     pub fn changes(&self) -> bool {
         self.touched.changes
+    }
+
+    /// What undoes the calls in the subtree of a pass that ended well, where that writes less than half of the files
+    /// that a fresh subtree needs.
+    pub fn restoration(&self) -> Option<Restoration> {
+        let restoration = self.end.restoration(&Model::of(self.script));
+        let changed = restoration.files.len() + restoration.removed_files.len();
+        let is_less = 2 * changed < self.script.files.len();
+        (is_less && self.script.ages_ns.is_empty()).then_some(restoration)
     }
 
     /// Whether the calls wait for the disk by themselves.
@@ -424,10 +434,49 @@ pub fn fill(
     limit: Duration,
     scratch: &mut Scratch,
 ) -> io::Result<()> {
-    let dirs = script.dirs.iter();
-    let dirs = dirs.map(|dir| FileOp::MakeDir(dir.clone()));
-    let files = script.files.iter();
-    let files = files.map(|(path, content)| FileOp::Write {
+    make(&script.dirs, &script.files, root, watchdog, limit, scratch)?;
+    let now = std::time::SystemTime::now();
+    for ((path, _), age) in script.files.iter().zip(&script.ages_ns) {
+        watchdog.enter(limit);
+        let file = std::fs::File::open(path.below(root))?;
+        file.set_modified(now - Duration::from_nanos(*age))?;
+    }
+    Ok(())
+}
+
+/// Brings the subtree `root` back to the first files of its script.
+///
+/// # Errors
+/// If something cannot be removed or written.
+pub fn restore(
+    restoration: &Restoration,
+    root: &Path,
+    watchdog: &Watchdog,
+    limit: Duration,
+    scratch: &mut Scratch,
+) -> io::Result<()> {
+    for path in &restoration.removed_files {
+        watchdog.enter(limit);
+        std::fs::remove_file(path.below(root))?;
+    }
+    for path in &restoration.removed_dirs {
+        watchdog.enter(limit);
+        std::fs::remove_dir(path.below(root))?;
+    }
+    let (dirs, files) = (&restoration.dirs, &restoration.files);
+    make(dirs, files, root, watchdog, limit, scratch)
+}
+
+fn make(
+    dirs: &[WorkspacePath],
+    files: &[(WorkspacePath, Bytes)],
+    root: &Path,
+    watchdog: &Watchdog,
+    limit: Duration,
+    scratch: &mut Scratch,
+) -> io::Result<()> {
+    let dirs = dirs.iter().map(|dir| FileOp::MakeDir(dir.clone()));
+    let files = files.iter().map(|(path, content)| FileOp::Write {
         path: path.clone(),
         content: Bytes::clone(content),
         sync: false,
@@ -442,12 +491,6 @@ pub fn fill(
                 format!("{}: {errno}", op.describe()),
             )
         })?;
-    }
-    let now = std::time::SystemTime::now();
-    for ((path, _), age) in script.files.iter().zip(&script.ages_ns) {
-        watchdog.enter(limit);
-        let file = std::fs::File::open(path.below(root))?;
-        file.set_modified(now - Duration::from_nanos(*age))?;
     }
     Ok(())
 }

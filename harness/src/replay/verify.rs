@@ -113,17 +113,23 @@ fn same_entries(
     place: &Range<usize>,
     scratch: &Scratch,
 ) -> Result<(), String> {
-    let seen = &scratch.entries[place.clone()];
-    let mut names = BTreeSet::new();
-    for entry in seen {
-        let name = text(scratch, &entry.name);
-        if !names.insert(entry_bytes(scratch, entry)) {
-            return Err(format!("lists {name} twice"));
-        }
-        match (expected.get(name.as_ref()), entry) {
-            (Some(Entry::Directory), Seen { is_dir: true, .. }) => {}
+    let mut seen: Vec<(&[u8], &Seen)> = scratch.entries[place.clone()]
+        .iter()
+        .map(|entry| (entry_bytes(scratch, entry), entry))
+        .collect();
+    seen.sort_unstable_by_key(|(name, _)| *name);
+    if let Some(twice) = seen.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(format!("lists {} twice", text(twice[0].0)));
+    }
+    let mut all = expected.iter();
+    for (name, entry) in &seen {
+        // Both are in the order of their bytes: what lies between is missing, and told by the count.
+        let should = all.find(|(expected, _)| expected.as_bytes() >= *name);
+        let should = should.filter(|(expected, _)| expected.as_bytes() == *name);
+        match (should, entry) {
+            (Some((_, Entry::Directory)), Seen { is_dir: true, .. }) => {}
             (
-                Some(Entry::File(size)),
+                Some((_, Entry::File(size))),
                 Seen {
                     is_dir: false,
                     size: seen,
@@ -131,11 +137,12 @@ fn same_entries(
                 },
             ) => {
                 if seen.is_some_and(|seen| seen != *size) {
+                    let name = text(name);
                     return Err(format!("{name} has {seen:?} bytes, but should have {size}"));
                 }
             }
-            (Some(_), _) => return Err(format!("{name} is of the wrong kind")),
-            (None, _) => return Err(format!("lists {name}, which should not be there")),
+            (Some(_), _) => return Err(format!("{} is of the wrong kind", text(name))),
+            (None, _) => return Err(format!("lists {}, which should not be there", text(name))),
         }
     }
     same_count(expected.len(), seen.len())
@@ -152,8 +159,9 @@ fn same_files(
         .filter(|entry| !entry.is_dir);
     let mut paths = BTreeSet::new();
     for file in files {
-        let path = text(scratch, &file.name);
-        if !paths.insert(entry_bytes(scratch, file)) {
+        let name = entry_bytes(scratch, file);
+        let path = text(name);
+        if !paths.insert(name) {
             return Err(format!("finds {path} twice"));
         }
         let path = op.path().join(&path).map_err(|error| error.to_string())?;
@@ -179,8 +187,8 @@ fn entry_bytes<'a>(scratch: &'a Scratch, entry: &Seen) -> &'a [u8] {
     &scratch.names[entry.name.clone()]
 }
 
-fn text<'a>(scratch: &'a Scratch, name: &Range<usize>) -> std::borrow::Cow<'a, str> {
-    String::from_utf8_lossy(&scratch.names[name.clone()])
+fn text(name: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(name)
 }
 
 #[cfg(test)]

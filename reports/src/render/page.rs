@@ -516,7 +516,7 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
     parts.push(Heading(2, "How it was measured".to_owned()));
     parts.push(List(vec![
-        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes; ratios are paired within a round. A pass that changes files has a fresh subtree. In hot cells a daemon is stopped while it is not its turn, so that no other arm pays for its background work.".to_owned(),
+        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes; ratios are paired within a round. A pass that changes files has a fresh subtree, or one whose changes were undone. In hot cells a daemon is stopped while it is not its turn, so that no other arm pays for its background work.".to_owned(),
         "An epoch has a scratch, daemons, an order and a processor of its own. An epoch gives one Hodges–Lehmann estimate a cell; the interval is Student's t over epochs, so that it contains what varies between them. Verdicts are looked at after five eighths and all of the epochs, which share an error rate of 1 % by Bonferroni's inequality; cells that are decided stop.".to_owned(),
         "p99 is printed from 299 calls on, p99.9 from 2,995; percentiles come from merged histograms, never from averages.".to_owned(),
         "One client in a closed loop: service times, no queueing of its own, so nothing for coordinated omission to hide.".to_owned(),

@@ -480,3 +480,58 @@ fn a_state_that_is_not_proved_is_the_harnesses_failure() {
     assert_eq!(outcome, Outcome::Infra);
     assert!(reason.contains("the state cold is not proved"), "{reason}");
 }
+
+#[test]
+fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
+    let bytes = |text: &str| Bytes::from(text.as_bytes());
+    let names = ["a", "b", "c/d", "c/e", "f", "g", "h", "i", "j"];
+    let files = names.map(|name| (path(name), bytes(name)));
+    let mut script = Script::new(files.to_vec());
+    let write = |file: &str| FileOp::Write {
+        path: path(file),
+        content: bytes("changed"),
+        sync: false,
+    };
+    let rename = FileOp::Rename {
+        from: path("b"),
+        to: path("new/deep/b"),
+    };
+    let ops = vec![
+        write("a"),
+        FileOp::MakeDir(path("new/deep")),
+        rename,
+        write("new/x"),
+        FileOp::Remove(path("c/d")),
+    ];
+    script.call(CallKind::Write, ops.clone());
+    let state = CacheState::Hot;
+    let described = direct().describe();
+    let dir = tempfile::tempdir().unwrap();
+    let held = supervise(&Interrupt::never(), move |watchdog| {
+        let expectations = Expectations::new(&script, state, &described, Access::Paths);
+        let restoration = expectations.restoration();
+        // Two files are removed and three written: more than half of the first four would be.
+        let few = Script {
+            files: script.files[..4].to_vec(),
+            ..script.clone()
+        };
+        let few = Expectations::new(&few, state, &described, Access::Paths);
+        assert_eq!(few.restoration(), None);
+        let (root, limit) = (dir.path(), Duration::from_secs(10));
+        let mut scratch = Scratch::new();
+        fill(&script, root, watchdog, limit, &mut scratch).unwrap();
+        for op in &ops {
+            let prepared = prepare(root, op, &mut OpenFiles::new()).unwrap();
+            perform(&prepared, &mut scratch).unwrap();
+        }
+        restore(&restoration.unwrap(), root, watchdog, limit, &mut scratch).unwrap();
+        let everything = FileOp::Search(WorkspacePath::root());
+        scratch.clear();
+        let prepared = prepare(root, &everything, &mut OpenFiles::new()).unwrap();
+        let held = perform(&prepared, &mut scratch);
+        let is_gone = !root.join("new").exists();
+        let expected = Model::of(&script).apply(&everything);
+        (verify(&everything, &expected, &held, &scratch), is_gone)
+    });
+    assert_eq!(held.unwrap(), (Ok(()), true));
+}
