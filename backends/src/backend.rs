@@ -1,4 +1,6 @@
-//! What every way to hold an agent's context as files has in common, and the list of those there are.
+//! The [`Backend`] and [`Workspace`] traits, and the registry of all backends.
+//!
+//! The backends themselves are in other modules.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,81 +25,82 @@ use crate::s3::S3Bare;
 use crate::s3_service::Server;
 use crate::state::State;
 
-/// What a backend can do, so that cells which make no sense for it are skipped with a reason.
+/// What a backend can do. The harness skips a cell that needs a missing capability, with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capabilities {
-    /// It returns the bytes that were written to it.
+    /// A read returns the bytes that were written.
     pub holds_data: bool,
-    /// What it holds is still there after its daemon has been stopped and started.
+    /// Files survive a stop and start of the daemon.
     pub persistent: bool,
-    /// A daemon of its own counts what reaches it.
+    /// A daemon of ours counts the requests that reach it.
     pub counts_requests: bool,
-    /// Names such as `:search?words` are answered.
+    /// The mount answers lookups of names such as `:search?words`.
     #[serde(default)]
     pub answers_requests: bool,
-    /// A model is asked what a file holds each time that it is read: a read is slow, warms nothing, and may be wrong.
+    /// A language model produces a file's content at each read. A read is slow, warms no cache, and may be
+    /// wrong.
     #[serde(default)]
     pub guesses_content: bool,
-    /// When its daemon is started anew it has nothing of its files on this machine, as on a new host: what is then read
-    /// first is fetched from its server.
+    /// A restarted daemon has an empty local cache, as on a new host. The first read of a file fetches it
+    /// from the server.
     #[serde(default)]
     pub starts_empty: bool,
-    /// What it holds can be mounted by a second host at the same time: [`Workspace::second_host`].
+    /// A second host can mount the same files at the same time: [`Workspace::second_host`].
     #[serde(default)]
     pub several_hosts: bool,
 }
 
-/// Something a backend needs on the machine before it can be used.
+/// A requirement of a backend, such as a program on the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Need {
-    /// What it is, such as a device or a program.
+    /// The requirement's name, such as a device or a program.
     pub name: String,
-    /// Why it is needed.
+    /// What the backend needs it for.
     pub why: String,
 }
 
-/// What a backend is.
+/// A backend's properties, the same on every machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// Its name on the command line and in results.
+    /// The name on the command line and in results.
     pub name: String,
-    /// The TOML file that describes it, where it is no part of this program.
+    /// The TOML file that defines it, for a backend that is not part of this program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// What it is, in one sentence.
+    /// One sentence for help texts and reports.
     pub summary: String,
-    /// What survives a killed daemon and power loss, by the last call that returned.
+    /// Which completed calls survive a killed daemon and power loss.
     pub durability: String,
-    /// What it can do.
+    /// Its capabilities.
     pub capabilities: Capabilities,
-    /// Processes that must run beside the agent for its files to be there.
+    /// Processes that must run, besides the agent, while its files are in use.
     pub daemons: u32,
-    /// Mounts that must exist for its files to be there.
+    /// Mounts that must exist while its files are in use.
     pub mounts: u32,
-    /// What must be on the machine, beside the kernel's own file system and the `ctxbench` binary.
+    /// Requirements, besides the kernel's own file system and the `ctxbench` binary.
     pub needs: Vec<Need>,
-    /// Lines of this project's code that must work for its files to be there, without comments and tests; 0
-    /// for other people's file systems, which nobody counted.
+    /// Lines of this project's code that serve its files, without comments and tests.
+    /// 0 for third-party file systems, whose code is not counted.
     pub lines_of_code: u32,
 }
 
-/// What a backend needs that asks a language model.
+/// The [`Need::name`] of backends that request answers from a language model.
 pub(crate) const MODEL: &str = "a language model";
 
 impl Description {
-    /// Whether it can only be used with a language model.
+    /// Whether the backend needs a language model.
     pub fn needs_model(&self) -> bool {
         self.needs.iter().any(|need| need.name == MODEL)
     }
 }
 
-/// The versions of every part of a backend, by part.
+/// Versions of a backend's components, by component.
 pub type Receipt = BTreeMap<String, String>;
 
-/// Why a backend cannot be used here.
+/// Why a backend cannot be used on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason} (fix: {fix})")]
 pub struct Unavailable {
@@ -107,22 +110,22 @@ pub struct Unavailable {
     pub fix: String,
 }
 
-/// Where a workspace may live.
+/// Where and how a workspace runs.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// An empty directory of the workspace's own.
+    /// A directory for this workspace alone, empty before the first open.
     pub dir: PathBuf,
     /// The `ctxbench` binary, for daemons.
     pub program: PathBuf,
     /// How long a daemon may take to start or to stop.
     pub patience: Duration,
-    /// The processor on which a daemon is to answer; `None` for any.
+    /// The processor on which a daemon answers requests; `None` for any.
     pub cpu: Option<usize>,
-    /// Let other users in, as far as file permissions let them; needs root.
+    /// Permit other users, subject to file permissions (`allow_other`); needs root.
     pub allow_other: bool,
 }
 
-/// How the files of a backend are reached.
+/// How callers access the files of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// By paths, from any program.
@@ -131,100 +134,102 @@ pub enum Access {
     Tools,
     /// By calls in the harness's own process: [`Workspace::client`].
     Client,
-    /// By a program that makes the calls of a workload and times them itself: [`Workspace::timed_reader`].
+    /// By an external program that makes and times a workload's calls: [`Workspace::timed_reader`].
     Program,
 }
 
-/// A way of giving an agent its context as files.
+/// One way to hold an agent's context as files.
 pub trait Backend: Send + Sync {
-    /// What it is; the same on every machine.
+    /// Its properties; the same on every machine.
     fn describe(&self) -> Description;
 
-    /// How its files are reached.
+    /// How callers access its files.
     fn access(&self) -> Access {
         Access::Paths
     }
 
-    /// Whether other programs can use its files.
+    /// Whether other programs can open its files by path.
     fn has_paths(&self) -> bool {
         self.access() == Access::Paths
     }
 
-    /// Why it cannot take part in a workload that reads files, where that is so. `workload` is its name, `sha256` what it is.
+    /// Why the backend cannot run a workload that reads files; `None` if it can. `workload` is the
+    /// workload's name, `sha256` the hash of its content.
     fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
         let _ = (workload, sha256);
         None
     }
 
-    /// What it promises to keep. Of others' file systems, what the operating system's interface asks of any.
+    /// Its durability promises. For a third-party file system, those of POSIX.
     fn promises(&self) -> Promises {
         Promises::POSIX
     }
 
-    /// The same backend, its daemons started by these options in place of its own, so that they ask somebody else: a
-    /// scenario's server. `None` where no daemon of ours is started.
+    /// The same backend with `launch` replacing its own daemon options, so that its daemons use a fault
+    /// scenario's server. `None` for a backend without a daemon of ours.
     fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
         let _ = launch;
         None
     }
 
-    /// The same backend, each of its mounts with this option of `ctxbench mount` beside its own: one that a refusal
-    /// names. `None` where no daemon of ours is started.
+    /// The same backend with one more option of `ctxbench mount` at each mount, such as the one that an
+    /// error message suggests. `None` for a backend without a daemon of ours.
     fn with_option(&self, option: &str) -> Option<Box<dyn Backend>> {
         let _ = option;
         None
     }
 
-    /// The SQLite file in which a workspace at `site` holds its data, where there is one.
+    /// The SQLite database of a workspace at `site`; `None` for a backend without one.
     fn database(&self, site: &Site) -> Option<PathBuf> {
         let _ = site;
         None
     }
 
-    /// The command that mounts what the workspace at `site` holds a second time, on `beside/mnt`, with whatever a second
-    /// host would have of its own below `beside`; it says [`crate::READY`], and ends when its standard input does. `None`
-    /// where there is nothing to mount.
+    /// The command that mounts the files of the workspace at `site` a second time, on `beside/mnt`.
+    ///
+    /// The second host's own files are below `beside`. The process prints [`crate::READY`], and ends when
+    /// its standard input closes. `None` where there is nothing to mount.
     ///
     /// # Errors
-    /// If a server that it needs cannot be started.
+    /// If a required server cannot be started.
     fn second_mount(&self, site: &Site, beside: &Path) -> io::Result<Option<Command>> {
         let _ = (site, beside);
         Ok(None)
     }
 
-    /// The versions of its parts on this machine. No receipt, no measurement.
+    /// The versions of its components on this machine. A measurement requires a receipt.
     ///
     /// # Errors
-    /// [`Unavailable`] if it cannot be used here.
+    /// [`Unavailable`] if the backend cannot be used on this machine.
     fn receipt(&self) -> Result<Receipt, Unavailable>;
 
-    /// Opens an empty workspace, or the one that an earlier workspace left at the same site.
+    /// Opens the workspace at `site`: a new empty one, or the files that an earlier workspace left there.
     ///
     /// # Errors
-    /// If it cannot be brought up; nothing of it stays behind but files in `site.dir`.
+    /// If the workspace cannot start. No process and no mount remains, only files in `site.dir`.
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>>;
 
-    /// How to print a file of a workspace at `site` with a tool that everybody has, while nothing of
-    /// the backend runs: program and arguments. `None` where that is not possible.
+    /// A common command that prints a file of a workspace at `site` while the backend is stopped:
+    /// program and arguments. `None` where that is not possible.
     fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)>;
 }
 
-/// Files that are reached by tool calls; answers are the text that an agent is shown.
+/// Files behind an agent's tool calls. Each answer is the text that the agent reads.
 pub trait Tools {
     /// Names and sizes of all files.
     fn ls_files(&mut self) -> String;
 
-    /// Saves a file, replacing what was there under its name.
+    /// Creates or replaces a file.
     ///
     /// # Errors
-    /// If it cannot be held; nothing has changed then.
+    /// If the name or the content is not acceptable. The files are unchanged then.
     fn write_file(&mut self, name: &str, content: &[u8]) -> Result<String, ToolError>;
 
-    /// Shows up to `limit` lines from line `offset` on, counted from 1; as many as the tool shows by default
-    /// where no limit is asked for.
+    /// Returns up to `limit` lines starting at line `offset`, counted from 1. Without a `limit`, the tool's
+    /// default applies.
     ///
     /// # Errors
-    /// If there is no such file, or it has no such lines.
+    /// If the file or the requested lines do not exist.
     fn read_file(
         &mut self,
         name: &str,
@@ -232,13 +237,13 @@ pub trait Tools {
         limit: Option<u64>,
     ) -> Result<String, ToolError>;
 
-    /// All files, as JSON. No tool of the agent's: what its framework keeps of a session.
+    /// All files as JSON, as an agent framework stores a session. Not one of the agent's tools.
     fn snapshot(&self) -> String;
 
-    /// Puts the files of a snapshot in the place of those that are there.
+    /// Replaces all files by those of a snapshot.
     ///
     /// # Errors
-    /// If it is not one; nothing has changed then.
+    /// If `snapshot` is not valid. The files are unchanged then.
     fn restore(&mut self, snapshot: &str) -> io::Result<()>;
 }
 
@@ -250,7 +255,7 @@ pub trait FileClient {
     /// If it cannot be written.
     fn write(&mut self, path: &str, content: &[u8]) -> io::Result<()>;
 
-    /// Creates files, in any order and at once where that is faster: it is never timed.
+    /// Creates files in any order, possibly in parallel: this call is never timed.
     ///
     /// # Errors
     /// If one cannot be written.
@@ -260,7 +265,7 @@ pub trait FileClient {
             .try_for_each(|(path, content)| self.write(path, content))
     }
 
-    /// Appends what a file holds to `into`.
+    /// Appends a file's content to `into`.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -273,21 +278,21 @@ pub trait FileClient {
     fn list(&mut self, dir: &str) -> io::Result<Vec<(String, u64)>>;
 }
 
-/// A program that makes the calls of a workload in place of the harness, and times them itself.
+/// An external program that makes and times a workload's calls in place of the harness.
 pub trait TimedReader {
-    /// Reads `length` bytes at random places of a file `calls` times; answers the service times of all calls.
+    /// Reads `length` bytes at random offsets of a file, `calls` times; returns the service times.
     ///
     /// # Errors
     /// If the program is missing or fails.
     fn pread(&mut self, file: &Path, length: usize, calls: usize) -> io::Result<ServiceTimes>;
 }
 
-/// Service times of calls that another program timed, in nanoseconds.
+/// Service times of calls that an external program timed, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServiceTimes {
-    /// How many calls.
+    /// Number of calls.
     pub count: u64,
-    /// Their mean.
+    /// The mean.
     pub mean_ns: f64,
     /// The median.
     pub p50_ns: u64,
@@ -297,24 +302,24 @@ pub struct ServiceTimes {
     pub max_ns: u64,
 }
 
-/// Why a tool call failed, in the words that an agent is shown.
+/// Why a tool call failed; its text is shown to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
-    /// There is no file of that name.
+    /// No file has that name.
     #[error("Error: File {0} not found. Use ls_files() to see what there is.")]
     NotFound(String),
-    /// The file has no lines where they were asked for.
+    /// The file has no lines in the requested range.
     #[error(
         "Error: {name} has {total} lines; there are none from line {first} on (limit {limit})."
     )]
     NoSuchLines {
         /// The file.
         name: String,
-        /// The first line asked for.
+        /// The first requested line.
         first: u64,
-        /// How many were asked for.
+        /// Number of requested lines.
         limit: u64,
-        /// How many there are.
+        /// Number of lines in the file.
         total: u64,
     },
     /// The content is not UTF-8.
@@ -322,46 +327,49 @@ pub enum ToolError {
         "Error: {0} was not saved: its content is not text, and an agent's state holds only text."
     )]
     NotText(String),
-    /// The name cannot be a file's.
+    /// The name is not a valid file name.
     #[error("Error: {0:?} is no name of a file: it is empty or has more than one line.")]
     BadName(String),
-    /// The files could not be taken from the state, or put back; nothing has changed.
+    /// The files could not be read from the state, or written back. Nothing has changed.
     #[error("Error: the files in the agent's state cannot be read or replaced: {0}")]
     Snapshot(String),
 }
 
-/// A backend opened for one block. Dropping it takes everything down, whatever state it is in. The methods that have a
-/// body say what holds where there is neither a daemon nor a mount.
+/// A backend opened for one block. Dropping it ends its processes and mounts in any state.
+///
+/// The default methods fit a backend without a daemon and a mount.
 pub trait Workspace: Send {
-    /// The directory that the agent works in; an empty one where there are only [`Workspace::tools`].
+    /// The agent's working directory; empty for a backend with [`Workspace::tools`] only.
     fn root(&self) -> &Path;
 
-    /// The tools that reach the files, with [`Access::Tools`].
+    /// The agent's tools, with [`Access::Tools`].
     fn tools(&mut self) -> Option<&mut dyn Tools> {
         None
     }
 
-    /// The files, with [`Access::Client`].
+    /// The in-process client, with [`Access::Client`].
     fn client(&mut self) -> Option<&mut dyn FileClient> {
         None
     }
 
-    /// The program, with [`Access::Program`].
+    /// The external program, with [`Access::Program`].
     fn timed_reader(&mut self) -> Option<&mut dyn TimedReader> {
         None
     }
 
-    /// The same files as a second host has them at the same time, with whatever is its own below `beside`, an empty
-    /// directory that must outlive it; it is to be closed before this one. `None` where there is no such thing.
+    /// A second host that mounts the same files at the same time. `None` if the backend has none.
+    ///
+    /// Its own files are below `beside`, an empty directory that must outlive it. Close it before this
+    /// workspace.
     ///
     /// # Errors
-    /// If it cannot be brought up; nothing of it stays behind but files in `beside`.
+    /// If the second host cannot start. No process and no mount remains, only files in `beside`.
     fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         let _ = beside;
         Ok(None)
     }
 
-    /// What it takes to end a call that hangs in this workspace, from another thread.
+    /// A handle that ends a hanging call in this workspace from another thread.
     fn kill_handle(&self) -> KillHandle {
         KillHandle {
             daemon: None,
@@ -369,12 +377,12 @@ pub trait Workspace: Send {
         }
     }
 
-    /// The process that serves the files, where there is one.
+    /// The process ID of the daemon that serves the files; `None` without a daemon.
     fn daemon(&self) -> Option<u32> {
         None
     }
 
-    /// From the start of the daemon to a usable mount; zero where nothing has to start.
+    /// Time from the start of the daemon to a usable mount; zero without a daemon.
     fn time_to_ready(&self) -> Duration {
         Duration::ZERO
     }
@@ -382,28 +390,29 @@ pub trait Workspace: Send {
     /// Makes everything durable.
     ///
     /// # Errors
-    /// If the file system or the store reports one.
+    /// If the file system or the store cannot.
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Empties caches of its own outside the kernel and the daemon, where it has any: some of others' file systems do.
+    /// Empties the backend's own caches outside the kernel and the daemon. Some third-party file systems
+    /// have them.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If a cache cannot be emptied.
     fn drop_own_caches(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Stops the daemon in order; files stay. Nothing where there is none.
+    /// Stops the daemon gracefully; files stay. Does nothing without a daemon.
     ///
     /// # Errors
-    /// If it had to be stopped by force.
+    /// If the daemon had to be killed.
     fn stop(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Starts the daemon again on the files that are there.
+    /// Starts the daemon again on the existing files.
     ///
     /// # Errors
     /// As [`Backend::open`].
@@ -411,7 +420,7 @@ pub trait Workspace: Send {
         Ok(())
     }
 
-    /// What reached the daemon since it started; `None` where nothing counts.
+    /// The daemon's counters since it started; `None` for a backend that does not count.
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -419,37 +428,38 @@ pub trait Workspace: Send {
         Ok(None)
     }
 
-    /// How the daemon ended, if it has although nobody told it to.
+    /// The exit reason of a daemon that ended without being stopped.
     fn exit_reason(&mut self) -> Option<String> {
         None
     }
 
-    /// Kills the daemon and leaves its mount as it then is, as a crash does; false where there is no
-    /// daemon to kill. The workspace is of no use afterwards, but to be dropped.
+    /// Kills the daemon and leaves its mount in place, as a crash does. False without a daemon.
+    ///
+    /// The only valid use of the workspace afterwards is to drop it.
     ///
     /// # Errors
-    /// If it cannot be killed.
+    /// If the daemon cannot be killed.
     fn kill(&mut self) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// Takes everything down in order. Files in the site stay.
+    /// Stops the daemon and unmounts, gracefully. Files in the site stay.
     ///
     /// # Errors
-    /// If it had to be done by force.
+    /// If the daemon had to be killed, or the mount detached.
     fn close(self: Box<Self>) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// What it takes to end a call that hangs.
+/// Ends a call that hangs in a workspace.
 #[derive(Clone, Debug)]
 pub struct KillHandle {
     pub(crate) daemon: Option<u32>,
     pub(crate) mount: Option<(PathBuf, Option<Connection>)>,
 }
 
-/// What using a kill handle did.
+/// The result of [`KillHandle::kill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed {
     /// The FUSE connection was aborted.
@@ -459,7 +469,7 @@ pub struct Killed {
 }
 
 impl KillHandle {
-    /// Aborts the connection, kills the daemon and detaches the mount. Calls that hang in it fail.
+    /// Aborts the connection, kills the daemon and detaches the mount. Hanging calls then fail.
     pub fn kill(&self) -> Killed {
         let connection = self
             .mount
@@ -476,7 +486,7 @@ impl KillHandle {
     }
 }
 
-/// Every backend of this program's own, in the order of reports.
+/// Every backend of this program, in the order of reports.
 pub fn registry() -> Vec<Box<dyn Backend>> {
     vec![
         Box::new(Direct),
@@ -494,8 +504,9 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
     ]
 }
 
-/// Backends that are only measured: variants of one of [`registry`], of which holds whatever else is tried of that one,
-/// and what an arm is compared with.
+/// Backends that are only measured: variants of a [`registry`] entry, and baselines.
+///
+/// Other checks run on the registry entry alone, because their results hold for its variants too.
 pub fn measured_otherwise() -> Vec<Box<dyn Backend>> {
     let variants = [
         S3Variant::Fresh,
@@ -525,7 +536,7 @@ fn llm(mode: LlmMode) -> LlmMount {
     }
 }
 
-/// Backends of others that this program comes with a description of, by name.
+/// Third-party backends whose definitions ship with this program, sorted by file name.
 pub fn peers() -> Vec<Box<dyn Backend>> {
     let shipped = external::shipped().into_iter();
     shipped
@@ -533,10 +544,10 @@ pub fn peers() -> Vec<Box<dyn Backend>> {
         .collect()
 }
 
-/// The backend called `name`, or the one that the TOML file of that path describes.
+/// The backend called `name`, or the one that the TOML file at that path defines.
 ///
 /// # Errors
-/// [`inputs::InputError`] if there is none, or what is wrong with the file, and where.
+/// [`inputs::InputError`] if no backend has that name, or with the position of an error in the file.
 pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
     let path = Path::new(name);
     if path
@@ -574,10 +585,10 @@ pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
         })
 }
 
-/// Writes back what is dirty on the file system of `dir` and empties the kernel's caches of the whole machine.
+/// Writes back the dirty pages of the file system of `dir`. Empties the kernel's caches machine-wide.
 ///
 /// # Errors
-/// If this user may not: it takes root.
+/// If this process is not root.
 pub fn drop_machine_caches(dir: &Path) -> io::Result<()> {
     // Dirty pages cannot be dropped.
     rustix::fs::syncfs(std::fs::File::open(dir)?)?;

@@ -1,13 +1,13 @@
-//! Keeping threads on a processor, and letting them go again.
+//! Binds threads to a processor, and releases them.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The processors that the calling thread may use, the lowest first.
+/// The processors that the calling thread may use, in ascending order.
 ///
 /// # Errors
-/// If the kernel does not say.
+/// If the kernel does not report them.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU)
@@ -15,7 +15,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
         .collect())
 }
 
-/// Keeps the calling thread, and the threads and processes that it starts from now on, on one processor.
+/// Binds the calling thread, and the threads and processes that it starts later, to one processor.
 ///
 /// # Errors
 /// If the kernel does not allow it.
@@ -28,7 +28,7 @@ pub fn stay_on(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &one)?)
 }
 
-/// Lets the calling thread use every processor that its control group allows.
+/// Releases the calling thread to every processor that its control group allows.
 ///
 /// # Errors
 /// If the kernel does not allow it.

@@ -1,8 +1,8 @@
-//! A daemon's standard error, behind a bounded queue: a mount never waits for its log.
+//! A daemon's standard error behind a bounded queue, so that a mount never waits for its log.
 //!
-//! One thread writes the queue's lines. What does not fit is dropped, counted, and reported in one line later.
-//! Not tracing-appender: its guard reports a timeout by `println!`, which can itself block or panic, and its queue has
-//! no limit in bytes.
+//! One thread writes the queue's lines. Lines that do not fit are dropped, and one line reports their
+//! number later. tracing-appender is unsuitable: its guard reports a timeout by `println!`, which can
+//! block or panic, and its queue has no limit in bytes.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
@@ -13,24 +13,24 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Lines that wait to be written, at most.
+/// Maximum number of queued lines.
 const MAX_LINES: usize = 1000;
 
-/// Bytes of waiting lines, at most.
+/// Maximum bytes of queued lines.
 const MAX_BYTES: usize = 256 << 10;
 
-/// How long an ending daemon waits for its queue to be written.
+/// How long an exiting daemon waits until its queue is written.
 const EXIT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The queue of this process, once [`start`] has made it.
+/// The queue of this process, once [`start`] has created it.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// Sends everything written from now on, panic messages too, through the queue.
+/// Creates the queue, through which all later lines and panic messages go.
 ///
 /// # Errors
-/// If standard error cannot be duplicated, or there is no thread for the queue.
+/// If standard error cannot be duplicated, or no thread can be started.
 pub fn start() -> io::Result<()> {
-    // A file of its own: the lock of `io::stderr` would make others wait for the thread that writes.
+    // A duplicate: the lock of `io::stderr` would make other threads wait for the writing one.
     let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     if QUEUE.set(Queue::start(sink)?).is_ok() {
         std::panic::set_hook(Box::new(|panic| {
@@ -47,20 +47,20 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Writes one line: through the queue if there is one, else directly. A line that cannot be written is lost.
+/// Writes one line, through the queue if there is one. A line that cannot be written is lost.
 pub fn say(line: impl Display) {
-    // Where standard error cannot be written, there is no other place to report it.
+    // There is no other place to report a failed write to standard error.
     let _ = Stderr.write_all(format!("{line}\n").as_bytes());
 }
 
-/// Waits until the queue is written, for half a second at most. For the end of a process.
+/// Waits at most half a second until the queue is written. Call it at the end of a process.
 pub fn finish() {
     if let Some(queue) = QUEUE.get() {
         queue.finish(EXIT_PATIENCE);
     }
 }
 
-/// Lines that were dropped since [`start`].
+/// Number of lines dropped since [`start`].
 pub fn lines_dropped() -> u64 {
     QUEUE.get().map_or(0, Queue::dropped)
 }
@@ -85,17 +85,17 @@ impl Write for Stderr {
 
 enum Entry {
     Line(Vec<u8>),
-    /// So many lines were dropped here.
+    /// The number of lines dropped at this position.
     Gap(u64),
 }
 
 #[derive(Default)]
 struct State {
     entries: VecDeque<Entry>,
-    /// Of the lines in `entries`.
+    /// Total length of the lines in `entries`.
     bytes: usize,
     dropped: u64,
-    /// Of the dropped lines, those that a gap reports.
+    /// The part of `dropped` that a gap already reports.
     reported: u64,
     is_writing: bool,
 }
@@ -120,7 +120,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Lines on their way to a sink that may block.
+/// Queued lines for a sink that may block.
 struct Queue(Arc<Shared>);
 
 impl Queue {
@@ -165,7 +165,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the entries as they come, for as long as the process lives.
+    /// Writes entries until the process ends.
     fn drain(&self, mut sink: impl Write) {
         let mut state = self.lock();
         loop {
@@ -189,10 +189,10 @@ impl Shared {
             state = self.lock();
             state.is_writing = false;
             match (written, entry) {
-                // Reported now if nothing else waits: no later line may come to report it.
+                // With an empty queue, no later line may come to report the drop.
                 (Ok(()), _) if state.entries.is_empty() => state.report_dropped(),
                 (Err(_), Entry::Line(_)) => state.dropped += 1,
-                // What the lost gap reported is reported with the next one.
+                // The next gap reports the lines of the lost one.
                 (Err(_), Entry::Gap(lines)) => state.reported -= lines,
                 (Ok(()), _) => {}
             }
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Blocks in each write until it is told the result.
+    /// Blocks in each write until the test sends its result.
     struct Sink {
         results: Receiver<io::Result<()>>,
         written: Sender<String>,
@@ -219,7 +219,7 @@ mod tests {
 
     impl Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Without a teller it blocks for ever, as a pipe that is never read.
+            // Without a sender it blocks for ever, as a pipe that is never read.
             let result = self.results.recv();
             result.unwrap_or_else(|_| {
                 loop {
@@ -250,7 +250,7 @@ mod tests {
         for _ in 0..5000 {
             queue.push(b"a line\n");
         }
-        // One line may be in the thread's hands.
+        // The thread may hold one more line.
         let kept = 5000 - queue.dropped();
         assert!((1000..=1001).contains(&kept), "{kept}");
         queue.finish(Duration::from_millis(50));
@@ -277,7 +277,7 @@ mod tests {
         let dropped = queue.dropped();
         tell.send(Ok(())).unwrap();
         assert_eq!(lines.recv().unwrap(), "first\n");
-        // The thread takes the next line in its own time.
+        // The thread takes the next line asynchronously.
         while queue.0.lock().entries.len() >= MAX_LINES {
             std::thread::yield_now();
         }
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(text, format!("{}kept\n", gap(3)));
     }
 
-    /// Lets the sink accept so many writes.
+    /// Makes the sink accept this number of writes.
     fn accept(tell: &Sender<io::Result<()>>, writes: usize) {
         for _ in 0..writes {
             tell.send(Ok(())).unwrap();

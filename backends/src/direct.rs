@@ -1,4 +1,4 @@
-//! A plain directory: what every other backend is compared with.
+//! The `direct` baseline: a plain directory.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,7 +9,7 @@ use crate::backend::{
 };
 use crate::promise::{Acknowledgement, Promises};
 
-/// Files in a directory of the file system that is there anyway.
+/// A directory on the machine's own file system.
 pub(crate) struct Direct;
 
 struct Directory {
@@ -67,7 +67,7 @@ impl Workspace for Directory {
         &self.root
     }
 
-    /// The same directory: what nothing has to be handed over in.
+    /// The same directory: the baseline, in which a handover between hosts costs nothing.
     fn second_host(&self, _beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         let root = self.root.clone();
         Ok(Some(Box::new(Directory { root })))

@@ -1,5 +1,6 @@
-//! `fio`: the program in place of the harness, on the same file system. What it reports of a `pread` is what the harness
-//! is held against.
+//! The `fio` baseline: fio makes and times `pread` calls on the same file system as the harness.
+//!
+//! Its service times validate the harness's own.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +15,7 @@ use crate::backend::{
 /// Its name on the command line and in results.
 pub(crate) const NAME: &str = "fio";
 
-/// The program `fio`, by its engine `psync`: one `pread` after the other.
+/// The program `fio` with its engine `psync`: sequential `pread` calls.
 pub(crate) struct Fio;
 
 struct Workplace {
@@ -111,7 +112,7 @@ impl TimedReader for Workplace {
     }
 }
 
-/// The completion latencies of the read in a report of fio.
+/// The read completion latencies of a fio report.
 fn service_times(report: &[u8]) -> io::Result<ServiceTimes> {
     let report: serde_json::Value = serde_json::from_slice(report)?;
     let read = &report["jobs"][0]["read"]["clat_ns"];

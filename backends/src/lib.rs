@@ -1,9 +1,8 @@
 //! Ways to hold an agent's context as files.
 //!
-//! A [`backend::Backend`] opens a [`backend::Workspace`] for one measured block. Backends that are
-//! file systems of our own implement [`store::Store`] and are served by the one FUSE front end in
-//! [`fuse`]. What agents do with the files, how it is measured and what follows from it live in
-//! other rooms.
+//! A [`backend::Backend`] opens a [`backend::Workspace`] for one measured block. Our own file systems
+//! implement [`store::Store`], which the one FUSE front end in [`fuse`] serves. Workloads, measurement
+//! and analysis are in other crates.
 
 pub mod agent_memory;
 pub mod attribute;

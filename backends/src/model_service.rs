@@ -1,5 +1,6 @@
-//! The language model that the workspaces of one process share: a `llama-server` that is started when first needed
-//! and ended by [`stop_all`], a server that is there, or a recording.
+//! The language model that the workspaces of one process share.
+//!
+//! It is a `llama-server` (started at first use, ended by [`stop_all`]), an external server, or a recording.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,40 +15,41 @@ use sha2::{Digest, Sha256};
 use crate::backend::{Receipt, Unavailable};
 use crate::cpu;
 
-/// The variable that names an OpenAI-compatible server for the `-given` backends.
+/// The variable with the URL of an OpenAI-compatible server, for the `-given` backends.
 pub const SERVER: &str = "CTXBENCH_MODEL_URL";
 
-/// The variable that names its model.
+/// The variable with the name of that server's model.
 pub const SERVER_MODEL: &str = "CTXBENCH_MODEL_NAME";
 
-/// The variable that names a file in which a run's live answers are recorded.
+/// The variable with the path of a file that records a run's live answers.
 pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
 
-/// The recording that comes with ctxbench: SmolLM2-135M's answers to the reads of [`RECORDED`], and to what a run of the
-/// default suite asks after its blocks.
+/// The shipped recording: SmolLM2-135M's answers to the reads of [`RECORDED`], and to the requests
+/// that a run of the default suite makes after its blocks.
 pub const RECORDING: &str = include_str!("../models/cassettes/run.jsonl");
 
-/// The workloads whose reads the recording answers, by name and SHA-256; it also takes part where nothing is read.
+/// The workloads whose reads the recording answers, by name and SHA-256. Workloads without reads need
+/// no entry.
 pub const RECORDED: &[(&str, &str)] = &[(
     "agent/shortened",
     "68b22d005ab25daf7a09cf91319ad1d003368af534ad99f12afc6538a7b3a814",
 )];
 
-/// What answers.
+/// The source of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// A model on this machine, by a `llama-server` of our own.
+    /// A local model in a `llama-server` that we start.
     Local,
-    /// The server at [`SERVER`].
+    /// The external server at [`SERVER`].
     Given,
-    /// The recording that comes with ctxbench.
+    /// The shipped recording.
     Recorded,
-    /// What a scenario of `ctxbench fault` has a provider of its own say.
+    /// The scripted provider of a `ctxbench fault` scenario.
     Scripted,
 }
 
 impl Answers {
-    /// What the rest of a backend's name stands for; nothing is [`Answers::Local`].
+    /// Parses the end of a backend's name; an empty one is [`Answers::Local`].
     pub fn of_suffix(suffix: &str) -> Option<Self> {
         match suffix {
             "" | "-live" => Some(Self::Local),
@@ -58,7 +60,8 @@ impl Answers {
         }
     }
 
-    /// The inverse of [`Answers::of_suffix`]: answers of different origins are never one arm.
+    /// The inverse of [`Answers::of_suffix`]. It is never empty, so that answers of different sources are
+    /// different arms.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Local => "-live",
@@ -68,7 +71,7 @@ impl Answers {
         }
     }
 
-    /// Where answers come from, for a description.
+    /// The source of answers, for a description.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Local => "answers live, by a local model in a llama-server",
@@ -80,7 +83,7 @@ impl Answers {
         }
     }
 
-    /// What is needed on the machine.
+    /// The requirements of the machine.
     pub(crate) fn need(self) -> &'static str {
         match self {
             Self::Local => "a GGUF file and a llama-server, to say what files hold",
@@ -90,10 +93,10 @@ impl Answers {
         }
     }
 
-    /// Which model, and what runs it.
+    /// The model, and the program that runs it.
     ///
     /// # Errors
-    /// What is missing.
+    /// [`Unavailable`] names the missing part.
     pub(crate) fn receipt(self) -> Result<Receipt, Unavailable> {
         match self {
             Self::Local => local().map(|local| local.receipt.clone()),
@@ -131,7 +134,7 @@ impl Answers {
         }
     }
 
-    /// Why there are no answers for a workload's reads, where that is known.
+    /// Why this source cannot answer a workload's reads; `None` if it may.
     pub(crate) fn lacks(self, workload: &str, sha256: &str) -> Option<String> {
         let is_known = self != Self::Recorded || RECORDED.contains(&(workload, sha256));
         (!is_known).then(|| {
@@ -139,8 +142,9 @@ impl Answers {
         })
     }
 
-    /// The options by which `ctxbench mount` asks it; what has to run is started. `program` is `ctxbench`, `dir` a
-    /// directory of the workspace's own.
+    /// The options of `ctxbench mount` that select this source; starts a required server.
+    ///
+    /// `program` is the `ctxbench` binary, `dir` the workspace's directory.
     pub(crate) fn arguments(self, program: &Path, dir: &Path) -> io::Result<Vec<OsString>> {
         Ok(match self {
             Self::Local => {
@@ -169,7 +173,7 @@ impl Answers {
             Self::Recorded => {
                 let cassette = dir.join("recording.jsonl");
                 std::fs::write(&cassette, RECORDING)?;
-                // One at a time, as they were answered.
+                // The recorded latencies are of one request at a time.
                 let words = ["--provider=cassette", "--parallel=1", "--cassette"];
                 let mut words: Vec<OsString> = words.map(Into::into).into();
                 words.push(cassette.into());
@@ -198,7 +202,7 @@ fn given() -> Result<(String, String), Unavailable> {
     Ok((variable(SERVER)?, variable(SERVER_MODEL)?))
 }
 
-/// The model and the server that are installed.
+/// The installed model and server.
 #[derive(Clone)]
 struct Local {
     model: PathBuf,
@@ -206,7 +210,7 @@ struct Local {
     receipt: Receipt,
 }
 
-/// Looks once: a checksum of a model takes a while.
+/// Searches once per process, because the checksum of a model takes long.
 fn local() -> Result<&'static Local, Unavailable> {
     static LOCAL: OnceLock<Result<Local, Unavailable>> = OnceLock::new();
     LOCAL.get_or_init(look).as_ref().map_err(Clone::clone)
@@ -249,7 +253,7 @@ fn name_of(model: &Path) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-/// What a workspace needs to know of the shared server.
+/// How a workspace reaches the shared server.
 #[derive(Clone)]
 struct Shared {
     url: String,
@@ -258,7 +262,7 @@ struct Shared {
 
 struct Service {
     shared: Shared,
-    /// Ends the server when closed.
+    /// Dropping it ends the server.
     stop: Sender<()>,
     keeper: JoinHandle<()>,
 }
@@ -282,7 +286,7 @@ fn shared(program: &Path) -> io::Result<Shared> {
     ];
     let (started, start) = channel();
     let (stop, stopped) = channel();
-    // The kernel ends the server with the thread that started it, and a block's thread ends with the block.
+    // The kernel ends the server with the thread that started it, so a block's thread must not start it.
     let keeper = std::thread::spawn(move || keep(local, &launcher, &started, &stopped));
     let url = match start.recv() {
         Ok(Ok(url)) => url,
@@ -301,20 +305,20 @@ fn shared(program: &Path) -> io::Result<Shared> {
     Ok(shared)
 }
 
-/// Starts the server, says where it is, and keeps it until `stopped` is closed.
+/// Starts the server, sends its URL to `started`, and keeps it until `stopped` is closed.
 fn keep(
     local: &Local,
     launcher: &[OsString],
     started: &Sender<io::Result<String>>,
     stopped: &Receiver<()>,
 ) {
-    // Whoever needs it first may be bound to the processor on which is measured.
+    // The thread that needs the server first may be bound to the measured processor.
     let server = cpu::go_anywhere().and_then(|()| {
         LlamaServer::start(&local.program, &local.model, launcher).map_err(io::Error::other)
     });
     match server {
         Ok(server) => {
-            // An error means that nobody waits any more: then `stopped` is closed, too.
+            // An error means that the receiver is gone: then `stopped` is closed, too.
             let _ = started.send(Ok(server.base_url()));
             let _ = stopped.recv();
         }
@@ -324,7 +328,7 @@ fn keep(
     }
 }
 
-/// Ends the server, if one was started, and waits for that.
+/// Ends the server, if one was started, and waits until it has ended.
 pub fn stop_all() {
     let Some(Service { stop, keeper, .. }) = service().take() else {
         return;

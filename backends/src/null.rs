@@ -1,8 +1,7 @@
-//! A [`Store`] over nothing: fixed names, attributes and bytes, and nothing for the kernel to cache.
+//! A [`Store`] without data, uncached by the kernel: it measures the cost of FUSE alone.
 //!
-//! It shows what the way through the kernel costs when there is no work at its end. Any name in the
-//! root is a directory; any name in such a directory is a file of [`FILE_BYTES`] zero bytes; every
-//! directory lists [`LISTED`] of them. Writes are accepted and dropped, names cannot be changed.
+//! Any name in the root is a directory; any name in such a directory is a file of [`FILE_BYTES`] zero
+//! bytes. Every directory lists [`LISTED`] names. Writes are accepted and dropped, names cannot change.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::ControlFlow;
@@ -17,17 +16,17 @@ pub const FILE_BYTES: u64 = 1024;
 /// The number of files that every directory lists: `f0000`, `f0001`, …
 pub const LISTED: u64 = 1000;
 
-/// Inodes with this bit are directories, all others files.
+/// Inodes with this bit, and the root, are directories; all others are files.
 const DIRECTORY: Ino = 1 << 62;
 
-/// FUSE over nothing.
+/// A file system without data.
 #[derive(Debug)]
 pub struct NullStore {
     owner: Caller,
 }
 
 impl NullStore {
-    /// A file system whose files all belong to `owner` and date from `owner.now`.
+    /// A file system whose files all belong to `owner` and have the timestamp `owner.now`.
     pub fn new(owner: &Caller) -> Self {
         Self { owner: *owner }
     }
@@ -56,7 +55,7 @@ impl NullStore {
     }
 }
 
-/// The inode of `name` in `parent`, the same at every look-up.
+/// The inode of `name` in `parent`, the same at every lookup.
 fn inode(parent: Ino, name: &[u8]) -> Ino {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((parent, name));
     let ino = (hash & (DIRECTORY - 1)) | 2;

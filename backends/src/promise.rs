@@ -1,11 +1,11 @@
-//! What a backend promises to keep, by the call that returned and by what goes wrong.
+//! Durability promises: which completed call makes data survive which failure.
 
 use std::fmt;
 
-/// A call whose return acknowledges data; each says more than the one before it.
+/// A call whose return acknowledges data, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Acknowledgement {
-    /// `write`, or whatever call changes a name.
+    /// `write`, or any call that changes a name.
     Write,
     /// `close`.
     Close,
@@ -16,7 +16,7 @@ pub enum Acknowledgement {
 }
 
 impl Acknowledgement {
-    /// All, the weakest first.
+    /// All variants, the weakest first.
     pub const ALL: [Self; 4] = [Self::Write, Self::Close, Self::Fsync, Self::Sync];
 
     /// Its name in results.
@@ -29,7 +29,7 @@ impl Acknowledgement {
         }
     }
 
-    /// The one of that name.
+    /// The variant of that name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
@@ -41,19 +41,19 @@ impl fmt::Display for Acknowledgement {
     }
 }
 
-/// The weakest call after whose return data survives; `None` where nothing is promised.
+/// For each failure, the weakest call after whose return data survives; `None` promises nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
     /// A killed daemon, or for a backend without one, a killed program.
     pub killed_daemon: Option<Acknowledgement>,
-    /// Power loss: what the machine had not written is gone.
+    /// Power loss: unwritten data is lost.
     pub power_loss: Option<Acknowledgement>,
-    /// The machine and its disks are gone.
+    /// Loss of the machine and its disks.
     pub machine_loss: Option<Acknowledgement>,
 }
 
 impl Promises {
-    /// What the interface of the operating system asks of any file system: `fsync` makes durable.
+    /// The requirement of POSIX on any file system: `fsync` makes data durable.
     pub const POSIX: Self = Self {
         killed_daemon: Some(Acknowledgement::Fsync),
         power_loss: Some(Acknowledgement::Fsync),

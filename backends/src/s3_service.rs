@@ -1,6 +1,6 @@
-//! The S3 servers that the workspaces of one process share: started when first needed, ended by [`stop_all`].
+//! The S3 servers that the workspaces of one process share: started at first use, ended by [`stop_all`].
 //!
-//! Each is a `ctxbench s3 serve` of its own, which ends with this process, however that ends.
+//! Each is a `ctxbench s3 serve` process. It ends with this process, even if this process is killed.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -15,26 +15,26 @@ use sha2::{Digest, Sha256};
 
 use crate::backend::Unavailable;
 
-/// The variable that names a server to be used instead of one of our own.
+/// The variable with the URL of an external server, used instead of one that we start.
 pub const ENDPOINT: &str = "CTXBENCH_S3_ENDPOINT";
 
 /// The variable that makes a missing MinIO an error.
 const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
 
-/// How long a server may take to end before it is killed: it removes what may be very many files.
+/// How long a server may take to end before it is killed: it may have to remove very many files.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Which server: one that we start, or one that is there.
+/// Selects a server: one that we start, or an external one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
-    /// One of our own.
+    /// A server that we start.
     Started(ServerKind),
-    /// The one at [`ENDPOINT`].
+    /// The external server at [`ENDPOINT`].
     Given,
 }
 
 impl Wanted {
-    /// The server there is: the given one, MinIO where it is installed, else the embedded one.
+    /// The default on this machine: the external server, else MinIO if installed, else the embedded one.
     pub fn default_here() -> Self {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if is_set(ENDPOINT) {
@@ -46,7 +46,7 @@ impl Wanted {
         }
     }
 
-    /// Its name, as part of a backend's.
+    /// Its name, as part of a backend's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Started(kind) => kind.name(),
@@ -62,7 +62,7 @@ impl Wanted {
         given.or(started)
     }
 
-    /// What it is called wherever a person reads it.
+    /// Its name in reports and messages.
     pub fn label(self) -> &'static str {
         match self {
             Self::Started(kind) => kind.label(),
@@ -70,7 +70,7 @@ impl Wanted {
         }
     }
 
-    /// Its version.
+    /// Its version; for the external server, its URL.
     ///
     /// # Errors
     /// If it is not installed.
@@ -90,11 +90,11 @@ impl Wanted {
     }
 }
 
-/// A server, and the distance to it.
+/// A server, and the simulated distance to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) wanted: Wanted,
-    /// Milliseconds of round-trip time that are added.
+    /// Added round-trip time in milliseconds.
     rtt_ms: u32,
 }
 
@@ -106,8 +106,8 @@ impl Server {
         }
     }
 
-    /// The server that the rest of a backend's name stands for: nothing or as in `-minio`, then maybe a
-    /// round-trip time as in `@30ms`.
+    /// Parses the end of a backend's name: an optional server such as `-minio`, then an optional
+    /// round-trip time such as `@30ms`.
     pub(crate) fn of_suffix(suffix: &str) -> Option<Self> {
         let (server, rtt_ms) = match suffix.split_once('@') {
             Some((server, rtt)) => (server, rtt.strip_suffix("ms")?.parse().ok()?),
@@ -129,7 +129,7 @@ impl Server {
         }
     }
 
-    /// Which it is and how far away, for a description.
+    /// The server and its distance, for a description.
     pub(crate) fn words(self) -> String {
         let label = self.wanted.label();
         match self.rtt_ms {
@@ -138,27 +138,27 @@ impl Server {
         }
     }
 
-    /// Where it is; started if it is not running. `program` is `ctxbench`.
+    /// Its address; starts it if it is not running. `program` is the `ctxbench` binary.
     pub(crate) fn address(self, program: &Path) -> io::Result<Address> {
         address(program, self.wanted, self.rtt_ms)
     }
 }
 
-/// What a workspace needs to know of a server.
+/// How a workspace reaches a server.
 #[derive(Clone)]
 pub struct Address {
-    /// As in `http://127.0.0.1:9000`.
+    /// The URL, such as `http://127.0.0.1:9000`.
     pub endpoint: String,
-    /// What requests are signed for.
+    /// The region for which requests are signed.
     pub region: String,
-    /// A bucket that is there.
+    /// An existing bucket.
     pub bucket: String,
-    /// Access key and secret, where the environment has none.
+    /// Access key and secret of a server that we start; `None` for the external one.
     pub keys: Option<(String, String)>,
 }
 
 impl Address {
-    /// Access key and secret, from the environment where they are not ours.
+    /// Access key and secret; those of the external server come from the environment.
     pub(crate) fn credentials(&self) -> io::Result<(String, String)> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
@@ -175,8 +175,9 @@ impl Address {
     }
 }
 
-/// The place in the bucket for a workspace at `site`, without a slash at its end: the same for the same site, so that
-/// it finds what an earlier one left there.
+/// The key prefix of a workspace at `site`, without a trailing slash.
+///
+/// It is the same at each call, so that a reopened workspace finds its objects.
 pub(crate) fn place(site: &Path) -> String {
     let digest = Sha256::digest(site.as_os_str().as_bytes());
     let place: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();
@@ -199,11 +200,11 @@ fn services() -> MutexGuard<'static, BTreeMap<(Wanted, u32), Service>> {
     SERVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The address of a server with a round-trip time of so many milliseconds added; started if it is not running.
-/// `program` is `ctxbench`.
+/// The address of a server with an added round-trip time in milliseconds; starts it if it is not
+/// running. `program` is the `ctxbench` binary.
 ///
 /// # Errors
-/// If it does not start, or time is to be added to a server that is not ours.
+/// If it does not start, or `rtt_ms` is above 0 for the external server.
 pub fn address(program: &Path, wanted: Wanted, rtt_ms: u32) -> io::Result<Address> {
     let mut services = services();
     if let Some(service) = services.get(&(wanted, rtt_ms)) {
@@ -246,7 +247,7 @@ fn start(program: &Path, kind: ServerKind, rtt_ms: u32) -> io::Result<Service> {
     let stdin = child.stdin.take();
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
-        // It gives up by itself when the server does not come up.
+        // `ctxbench s3 serve` has its own timeout for a server that does not start.
         BufReader::new(stdout).read_line(&mut line)?;
     }
     let process = Process { child, stdin };
@@ -277,12 +278,12 @@ fn end(mut process: Process) {
         std::thread::sleep(Duration::from_millis(5));
     }
     tracing::warn!("an S3 server did not end by itself: killing it");
-    // An error means that it has ended.
+    // An error means that the process has ended.
     let _ = process.child.kill();
     let _ = process.child.wait();
 }
 
-/// The processes of all servers that were started here, and what these have started.
+/// The process IDs of all servers that this process started, and of their descendants.
 pub fn processes() -> Vec<u32> {
     let services = services();
     let started = services
@@ -306,7 +307,7 @@ pub fn processes() -> Vec<u32> {
     all
 }
 
-/// Ends every server that was started, and waits for that.
+/// Ends every server that this process started, and waits until they have ended.
 pub fn stop_all() {
     let all = std::mem::take(&mut *services());
     for process in all.into_values().filter_map(|service| service.process) {

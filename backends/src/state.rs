@@ -1,8 +1,8 @@
 //! Files inside an agent's state: no mount and no path, three tools whose answers are text.
 //!
-//! The design is source 5's (Sybil): `ls_files`, `write_file`, `read_file` over a dictionary that lives as
-//! long as the session, with its formats and its 2,000 lines a read unless another `limit` is asked for. What it does not have (deleting,
-//! renaming, appending, directories) is not here either. A snapshot is JSON, as an agent framework stores it.
+//! The tools, formats and limits are those of source 5 (Sybil): `ls_files`, `write_file` and `read_file`
+//! over a dictionary that exists as long as the session. It has no deletion, renaming, appending or
+//! directories. A snapshot is JSON, as an agent framework stores it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,13 +16,13 @@ use crate::backend::{
     Workspace,
 };
 
-/// The lines that one `read_file` shows unless it is asked for another number, which may be larger.
+/// The number of lines that `read_file` returns by default; a requested `limit` may be larger.
 pub const READ_LIMIT: u64 = 2000;
 
-/// The version of a snapshot.
+/// The version of the snapshot format.
 const SNAPSHOT_VERSION: u32 = 1;
 
-/// The backend.
+/// The `state` backend.
 pub(crate) struct State;
 
 /// The files of one session.
@@ -45,10 +45,10 @@ impl Files {
         snapshot.to_string()
     }
 
-    /// The files of a snapshot.
+    /// Parses a snapshot.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] if it is not one, with what is wrong.
+    /// [`io::ErrorKind::InvalidData`] if the snapshot is invalid, with the reason.
     pub fn restore(snapshot: &str) -> io::Result<Self> {
         let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
         let read: Snapshot = serde_json::from_str(snapshot)
@@ -80,7 +80,7 @@ impl Tools for Files {
 
     fn write_file(&mut self, name: &str, content: &[u8]) -> Result<String, ToolError> {
         check_name(name)?;
-        // A state is JSON: what is not text cannot be in it.
+        // A state is JSON, which holds only text.
         let Ok(content) = std::str::from_utf8(content) else {
             return Err(ToolError::NotText(name.to_owned()));
         };
@@ -134,13 +134,14 @@ impl Tools for Files {
     }
 }
 
-/// Lines, as what lies between newlines: the text after the last one counts even if there is none, so that
-/// what is read can be put together again byte for byte.
+/// The number of lines, separated by newlines.
+///
+/// The text after the last newline counts, even if empty: joining all lines restores every byte.
 fn line_count(content: &str) -> u64 {
     content.matches('\n').count() as u64 + 1
 }
 
-/// A name stands in a line of a listing.
+/// Refuses an empty name, and one that does not fit into one line of a listing.
 fn check_name(name: &str) -> Result<(), ToolError> {
     if name.trim().is_empty() || name.contains(['\n', '\r', '\0']) {
         return Err(ToolError::BadName(name.to_owned()));
@@ -150,7 +151,7 @@ fn check_name(name: &str) -> Result<(), ToolError> {
 
 struct InState {
     files: Files,
-    /// Empty: nothing of the agent's files is on disk.
+    /// Always empty: the agent's files are not on disk.
     dir: PathBuf,
 }
 

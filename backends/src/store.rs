@@ -1,8 +1,7 @@
-//! What a new FUSE backend implements: inodes, names and bytes, without any FUSE in it.
+//! The [`Store`] trait: inodes, names and bytes, without any FUSE in it.
 //!
-//! A [`Store`] is called from several threads at once and knows nothing of kernels: the one front
-//! end in [`crate::fuse`] owns lookup counts, cache lifetimes, open flags and requests. File locks
-//! are not here either: while one mount owns a store, the kernel's own locks are exact.
+//! The front end in [`crate::fuse`] owns lookup counts, cache lifetimes, open flags and requests.
+//! File locks are not here either: while one mount owns a store, the kernel's own locks are exact.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,11 +9,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 /// An inode number; [`ROOT`] is the root directory, 0 is never used.
 pub type Ino = u64;
 
-/// The inode number of the root directory, as FUSE wants it.
+/// The inode number of the root directory, fixed by FUSE.
 pub const ROOT: Ino = 1;
 
 /// The longest name in bytes, as on ext4.
@@ -29,13 +29,13 @@ pub const XATTR_VALUE_MAX: usize = 65_536;
 /// The first cookie a store may give a directory entry; smaller ones are the front end's `.` and `..`.
 pub const FIRST_COOKIE: u64 = 3;
 
-/// Why an operation failed: the error number the caller sees, and a reason for the log where there is more to say.
+/// Why an operation failed: the error number for the caller, and an optional reason for the log.
 #[derive(Debug, thiserror::Error)]
 #[error("{errno}{}", reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default())]
 pub struct StoreError {
-    /// What the caller of the system call sees.
+    /// The error number that the system call returns.
     pub errno: Errno,
-    /// What the error number cannot say; never contains file content.
+    /// Detail for the log; never contains file content.
     pub reason: Option<String>,
 }
 
@@ -62,11 +62,11 @@ impl From<Errno> for StoreError {
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// Nanoseconds since the Unix epoch; covers the years 1677 to 2262, saturating outside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The wall clock, now.
+    /// The current wall-clock time.
     pub fn now() -> Self {
         SystemTime::now().into()
     }
@@ -95,8 +95,8 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// What an inode is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The type of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Kind {
     /// A regular file.
     File,
@@ -147,9 +147,9 @@ impl Kind {
 /// The attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// The inode.
+    /// The inode number.
     pub ino: Ino,
-    /// What it is.
+    /// The inode's type.
     pub kind: Kind,
     /// Permission bits including set-user-ID, set-group-ID and sticky: `0..=0o7777`.
     pub permissions: u16,
@@ -165,7 +165,7 @@ pub struct Attr {
     pub size: u64,
     /// Allocated size in units of 512 bytes; holes are not counted.
     pub blocks: u64,
-    /// Last access; changes only when set, as on a mount with `noatime`.
+    /// Last access; only `setattr` changes it, as on a mount with `noatime`.
     pub atime: Timestamp,
     /// Last change of the content.
     pub mtime: Timestamp,
@@ -175,33 +175,36 @@ pub struct Attr {
     pub btime: Timestamp,
 }
 
-/// On whose behalf an operation runs, and when.
-#[derive(Clone, Copy, Debug)]
+/// The process that requested an operation, and the operation's time.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Caller {
-    /// Owner of what is created.
+    /// Owner of a created node.
     pub uid: u32,
-    /// Group of what is created, unless the parent directory passes on its own.
+    /// Group of a created node, unless a set-group-ID parent directory passes its own on.
     pub gid: u32,
-    /// The time that the operation stamps.
+    /// The timestamp that the operation sets.
     pub now: Timestamp,
 }
 
 /// A node to be created.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct NewNode<'a> {
-    /// What it is.
+    /// The node's type.
     pub kind: Kind,
     /// Permission bits with the umask already applied: `0..=0o7777`.
     pub permissions: u16,
     /// Device number for device nodes, else 0.
     pub rdev: u32,
-    /// Where a symbolic link points, else empty.
+    /// The target of a symbolic link, else empty.
+    #[serde(with = "serde_bytes")]
     pub target: &'a [u8],
 }
 
 impl NewNode<'_> {
-    /// The group and permissions of a new node: a set-group-ID directory passes its group on, and
-    /// to directories the bit itself (`inode_init_owner` in Linux).
+    /// The group and permissions of a new node.
+    ///
+    /// A set-group-ID directory passes its group on, and the bit itself to subdirectories
+    /// (`inode_init_owner` in Linux).
     pub fn inherit(&self, parent: &Attr, caller: &Caller) -> (u32, u16) {
         const SET_GROUP_ID: u16 = 0o2000;
         if parent.permissions & SET_GROUP_ID == 0 {
@@ -215,7 +218,7 @@ impl NewNode<'_> {
 }
 
 /// A change of attributes; `None` leaves a field as it is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Change {
     /// New permission bits.
     pub permissions: Option<u16>,
@@ -229,7 +232,7 @@ pub struct Change {
     pub atime: Option<Timestamp>,
     /// New modification time.
     pub mtime: Option<Timestamp>,
-    /// Clear set-user-ID, and set-group-ID where the group may execute, as a write by another does.
+    /// Clear set-user-ID, and set-group-ID where the group may execute, as an unprivileged write does.
     pub drop_privileges: bool,
 }
 
@@ -256,24 +259,24 @@ impl Change {
     }
 }
 
-/// One entry of a directory as [`Store::readdir`] hands it out.
+/// One directory entry that [`Store::readdir`] emits.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
     /// The name, neither `.` nor `..`.
     pub name: &'a [u8],
     /// The inode it names.
     pub ino: Ino,
-    /// What that inode is.
+    /// The inode's type.
     pub kind: Kind,
-    /// Where to go on after this entry: unique in its directory, at least [`FIRST_COOKIE`], below 2⁶³,
-    /// and the same for as long as the entry exists.
+    /// The position to continue from after this entry: unique in its directory, at least
+    /// [`FIRST_COOKIE`], below 2⁶³, and stable for as long as the entry exists.
     pub cookie: u64,
-    /// The inode's attributes, where they were asked for.
+    /// The inode's attributes, if the request wants them.
     pub attr: Option<Attr>,
 }
 
 /// What [`Store::rename`] does about an existing destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum RenameMode {
     /// Replace it.
     Replace,
@@ -284,23 +287,23 @@ pub enum RenameMode {
 }
 
 /// What [`Store::fallocate`] does with a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Allocate {
-    /// Make sure it can be written; extends the file to the end of the range unless `keep_size`.
+    /// Reserve space for writes; extends the file to the end of the range unless `keep_size`.
     Reserve {
-        /// Leave the size alone.
+        /// Keep the file's size.
         keep_size: bool,
     },
-    /// Make it a hole; never changes the size.
+    /// Make the range a hole; never changes the size.
     PunchHole,
-    /// Make it read as zeros; extends the file unless `keep_size`.
+    /// Make the range read as zeros; extends the file unless `keep_size`.
     Zero {
-        /// Leave the size alone.
+        /// Keep the file's size.
         keep_size: bool,
     },
 }
 
-/// What [`Store::seek`] looks for.
+/// What [`Store::seek`] searches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is not in a hole.
@@ -310,7 +313,7 @@ pub enum Seek {
 }
 
 /// What [`Store::setxattr`] does about an existing attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum XattrMode {
     /// Create or replace.
     Set,
@@ -321,7 +324,7 @@ pub enum XattrMode {
 }
 
 impl XattrMode {
-    /// Whether an attribute that `exists` or not may be set.
+    /// Checks whether the mode permits setting an attribute that `exists` or not.
     pub fn check(self, exists: bool) -> Result<()> {
         match (self, exists) {
             (XattrMode::Create, true) => Err(Errno::EXIST.into()),
@@ -331,8 +334,7 @@ impl XattrMode {
     }
 }
 
-/// Decides a rename as Linux does (`rename(2)`, `vfs_rename`), from what the store knows of both
-/// ends. `Ok(false)` means that there is nothing to do.
+/// Decides a rename as Linux does (`rename(2)`, `vfs_rename`). `Ok(false)`: there is nothing to do.
 ///
 /// `inside_itself`: the source is a directory and the destination's directory is it or lies below
 /// it. `around_itself`: the destination is a directory and the source's directory is it or lies
@@ -384,19 +386,19 @@ pub fn check_rename(
 pub struct StatFs {
     /// Bytes in a block.
     pub block_bytes: u32,
-    /// Blocks in all.
+    /// Total blocks.
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
     /// Free blocks for users other than root.
     pub blocks_available: u64,
-    /// Inodes in all.
+    /// Total inodes.
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,
 }
 
-/// Who else may change a store while it is mounted; decides what the kernel may cache.
+/// Whether a store may change other than through this mount; decides what the kernel may cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coherence {
     /// Only this mount changes the store: names, attributes and pages stay valid until it changes them.
@@ -405,69 +407,72 @@ pub enum Coherence {
     Uncached,
 }
 
-/// A call that may have to wait for something far away, such as a server, before it can be answered.
+/// A call whose answer may have to wait for a remote server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slow {
-    /// [`Store::read`] of so many bytes at an offset.
+    /// [`Store::read`] of a range.
     Read {
-        /// The first byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         size: usize,
     },
     /// [`Store::write`], [`Store::fallocate`], [`Store::seek`], or a [`Store::setattr`] of a size other than 0.
     Change,
-    /// Any call that changes something, where somebody has to be asked first whether it may be done.
+    /// Any changing call that needs approval before it is applied.
     Judged,
     /// [`Store::close`].
     Close,
     /// [`Store::fsync`].
     Fsync,
-    /// [`Store::getxattr`] or [`Store::setxattr`] of a name that is no attribute, but an order.
+    /// [`Store::getxattr`] or [`Store::setxattr`] of a name that is a command to the store.
     Xattr,
     /// [`Store::size_for_read`].
     SizeForRead,
 }
 
-/// What the kernel keeps of a mount, and how a store that changes by itself makes it forget.
+/// The kernel's caches of one mount, for a store that changes other than through the mount.
 pub trait KernelCache: Send + Sync {
-    /// The attributes and pages of an inode are no longer valid.
+    /// Invalidates the attributes and pages of an inode.
     fn forget_inode(&self, ino: Ino);
 
-    /// What a name named, or that it named nothing, is no longer valid.
+    /// Invalidates a cached name, positive or negative.
     fn forget_name(&self, parent: Ino, name: &[u8]);
 
-    /// These bytes are in a file at `offset`, which makes it at least that long, whatever attributes were told before
-    /// and are still on their way.
+    /// Puts bytes into the page cache at `offset` (`FUSE_NOTIFY_STORE`).
+    ///
+    /// The kernel extends the file's size to cover them, even if an older attribute reply is in flight.
     fn learn(&self, ino: Ino, offset: u64, bytes: &[u8]);
 }
 
-/// Inodes, names and bytes. What a store does not implement is answered as a read-only file system does.
+/// Inodes, names and bytes, called from several threads at once. A method that a store does not
+/// implement answers as a read-only file system does.
 ///
 /// Names are bytes without `/` and NUL, neither `.` nor `..`, at most [`NAME_MAX`] long; the front
-/// end has checked that, and the permissions too (the kernel does, by the attributes a store
-/// returns). Every operation is atomic and seen by the next one. Errors are those of the Linux
-/// system call of the same name. A panic ends the one call that meets it, and others go on: a store that
-/// panics amid a change undoes it, or fails every later call.
+/// end has checked that. The kernel has checked permissions, by the attributes that the store returns.
+/// Every operation is atomic and seen by the next one. Errors are those of the Linux system call of
+/// the same name. A panic fails only the call that raises it. A store that panics during a change
+/// rolls it back, or fails every later call.
 pub trait Store: Send + Sync {
-    /// What appears as the mount's type: `fuse.ctxbench-<kind>`.
+    /// The last part of the mount's type: `fuse.ctxbench-<kind>`.
     fn kind(&self) -> &'static str;
 
-    /// Who else may change the store.
+    /// Whether the store may change other than through this mount.
     fn coherence(&self) -> Coherence;
 
-    /// Finds `name` in `parent`. `ENOENT` where there is none. What is found without being a name of the
-    /// directory, such as an answer to a question, has an `nlink` of 0: the kernel does not keep it, and it is
-    /// reclaimed as soon as nobody holds it.
+    /// Finds `name` in `parent`. `ENOENT` where there is none.
+    ///
+    /// A result that no directory lists, such as the answer to a search, has an `nlink` of 0. The kernel
+    /// does not cache it, and it is reclaimed with the kernel's last reference.
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
 
-    /// Whether the kernel may remember that there is no such name, for as long as nobody makes one: not where
-    /// something else may give it a meaning, such as the file that it asks about.
+    /// Whether the kernel may cache a failed lookup of the name until the mount creates it. False if
+    /// another change can make the lookup succeed, such as creating the file that a search name refers to.
     fn keeps_missing(&self, _name: &[u8]) -> bool {
         true
     }
 
-    /// The attributes of an inode, also of one that has no name left.
+    /// The attributes of an inode, linked or unlinked.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
     /// Changes attributes and returns the new ones.
@@ -475,10 +480,10 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
-    /// The directory that holds directory `dir`; the root holds itself.
+    /// The parent directory of directory `dir`; the root is its own parent.
     fn parent(&self, dir: Ino) -> Result<Ino>;
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     fn readlink(&self, _ino: Ino) -> Result<Vec<u8>> {
         Err(Errno::INVAL.into())
     }
@@ -499,13 +504,13 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
-    /// Removes a name that is not a directory's. Returns the inode if that was its last name: it
-    /// lives on, for those who have it open, until [`Store::reclaim`].
+    /// Removes a name that is not a directory's. Returns the inode if that was its last name: open
+    /// descriptors keep it alive until [`Store::reclaim`].
     fn unlink(&self, _caller: &Caller, _parent: Ino, _name: &[u8]) -> Result<Option<Ino>> {
         Err(Errno::ROFS.into())
     }
 
-    /// Removes an empty directory; returns its inode, which lives on until [`Store::reclaim`].
+    /// Removes an empty directory; returns its inode, which stays alive until [`Store::reclaim`].
     fn rmdir(&self, _caller: &Caller, _parent: Ino, _name: &[u8]) -> Result<Option<Ino>> {
         Err(Errno::ROFS.into())
     }
@@ -522,8 +527,8 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
-    /// Frees an inode that has no name left and that nobody has open any more. An inode with a
-    /// name, or an unknown one, is left alone.
+    /// Frees an inode without a name, after the kernel's last reference. Ignores an inode that has a
+    /// name, and an unknown one.
     fn reclaim(&self, _ino: Ino) -> Result<()> {
         Ok(())
     }
@@ -536,12 +541,13 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
-    /// Writes all of `data` to the end of the file, which is `end` unless somebody else than the kernel has written to it.
+    /// Writes all of `data` to the end of the file. The kernel takes the end to be `end`; another host's
+    /// write may have moved it.
     fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
         self.write(caller, ino, end, data)
     }
 
-    /// Whether [`Store::append`] looks for the end itself: the pieces of one long write then have to come in order.
+    /// Whether [`Store::append`] finds the end itself: the parts of one long write must then arrive in order.
     fn places_appends(&self) -> bool {
         false
     }
@@ -569,8 +575,8 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// Hands the entries of `dir` after cookie `after` (0: from the start) to `emit`, in cookie
-    /// order, until it breaks. With `with_attr`, entries carry attributes.
+    /// Emits the entries of `dir` after cookie `after` (0: from the start) in cookie order, until `emit`
+    /// breaks. With `with_attr`, entries carry attributes.
     fn readdir(
         &self,
         dir: Ino,
@@ -606,51 +612,54 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
-    /// Makes all that this inode's and its names' operations have changed so far as durable as the
-    /// store can; with `data_only`, what is not needed to read the content back may be left out.
+    /// Makes all completed changes of this inode and its names as durable as the store can.
+    ///
+    /// With `data_only`, the store may leave out changes that reading the content back does not need.
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()>;
 
-    /// [`Store::fsync`] for everything.
+    /// [`Store::fsync`] for every inode.
     fn sync(&self) -> Result<()>;
 
-    /// Whether [`Store::close`] has anything to do; if not, the kernel is told not to ask, unless it gathers writes.
+    /// Whether [`Store::close`] has work to do. If not, the front end turns `FUSE_FLUSH` off, except with a
+    /// writeback cache.
     fn wants_close(&self) -> bool {
         false
     }
 
-    /// A descriptor of the inode is being closed; an error reaches who closes it.
+    /// Handles the `close` of a descriptor of the inode; `close` returns an error from here.
     fn close(&self, _ino: Ino) -> Result<()> {
         Ok(())
     }
 
-    /// Whether a call may have to wait for more than this machine: the front end then answers it on a thread
-    /// of its own, so that nobody else waits.
+    /// Whether a call may have to wait for a remote server. The front end then answers it on its own
+    /// thread, so that other requests do not wait.
     fn is_slow(&self, _ino: Ino, _call: Slow) -> bool {
         false
     }
 
-    /// Whether the kernel may keep the attributes of an inode, as [`Store::coherence`] has it. Where it may
-    /// not, it asks again each time, and before each read past the size that it was told.
+    /// Whether the kernel may cache the attributes of an inode for as long as [`Store::coherence`] permits.
+    /// If not, it requests them each time, and before each read past the size it knows.
     fn is_settled(&self, _ino: Ino) -> bool {
         true
     }
 
-    /// The attributes of an inode that somebody is about to read, or seeks the end of: for a store that does
-    /// not know its size before. `stat` never calls this.
+    /// The attributes of an inode before a read, or a seek to its end, for a store that does not know the
+    /// size earlier. `stat` never calls this.
     fn size_for_read(&self, ino: Ino) -> Result<Attr> {
         self.getattr(ino)
     }
 
-    /// Hands over what the kernel keeps, for a store that changes by itself. Called once, before the first request.
+    /// Passes the kernel's caches to a store that has to invalidate them. Called once, before the first
+    /// request.
     fn attach(&self, _kernel: Arc<dyn KernelCache>) {}
 
-    /// The mount has ended: finishes or gives up what goes on in the background. [`Store::sync`] comes before.
+    /// Ends background work after the unmount, completed or abandoned. [`Store::sync`] has run before.
     fn detach(&self) {}
 
-    /// Space left.
+    /// Space and inodes, total and free.
     fn statfs(&self) -> Result<StatFs>;
 
-    /// What the store counts of its own work since it was opened, such as SQL statements or syncs.
+    /// Counts of the store's own work since it was opened, such as SQL statements or syncs.
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::new()
     }

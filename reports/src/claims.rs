@@ -1,4 +1,4 @@
-//! Published figures, and what a run says about them.
+//! Published claims, and the judgement of a run on each of them.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use stats::{Interval, MIN_EPOCHS};
 
 static CLAIMS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/claims");
 
-/// The metric of a claim about how long it takes until files can be used: from the start of the daemon to a usable mount.
+/// The metric of claims about readiness: the time from the start of the daemon to a usable mount.
 const READY: &str = "ready";
 
-/// How far from a figure that is only "about" so much a measurement may be: a factor of two.
+/// The factor by which a measurement may differ from a claim of "about" a figure.
 const ABOUT: f64 = 2.0;
 
 /// A file of claims from one source.
@@ -29,15 +29,15 @@ struct ClaimFile {
     claims: Vec<Claim>,
 }
 
-/// A figure somebody published.
+/// A published figure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claim {
     id: String,
     quote: String,
-    /// Where a run can test it, if it is about time.
+    /// The cell that tests it, if it is about time.
     test: Option<Test>,
-    /// Where a run can test it, if it is about tokens.
+    /// The session figure that tests it, if it is about tokens.
     tokens: Option<TokenTest>,
     /// Why no run can test it yet.
     untested: Option<String>,
@@ -50,15 +50,15 @@ struct Test {
     workload: String,
     state: String,
     metric: String,
-    /// It is less than so many milliseconds.
+    /// The upper limit in milliseconds.
     below_ms: Option<f64>,
-    /// It lies between these.
+    /// The claimed range in milliseconds, both ends included.
     between_ms: Option<(f64, f64)>,
-    /// It is about so much, give or take a factor of two.
+    /// The approximate figure in milliseconds; a factor of two in either direction confirms it.
     about_ms: Option<f64>,
 }
 
-/// A figure of a session's context. Tokens are counted, not measured: there is no interval.
+/// A figure of a session's context. Tokens are counted exactly, so it has no interval.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TokenTest {
@@ -67,27 +67,27 @@ struct TokenTest {
     policy: String,
     /// One of [`ContextCost::FIGURES`].
     figure: String,
-    /// The claim is about what `policy` saves against this one, in percent.
+    /// The policy against which `policy` saves; the claim is then in percent.
     saved_against: Option<String>,
-    /// It is less than this.
+    /// The upper limit.
     below: Option<f64>,
-    /// It lies between these.
+    /// The claimed range, both ends included.
     between: Option<(f64, f64)>,
-    /// It is about so much, give or take a factor of two.
+    /// The approximate figure; a factor of two in either direction confirms it.
     about: Option<f64>,
 }
 
-/// What a run says about a claim.
+/// The verdict of a run on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimStatus {
-    /// The whole interval is where the claim says.
+    /// The whole interval lies within the claimed range.
     Confirmed,
-    /// The whole interval is elsewhere.
+    /// The whole interval lies outside the claimed range.
     Refuted,
-    /// The interval is on both sides, or the run did not measure it.
+    /// The interval overlaps the end of the range, or the run did not measure it.
     Open,
-    /// Its own figures add up as it says; nothing was counted or measured.
+    /// The claim's own figures add up; nothing was counted or measured.
     ArithmeticOnly,
     /// No run can test it yet.
     Untested,
@@ -106,18 +106,18 @@ impl ClaimStatus {
     }
 }
 
-/// A claim, judged.
+/// A claim with its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
     /// The claim's name.
     pub id: String,
-    /// Who published it.
+    /// The publisher.
     pub source: String,
-    /// What it says, in its own words.
+    /// The quoted claim.
     pub quote: String,
-    /// What the run says.
+    /// The verdict of the run.
     pub standing: ClaimStatus,
-    /// What was measured, where, or why nothing was.
+    /// The measurement and its cell, or why there is none.
     pub evidence: String,
 }
 
@@ -224,7 +224,7 @@ impl TokenTest {
             }
         };
         let standing = match ((from..=to).contains(&value), basis) {
-            // Published figures say what they say: no run can refute that.
+            // Published figures within the range confirm only the claim's own arithmetic.
             (true, Basis::Published) => ClaimStatus::ArithmeticOnly,
             (true, _) => ClaimStatus::Confirmed,
             (false, _) => ClaimStatus::Refuted,
@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn place(says: &str) -> String {
-        // The scripted direct arm takes about 100 microseconds.
+        // The scripted `direct` arm takes about 100 microseconds.
         format!(
             "[claim.test]\narm = 'direct'\nworkload = 'micro/read'\nstate = 'hot'\nmetric = 'read'\n{says}"
         )
@@ -404,7 +404,7 @@ mod tests {
         assert!(evidence.contains("2.00 s"), "{evidence}");
     }
 
-    /// What a run says about how long a read on an arm takes: 0.2 ms, the scripted sqlite's.
+    /// The verdict on a claim about the read latency of an arm. The scripted sqlite takes 0.2 ms.
     fn judged(run: &rundir::Run, arm: &str, says: &str) -> Judged {
         let summary = crate::summary::summarise(run).unwrap();
         let test = place(says).replace("direct", arm);

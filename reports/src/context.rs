@@ -1,4 +1,4 @@
-//! What the contexts of a run's sessions cost: accounts, dollars, residuals, and what slow files add.
+//! The cost of a run's session contexts: accounts, dollars, residuals, and the effect of slow files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,101 +9,102 @@ use crate::prices::{Cache, Model, Prices};
 use crate::summary::void;
 use rundir::{Basis, Outcome, Run, Sample, SessionContext};
 
-/// The models that a report shows dollars for; one of each provider in the price list.
+/// The models whose dollars a report shows: one of each provider in the price list.
 pub const MODELS: [&str; 3] = ["claude-opus-5-5", "gpt-6.1-sol", "gemini-3.1-pro-preview"];
 
-/// The context window that a report counts calls up to, in the session's `o200k` tokens.
+/// The context window that a report assumes, in the session's `o200k` tokens.
 pub const WINDOW: u64 = 200_000;
 
 /// The context policy that keeps everything.
 pub const INLINE: &str = "inline";
 
-/// Everything about contexts that follows from a run.
+/// All results about contexts that follow from a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Contexts {
-    /// By workload and policy, in the run's order.
+    /// The costs by workload and policy, in the run's order.
     pub costs: Vec<ContextCost>,
-    /// What the ledger and the API say of the same prompts, by workload.
+    /// The ledger against the API's figures for the same prompts, by workload.
     pub residuals: Vec<Reconciled>,
-    /// What waiting for files does to the prompt cache, by workload and arm.
+    /// The effect of waiting for files on the prompt cache, by workload, arm and cache state.
     pub delays: Vec<Delay>,
-    /// The factors that dollars and residuals were counted with.
+    /// The token factors of the dollars and residuals.
     pub factors: Vec<String>,
-    /// The rows of the price list that dollars were counted with.
+    /// The rows of the price list behind the dollars.
     pub prices: Vec<String>,
 }
 
-/// What a session costs under a policy. Tokens are `o200k` tokens, of published accounts their own.
+/// The cost of a session under a policy. Tokens are `o200k` tokens; published accounts keep their own units.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContextCost {
     /// The workload.
     pub workload: String,
     /// The context policy.
     pub policy: String,
-    /// Where the tokens come from.
+    /// The origin of the token counts.
     pub basis: Basis,
     /// Calls of the model.
     pub calls: usize,
-    /// Tokens that come in for the first time.
+    /// Tokens that enter the context for the first time.
     pub entering: u64,
-    /// Prompt tokens of all calls: what is sent without a cache.
+    /// Prompt tokens of all calls, cached or not.
     pub resent: u64,
-    /// Of them, what no cache answers.
+    /// Prompt tokens that the cache does not serve.
     pub fresh: u64,
-    /// Of them, what the cache answers.
+    /// Prompt tokens that the cache serves.
     pub cached: u64,
-    /// Tokens that the model writes.
+    /// Output tokens of the model.
     pub output: u64,
     /// The largest prompt with its answer.
     pub peak: u64,
-    /// The first call, from 1, that does not fit into [`WINDOW`].
+    /// The first call, from 1, that does not fit into [`WINDOW`]; `None` if all fit.
     pub full_at_call: Option<usize>,
-    /// Calls that found their prompt expired.
+    /// Calls whose prompt had expired in the cache.
     pub expired: usize,
     /// Compactions, as recorded.
     pub compactions: usize,
-    /// Subagents of the session, of whose contexts nothing is in here.
+    /// Subagents of the session; their contexts are not included.
     pub subagents: u64,
     /// Calls that those subagents made.
     pub subagent_calls: u64,
-    /// The largest part that entered at once.
+    /// The largest single part that entered, in tokens.
     pub largest_entering: u64,
-    /// The largest part that the model wrote at once.
+    /// The largest single part that the model wrote, in tokens.
     pub largest_written: u64,
     /// Dollars by model; empty for published accounts.
     pub dollars: BTreeMap<String, f64>,
 }
 
-/// The ledger against what the API reported.
+/// The ledger against the figures that the API reported.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reconciled {
     /// The workload.
     pub workload: String,
     /// The model it was recorded on.
     pub model: String,
-    /// Where the tokens before the first message come from.
+    /// The origin of the tokens before the first message.
     pub fixed_is: &'static str,
-    /// Those tokens, in the model's own.
+    /// Tokens before the first message, in the model's own tokens.
     pub fixed: u64,
     /// Calls compared.
     pub calls: usize,
     /// The median of `ledger / reported - 1`.
     pub median: f64,
-    /// The median of its size.
+    /// The median of its absolute value.
     pub median_abs: f64,
-    /// The largest size.
+    /// The largest absolute value.
     pub worst_abs: f64,
-    /// The median size without the tokens before the first message.
+    /// The median absolute value without the tokens before the first message.
     pub growth_median_abs: Option<f64>,
-    /// The same for the prompt cache; `None` where no read of one was reported.
+    /// The residual of the prompt cache; `None` if the API reported no cache read.
     pub cache: Option<CacheResidual>,
-    /// Dollars of the prompts after the first: the ledger's, and the reported ones; `None` without a price.
+    /// Dollars of the prompts after the first: the ledger's and the reported ones.
+    /// `None` without a price, or without a reported cache read.
     pub dollars: Option<(f64, f64)>,
-    /// The context before a compaction: the ledger's, and as the client recorded it.
+    /// Tokens of the context before a compaction: the ledger's, and the client's record.
     pub before_compaction: Option<(u64, u64)>,
 }
 
-/// What waiting for files does to the prompt cache.
+/// The effect of waiting for files on the prompt cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct Delay {
     /// The workload.
@@ -112,31 +113,31 @@ pub struct Delay {
     pub arm: String,
     /// The cache state of its passes.
     pub state: String,
-    /// Passes whose times are in here.
+    /// Timed passes.
     pub passes: usize,
-    /// Of them, those in which calls timed out or hung. Their times are not known: they are in no mean, and at
-    /// worst every call takes twice the limit after which a call counts as timed out, when it is cut off.
+    /// Passes in which calls timed out or hung. Their times are unknown and in no mean.
+    /// In the worst case every call takes twice the call timeout, at which the watchdog aborts it.
     pub too_slow: usize,
-    /// Passes that ended otherwise than well and are left out.
+    /// Passes left out because of another outcome.
     pub left_out: usize,
-    /// Kinds of calls that the session makes and no pass has timed: they are taken to take no time.
+    /// Kinds of calls in the session that no pass has timed; they count as instant.
     pub untimed: Vec<String>,
-    /// If files took no time.
+    /// The cost if files took no time.
     pub without: Waited,
-    /// If each call takes as long as the mean of its kind.
+    /// The cost if each call takes the mean time of its kind.
     pub typical: Waited,
-    /// If each call takes as long as the slowest of its kind.
+    /// The cost if each call takes the longest time of its kind.
     pub worst: Waited,
 }
 
-/// What a session costs that waits for its files.
+/// The cost of a session that waits for its files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Waited {
-    /// The longest that one turn waits for files, in milliseconds, rounded up.
+    /// The longest wait of one turn for files, in milliseconds, rounded up.
     pub longest_ms: u64,
-    /// Calls whose prompt has expired.
+    /// Calls whose prompt has expired in the cache.
     pub expired: usize,
-    /// `o200k` tokens that no cache answers.
+    /// `o200k` prompt tokens that the cache does not serve.
     pub fresh: u64,
     /// Dollars, for the first of [`MODELS`].
     pub dollars: f64,
@@ -169,10 +170,10 @@ impl ContextCost {
     ];
 }
 
-/// Whether every model that a report shows dollars for has a price on a day.
+/// Checks that each of [`MODELS`] has a price on a day.
 ///
 /// # Errors
-/// A message that names the one that has none.
+/// A message that names the first model without a price.
 pub fn check_prices(prices: &Prices, day: &str) -> Result<(), String> {
     MODELS
         .iter()
@@ -217,7 +218,7 @@ pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
     Ok(found)
 }
 
-/// What a session is billed by on a model.
+/// The billing terms of a session on a model.
 fn terms(session: &SessionContext, model: &str) -> Terms {
     let known = session.factors.iter().find(|factor| factor.model == model);
     known.map_or(Terms::default(), |factor| Terms {
@@ -227,7 +228,7 @@ fn terms(session: &SessionContext, model: &str) -> Terms {
     })
 }
 
-/// As a session is shown in `o200k` tokens: with thinking as on the recorded model.
+/// The terms for `o200k` tokens, with thinking kept as on the recorded model.
 fn o200k(session: &SessionContext) -> Terms {
     Terms {
         per_o200k: 1.0,
@@ -302,7 +303,7 @@ fn reconciled(session: &SessionContext, prices: &Prices, day: &str) -> Option<Re
     })
 }
 
-/// Timed passes of epochs that count: by workload, then by arm and cache state.
+/// Timed passes of valid epochs: by workload, then by arm and cache state.
 type Timed<'a> = BTreeMap<&'a str, BTreeMap<(&'a str, &'a str), Vec<&'a Sample>>>;
 
 fn timed(run: &Run) -> Timed<'_> {
@@ -319,7 +320,7 @@ fn timed(run: &Run) -> Timed<'_> {
     timed
 }
 
-/// How long the turns of a session wait for each arm's files, in each cache state, by the arm's own times.
+/// The waits of a session's turns for each arm's files in each cache state, from the arm's measured times.
 fn delays(run: &Run, timed: &Timed<'_>, session: &SessionContext, price: &Model) -> Vec<Delay> {
     let limit_ns = 2 * run.plan.settings.call_timeout_ms * 1_000_000;
     let passes = timed.get(session.workload.as_str()).into_iter().flatten();
@@ -435,7 +436,8 @@ mod tests {
             assert_eq!(delay.worst.fresh, delay.without.fresh);
             assert!(delay.worst.longest_ms >= delay.typical.longest_ms);
         }
-        // From 200 microseconds a call to 100 seconds; each scripted turn makes one, four minutes after the last.
+        // From 200 microseconds per call to 100 seconds. Each scripted turn makes one call, four minutes
+        // after the last.
         testing::scale(&mut run, "sqlite", 5e5);
         assert_eq!(of(&run, "direct").worst.expired, 0);
         let slow = of(&run, "sqlite");
@@ -463,7 +465,7 @@ mod tests {
             .find(|delay| delay.arm == "sqlite" && delay.state == state);
         let delay = delay.unwrap();
         assert_eq!((delay.too_slow, delay.left_out), (1, 1));
-        // Cut off after 400 seconds: no mean knows of it, but it outlives the cache.
+        // The call is aborted after 400 seconds. It is in no mean, but it outlives the cache.
         assert_eq!(
             (delay.typical.expired, delay.worst.longest_ms),
             (0, 400_000)
@@ -500,7 +502,7 @@ mod tests {
         let cache = own.cache.unwrap();
         assert_eq!((cache.calls, cache.fresh.1), (2, 13_500 + 14_000));
         let (ours, theirs) = own.dollars.unwrap();
-        // Sonnet 4.5: 3.75 to write, 0.30 to read, for a million.
+        // Sonnet 4.5: 3.75 dollars per million tokens written to the cache, 0.30 per million read.
         assert!(
             (theirs - (27_500.0 * 3.75 + 2000.0 * 0.3) / 1e6).abs() < 1e-9,
             "{theirs}"
@@ -521,7 +523,7 @@ mod tests {
             check_prices(&Prices::built_in().unwrap(), "2020-01-01").unwrap_err(),
             error
         );
-        // A run without sessions has nothing to price.
+        // A run without sessions needs no prices.
         run.contexts.clear();
         assert!(contexts(&run, &Prices::built_in().unwrap()).is_ok());
     }

@@ -1,4 +1,4 @@
-//! What models cost: `prices.toml`, and the bill of an account.
+//! Prices of models (`prices.toml`), and the bill of an account.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use tokens::{Account, CallTokens};
 /// The prices that come with ctxbench.
 const BUILT_IN: &str = include_str!("../prices.toml");
 
-/// Dollars are for so many tokens.
+/// The number of tokens that a price applies to.
 const MILLION: f64 = 1e6;
 
-/// The longer of the lifetimes that are sold.
+/// The longer cache lifetime that providers sell, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
 
 /// A price list.
@@ -28,30 +28,30 @@ struct PriceFile {
     models: Vec<Model>,
 }
 
-/// A model, from a day on.
+/// The prices of a model from a given day.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// Its name here.
+    /// Its name in this list.
     pub name: String,
-    /// Who sells it.
+    /// The provider.
     pub provider: String,
-    /// Other names of the same model at the same price. Recordings may put `provider/` before a name, and a
-    /// release day behind it.
+    /// Other names of the same model at the same price. Recordings may add the prefix `provider/`
+    /// and a release date as a suffix.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// The first day on which the row holds, or is known to: `2026-11-21`.
+    /// The first day on which the row is valid or known to be valid: `2026-11-21`.
     pub effective_from: String,
-    /// Who says so.
+    /// The source of the prices.
     pub source: String,
-    /// When that was read.
+    /// The day on which the source was read.
     pub retrieved: String,
     input: f64,
     output: f64,
     cache_read: f64,
     cache_write: Option<f64>,
     cache_write_1h: Option<f64>,
-    /// Prices of calls with larger prompts, the smallest first.
+    /// Prices of calls with larger prompts, by ascending limit.
     #[serde(default, rename = "tier")]
     tiers: Vec<Tier>,
 }
@@ -67,24 +67,24 @@ struct Tier {
     cache_write_1h: Option<f64>,
 }
 
-/// The prices of one call, in dollars for a million tokens.
+/// The prices of one call, in dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rates {
     input: f64,
     output: f64,
     cache_read: f64,
-    /// Of what is sent anew, and cached.
+    /// The price of uncached prompt tokens, which are then written to the cache.
     fresh: f64,
 }
 
-/// A prompt cache that somebody sells.
+/// A prompt cache that a provider sells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// None: everything is input.
+    /// No cache: every prompt token costs the input price.
     None,
-    /// The one that comes with the model: five minutes after the last use.
+    /// The standard cache, which expires five minutes after the last use.
     FiveMinutes,
-    /// The one that costs more to write: an hour.
+    /// The cache with an hour of lifetime, which costs more to write.
     Hour,
 }
 
@@ -100,7 +100,7 @@ impl Prices {
     /// The built-in list.
     ///
     /// # Errors
-    /// None that a test would not have found.
+    /// If the built-in list is malformed; a test checks it.
     pub fn built_in() -> Result<Self, InputError> {
         Self::parse(Path::new("reports/prices.toml"), BUILT_IN)
     }
@@ -114,7 +114,7 @@ impl Prices {
         Self::parse(file, &text)
     }
 
-    /// Reads a price list; `file` names it in errors.
+    /// Parses a price list; `file` is only for error messages.
     ///
     /// # Errors
     /// [`InputError`] with file, line and field.
@@ -140,11 +140,11 @@ impl Prices {
         Ok(Self { models })
     }
 
-    /// The row of a model on a day such as `2026-11-21`: by its whole name, because a name with something added
-    /// (`-pro`, `-mini`) is another model at another price.
+    /// The row of a model on a day such as `2026-11-21`. The whole name must match, because a name with
+    /// a suffix (`-pro`, `-mini`) is another model at another price.
     ///
     /// # Errors
-    /// A message that names the model, if nothing is known of its price: it is not zero.
+    /// A message that names the model if its price is unknown; an unknown price is not zero.
     pub fn of(&self, model: &str, day: &str) -> Result<&Model, String> {
         let rows: Vec<&Model> = self.models.iter().filter(|row| row.is(model)).collect();
         let in_force = rows.iter().filter(|row| row.effective_from.as_str() <= day);
@@ -167,7 +167,7 @@ impl Prices {
 }
 
 impl Model {
-    /// Whether a recording's name for a model means this row.
+    /// Whether a model's name in a recording refers to this row.
     fn is(&self, model: &str) -> bool {
         let bare = match model.split_once('/') {
             Some((provider, name)) if provider == self.provider => name,
@@ -180,7 +180,7 @@ impl Model {
         })
     }
 
-    /// The row in words: its prices, since when, and who says so.
+    /// The row in words: prices, first day and source.
     pub fn label(&self) -> String {
         let write = match self.cache_write {
             Some(price) => format!("{price} to write to the cache"),
@@ -205,8 +205,8 @@ impl Model {
         )
     }
 
-    /// Dollars of `calls` calls that read and wrote so many tokens together, without a cache; each is billed by the tier
-    /// of the mean prompt.
+    /// Dollars of `calls` calls without a cache, with `prompt` and `output` tokens in total.
+    /// Each call is billed by the tier of the mean prompt.
     pub fn dollars_of(&self, calls: u64, prompt: u64, output: u64) -> f64 {
         let rates = self.rates(prompt / calls.max(1), false);
         (prompt as f64 * rates.input + output as f64 * rates.output) / MILLION
@@ -288,10 +288,10 @@ impl Model {
         }
     }
 
-    /// The cache that lives for `ttl_ms` after its last use; 0 is none.
+    /// The cache with a lifetime of `ttl_ms` milliseconds after its last use; 0 is none.
     ///
     /// # Errors
-    /// If nobody sells one of that lifetime for this model, so that it has no price.
+    /// If no provider sells a cache of that lifetime for this model, so that it has no price.
     pub fn cache(&self, ttl_ms: u64) -> Result<Cache, String> {
         match ttl_ms {
             0 => Ok(Cache::None),
@@ -311,7 +311,7 @@ impl Model {
         }
     }
 
-    /// Dollars of one call. Without a cache, everything is input.
+    /// Dollars of one call. Without a cache, every prompt token costs the input price.
     fn call(&self, call: &CallTokens, cache: Cache) -> f64 {
         let rates = self.rates(call.prompt, cache == Cache::Hour);
         let fresh = match cache {
@@ -329,13 +329,13 @@ impl Model {
         calls.iter().map(|call| self.call(call, cache)).sum()
     }
 
-    /// Dollars of an account whose prompts were cached for as long as `cache` lives.
+    /// Dollars of an account whose prompts were cached with the lifetime of `cache`.
     pub fn dollars(&self, account: &Account, cache: Cache) -> f64 {
         self.bill(&account.calls, cache)
     }
 }
 
-/// `-20250929`, `-2025-09-29`, `@20250929`: a release of a model, at the model's price.
+/// Whether a suffix is a release date, which keeps the model's price: `-20250929`, `-2025-09-29`, `@20250929`.
 fn is_release_day(rest: &str) -> bool {
     let Some(day) = rest.strip_prefix(['-', '@']) else {
         return false;
@@ -412,7 +412,7 @@ cache_write = 2.5
         ] {
             assert!(prices.of(release, "2026-11-22").is_ok(), "{release}");
         }
-        // Each of the names finds its own row.
+        // Each name matches its own row.
         for model in &prices.models {
             assert_eq!(
                 prices.of(&model.name, "2026-11-22").unwrap().name,
@@ -426,15 +426,15 @@ cache_write = 2.5
         let tier = "[[model.tier]]\nabove_prompt_tokens = 1000000\ninput = 4.0\noutput = 15.0\ncache_read = 0.2\n";
         let prices = parse(&format!("{ROW}{tier}")).unwrap();
         let model = prices.of("m", "2026-06-01").unwrap();
-        // A million: 0.4 from the cache, 0.6 written to it; 0.1 of output.
+        // A million prompt tokens, 0.4 read from the cache and 0.6 written to it; 0.1 million of output.
         let call = account(1_000_000, 400_000, 100_000);
         let dollars = model.dollars(&call, Cache::FiveMinutes);
         assert!((dollars - (0.04 + 1.5 + 1.0)).abs() < 1e-9, "{dollars}");
-        // One more token and all of it costs more; the tier has no price of writing, so that is input.
+        // One more token moves the whole call to the next tier. Its cache writes cost the input price.
         let call = account(1_000_001, 400_000, 100_000);
         let dollars = model.dollars(&call, Cache::FiveMinutes);
         assert!((dollars - (0.08 + 2.4 + 1.5)).abs() < 1e-4, "{dollars}");
-        // Without a cache nothing is written to one.
+        // Without a cache, the input price applies.
         let dollars = model.dollars(&account(1_000_000, 0, 0), Cache::None);
         assert!((dollars - 2.0).abs() < 1e-9, "{dollars}");
     }

@@ -1,4 +1,4 @@
-//! Agent memory over a real mount, with the tools that every developer has.
+//! Agent memory over a real mount, with common shell tools.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::common::{Mount, Scratch, can_mount};
 use rustix::fs::{XattrFlags, setxattr};
 
-/// What a shell command in the mount prints; it must succeed.
+/// The standard output of a shell command in the mount. The command must succeed.
 fn sh(dir: &Path, command: &str) -> String {
     let (code, out, err) = shell(dir, command);
     assert_eq!(code, 0, "{command}: {err}");
@@ -29,7 +29,7 @@ fn shell(dir: &Path, command: &str) -> (i32, String, String) {
 }
 
 #[test]
-fn the_seeds_session_works_with_shell_tools() {
+fn shell_tools_search_and_recall_notes() {
     if !can_mount() {
         return;
     }
@@ -59,13 +59,13 @@ fn the_seeds_session_works_with_shell_tools() {
             && recalled.contains("NVDA risk: sell"),
         "{recalled}"
     );
-    // The path that a recall shows can be opened.
+    // The path in a recall's answer can be opened.
     assert_eq!(
         sh(&dir, "cat ./$(cat ':recall?NVDA' | sed -n 's/^## //p')"),
         "NVDA risk: sell\n"
     );
 
-    // The size is right before it is read, however it is read.
+    // The size is right before the first read, for every way of reading.
     let size: usize = sh(&dir, "stat -c %s ':search?RSI'").trim().parse().unwrap();
     assert_eq!(size, found.len());
     assert_eq!(
@@ -81,7 +81,7 @@ fn the_seeds_session_works_with_shell_tools() {
     assert_eq!(sh(&dir, "cat < ':search?RSI'"), found);
     assert_eq!(sh(&dir, "cp ':search?RSI' copy.txt; cat copy.txt"), found);
 
-    // Every answer is of now: other content, another size, of the same name.
+    // Every answer reflects the current notes: same name, new content, new size.
     for number in 0..20 {
         sh(
             &dir,
@@ -99,7 +99,7 @@ fn the_seeds_session_works_with_shell_tools() {
         assert!(exact.starts_with("1 notes match"), "{exact}");
     }
 
-    // Nothing of it is listed.
+    // Directory listings show no answers.
     assert_eq!(sh(&dir, "ls -A"), "copy.txt\nmemory\n");
     assert_eq!(sh(&dir, "find . -name ':*'"), "");
     assert!(sh(&dir, "ls -l ':stats'").contains(":stats"));
@@ -110,7 +110,7 @@ fn the_seeds_session_works_with_shell_tools() {
 }
 
 #[test]
-fn bad_requests_and_writes_to_answers_fail_as_errors() {
+fn bad_requests_and_writes_to_answers_fail() {
     if !can_mount() {
         return;
     }
@@ -148,7 +148,7 @@ fn bad_requests_and_writes_to_answers_fail_as_errors() {
 }
 
 #[test]
-fn files_are_files_all_the_same() {
+fn agent_memory_serves_ordinary_files() {
     if !can_mount() {
         return;
     }
@@ -176,7 +176,7 @@ fn files_are_files_all_the_same() {
         .unwrap();
     file.seek(SeekFrom::Start(4)).unwrap();
     file.write_all(b"TWO").unwrap();
-    // Not closed yet, but asked for.
+    // Written and not closed: the search must find it.
     assert!(sh(&dir, "cat ':search?TWO'").contains("a.md"));
     drop(file);
 
@@ -205,7 +205,7 @@ fn files_are_files_all_the_same() {
     assert_eq!(refused, Err(rustix::io::Errno::INVAL));
     assert!(sh(&dir, "cat ':stats'").contains("importance must be"));
 
-    // What has expired goes by ordinary tools.
+    // Common tools can remove expired notes.
     sh(
         &dir,
         "printf -- '---\\nttl: 0\\n---\\nold news\\n' > old.md",
@@ -215,7 +215,7 @@ fn files_are_files_all_the_same() {
         let command = format!("printf -- '---\\nttl: 0\\n---\\nold news\\n' > {name}");
         sh(&dir, &command);
     };
-    // Names that a tool which reads lines takes for those of others.
+    // Names that a line-based tool would split or mistake for other names.
     expire("$'x\\na.md'");
     sh(&dir, "mkdir $'d\\xff'");
     expire("$'d\\xff/\\xe9.md'");
@@ -223,7 +223,7 @@ fn files_are_files_all_the_same() {
     assert_eq!(sh(&dir, "ls; rmdir d*"), "a.md\nb.bin\nd\u{fffd}\n");
     sh(&dir, "cat ':ttl?expired' | xargs -0r rm --");
 
-    // Held open, an answer stays what it was.
+    // An open answer does not change.
     let mut held = fs::File::open(dir.join(":search?one")).unwrap();
     sh(&dir, "echo one more > c.md; cat ':search?one' > /dev/null");
     let mut text = String::new();
@@ -234,7 +234,7 @@ fn files_are_files_all_the_same() {
 }
 
 #[test]
-fn what_is_asked_of_a_file_before_it_is_there_is_answered_afterwards() {
+fn a_failed_request_on_a_missing_file_is_not_cached() {
     if !can_mount() {
         return;
     }
@@ -260,7 +260,7 @@ fn what_is_asked_of_a_file_before_it_is_there_is_answered_afterwards() {
 }
 
 #[test]
-fn a_killed_daemon_loses_no_note_and_finds_all() {
+fn a_killed_daemon_keeps_all_notes_and_finds_them() {
     if !can_mount() {
         return;
     }
@@ -288,7 +288,7 @@ fn a_killed_daemon_loses_no_note_and_finds_all() {
 }
 
 #[test]
-fn many_who_ask_while_others_write_get_answers() {
+fn concurrent_searches_get_answers_during_writes() {
     if !can_mount() {
         return;
     }
@@ -317,7 +317,8 @@ fn many_who_ask_while_others_write_get_answers() {
     mount.end();
 }
 
-/// The installed model. If there is none, the test says so and passes, unless `CTXBENCH_REQUIRE_EMBEDDINGS` is set.
+/// The installed embedding model. Without one, the test passes with a note, unless
+/// `CTXBENCH_REQUIRE_EMBEDDINGS` is set.
 fn model() -> Option<String> {
     match embeddings::find() {
         Ok(dir) => Some(dir.display().to_string()),
@@ -345,7 +346,7 @@ fn embedded(dir: &Path) {
 }
 
 #[test]
-fn a_recall_finds_what_is_meant_and_says_how_over_remounts() {
+fn a_recall_finds_notes_by_meaning_across_remounts() {
     let Some(model) = model() else { return };
     if !can_mount() {
         return;
@@ -361,7 +362,7 @@ fn a_recall_finds_what_is_meant_and_says_how_over_remounts() {
     );
     sh(&dir, "head -c 2000 /dev/urandom > binary");
     embedded(&dir);
-    // Not one word of the question is in a note.
+    // The question shares no word with the notes.
     let ask = "cat ':recall?query=where+do+felines+nap%3F'";
     let recalled = sh(&dir, ask);
     assert!(
@@ -370,7 +371,7 @@ fn a_recall_finds_what_is_meant_and_says_how_over_remounts() {
     );
     assert!(recalled.contains("## /pets.md"), "{recalled}");
     assert!(!recalled.contains("money.md"), "{recalled}");
-    // A changed note means what it says now.
+    // A changed note is found by its new meaning only.
     sh(&dir, "echo 'Rents are due on the first.' > pets.md");
     embedded(&dir);
     let changed = sh(&dir, ask);
@@ -381,7 +382,7 @@ fn a_recall_finds_what_is_meant_and_says_how_over_remounts() {
     );
     embedded(&dir);
     mount.end();
-    // Vectors are kept, and a mount without a model says that it does without.
+    // Vectors are kept. A mount without a model reports that it searches by full text only.
     let mount = Mount::new("agent-memory", &dir, &["--embeddings", "none"]);
     let plain = sh(&dir, ask);
     assert!(
@@ -395,7 +396,7 @@ fn a_recall_finds_what_is_meant_and_says_how_over_remounts() {
     embedded(&dir);
     assert!(sh(&dir, ask).contains("## /animals.md"));
     mount.end();
-    // Killed while it embeds: the rest is embedded by the next.
+    // After a kill during embedding, the next mount embeds the rest.
     let mount = Mount::new("agent-memory", &dir, &with);
     for number in 0..200 {
         fs::write(
@@ -416,7 +417,7 @@ fn a_recall_finds_what_is_meant_and_says_how_over_remounts() {
 }
 
 #[test]
-fn a_model_that_is_none_is_refused_before_anything_is_mounted() {
+fn a_mount_without_a_valid_model_is_refused() {
     let scratch = Scratch::new();
     let dir = scratch.dir("avm");
     let output = Command::new(crate::common::CTXBENCH)

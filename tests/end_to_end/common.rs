@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: running the binary, mounting, looking at mounts.
+//! Shared parts of the end-to-end tests: running the binary, mounting, inspecting mounts.
 
 #![allow(
     dead_code,
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 pub const CTXBENCH: &str = env!("CARGO_BIN_EXE_ctxbench");
 
-/// A directory on a disk that is gone after the test, with whatever is still mounted in it.
+/// A directory on a disk. Dropping it unmounts everything in it and removes it.
 pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -51,7 +51,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Mount points at or below a directory.
+/// The mount points at or below a directory.
 pub fn mounts_under(dir: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let points = table.lines().filter_map(|line| line.split(' ').nth(1));
@@ -59,8 +59,8 @@ pub fn mounts_under(dir: &Path) -> Vec<PathBuf> {
     points.filter(|point| point.starts_with(dir)).collect()
 }
 
-/// Whether the tests can mount here. If not, they say so and pass, unless `CTXBENCH_REQUIRE_FUSE` is
-/// set, as in CI: there, a machine without FUSE is a failure.
+/// Whether the tests can mount here. If not, they report it and pass. `CTXBENCH_REQUIRE_FUSE`, set in CI,
+/// makes that a failure.
 pub fn can_mount() -> bool {
     let opened = std::fs::File::options()
         .read(true)
@@ -101,7 +101,7 @@ pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     ctxbench(arguments).output().unwrap()
 }
 
-/// Runs `ctxbench conform`; its run directory is gone afterwards.
+/// Runs `ctxbench conform` and removes its run directory.
 pub fn conform<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     let results = tempfile::tempdir().unwrap();
     let mut command = ctxbench(["conform"]);
@@ -117,7 +117,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds, for two minutes at most.
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !is_so() {
@@ -126,7 +126,7 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A `ctxbench mount` that runs beside the test.
+/// A running `ctxbench mount`.
 pub struct Mount {
     pub process: Child,
     pub dir: PathBuf,
@@ -134,14 +134,14 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `backend` on `dir` and waits until it says that it is there.
+    /// Mounts `backend` on `dir` and waits until it reports that it is ready.
     pub fn new(backend: &str, dir: &Path, more: &[&str]) -> Self {
         let mut command = ctxbench(["mount", backend]);
         command.arg(dir).args(more);
         Self::of(command, dir)
     }
 
-    /// As [`Mount::new`], for a command of the caller's own that mounts on `dir`.
+    /// As [`Mount::new`], for any command that mounts on `dir`.
     pub fn of(mut command: Command, dir: &Path) -> Self {
         let mut process = command
             .stdout(Stdio::piped())
@@ -162,7 +162,7 @@ impl Mount {
         }
     }
 
-    /// The next line that it says.
+    /// The next line of its standard output.
     pub fn said(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -174,7 +174,7 @@ impl Mount {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Ends it as Ctrl-C does, and checks that it ends well and leaves nothing mounted.
+    /// Ends the mount with SIGINT, and checks that it succeeds and leaves nothing mounted.
     pub fn end(mut self) {
         self.signal(rustix::process::Signal::INT);
         let status = self.process.wait().unwrap();
@@ -182,12 +182,12 @@ impl Mount {
         assert!(mounts_under(&self.dir).is_empty());
     }
 
-    /// Waits for an end that was asked for.
+    /// Waits for the process to end.
     pub fn wait(mut self) -> std::process::ExitStatus {
         self.process.wait().unwrap()
     }
 
-    /// Ends it as a crash does: the mount stays, dead.
+    /// Kills the daemon with SIGKILL. The dead mount stays.
     pub fn crash(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Exact counts of a call, held against budgets: what continuous integration can gate on, whatever the machine.
+//! Exact counts of each call against budgets. Continuous integration can gate on them on any machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::Path;
 use crate::common::{Scratch, can_mount, run, stderr};
 use serde_json::Value;
 
-/// How far a count may be above its budget: a few calls of a pass may ask for something once.
+/// How far a count may exceed its budget, as a share. Some calls of a pass may send a one-time request.
 const ABOVE: f64 = 0.02;
 
-/// How far below it a count may be before the budget has to be lowered.
+/// How far a count may be below its budget before the budget must be lowered, as a share.
 const BELOW: f64 = 0.10;
 
 #[derive(serde::Deserialize)]
@@ -26,7 +26,7 @@ struct Budget {
     arms: BTreeMap<String, Counts>,
 }
 
-/// Counts a call.
+/// Counts per call.
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Counts {
@@ -37,7 +37,7 @@ struct Counts {
     store: BTreeMap<String, f64>,
 }
 
-/// What the counted passes of an arm did, summed.
+/// The counters of an arm's counted passes, summed.
 #[derive(Default)]
 struct Sums {
     calls: u64,
@@ -58,7 +58,7 @@ fn sums(out: &Path) -> BTreeMap<(String, String), Sums> {
         let Some(daemon) = counted.get("daemon") else {
             continue;
         };
-        // Nobody waits for these: when they come is the kernel's choice.
+        // No caller waits for these requests, and the kernel chooses when to send them.
         let unwaited = ["forget", "release", "releasedir"];
         for (opcode, count) in daemon["fuse"].as_object().unwrap() {
             if !unwaited.contains(&opcode.as_str()) {
@@ -73,7 +73,7 @@ fn sums(out: &Path) -> BTreeMap<(String, String), Sums> {
 }
 
 #[test]
-fn a_call_costs_what_its_budget_says() {
+fn a_call_stays_within_its_budget() {
     if !can_mount() {
         return;
     }

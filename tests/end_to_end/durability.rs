@@ -1,5 +1,5 @@
-//! What the `sqlite` mount promises about data: nothing acknowledged is lost with a killed daemon, and a
-//! full disk costs nothing but the call that meets it.
+//! The promises of the `sqlite` mount: a killed daemon keeps acknowledged data, and a full disk fails only
+//! the call that meets it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::common::{Mount, Scratch, can_mount, is_root, run, stderr};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// One change of one file, or of its name.
+/// One change of a file or of its name.
 enum Step {
     Write {
         name: String,
@@ -52,7 +52,7 @@ impl Step {
             2 => Self::Unlink { name },
             _ => Self::Write {
                 name,
-                // About where a file begins to have a tail, and at its start.
+                // Around the offset at which a file gets a tail, and at its start.
                 offset: [
                     0,
                     dice.random_range(0..5_000),
@@ -63,7 +63,7 @@ impl Step {
         }
     }
 
-    /// What the files are after it.
+    /// Applies the step to the expected content of the files.
     fn apply(&self, files: &mut Files) {
         match self {
             Self::Write {
@@ -90,7 +90,7 @@ impl Step {
         }
     }
 
-    /// Does it. A name that is not there is no failure.
+    /// Performs the step. A missing file is no failure.
     fn perform(&self, dir: &Path) -> io::Result<()> {
         let open = |name: &String| {
             File::options()
@@ -106,7 +106,7 @@ impl Step {
                 bytes,
             } => open(name).and_then(|file| {
                 file.write_all_at(bytes, *offset as u64)?;
-                // What a dropped file's close returns, nobody sees.
+                // Dropping a file would ignore the error of `close`.
                 Ok(nix::unistd::close(file)?)
             }),
             Self::Truncate { name, size } => open(name)?.set_len(*size as u64),
@@ -129,9 +129,8 @@ fn read_all(dir: &Path) -> Files {
     files.collect()
 }
 
-/// Whether a file is as before or after a step that was cut off in the middle, or between: a write that reaches
-/// into the tail may have come half, one that the kernel sent in several requests up to the end of one of them
-/// (a page border; seen on a busy machine only), and one that creates its file may have come to nothing but that.
+/// Whether a file is in a state between `before` and `after` an interrupted step. A write into the tail may
+/// be partial. A write that the kernel split may end at a page boundary. A new file may be empty.
 fn is_between(seen: Option<&Vec<u8>>, before: Option<&Vec<u8>>, after: Option<&Vec<u8>>) -> bool {
     let Some(seen) = seen else {
         return before.is_none() || after.is_none();
@@ -147,7 +146,8 @@ fn is_between(seen: Option<&Vec<u8>>, before: Option<&Vec<u8>>, after: Option<&V
             .all(|(at, byte)| before.get(at) == Some(byte) || after.get(at) == Some(byte))
 }
 
-/// Where what was seen is not what was acknowledged: from where to where, and the first byte of each.
+/// Describes where the found content differs from the acknowledged one: the range, and the first byte of
+/// each.
 fn differing(seen: Option<&Vec<u8>>, acknowledged: Option<&Vec<u8>>) -> String {
     let (Some(seen), Some(acknowledged)) = (seen, acknowledged) else {
         return format!("{} instead of {}", seen.is_some(), acknowledged.is_some());
@@ -164,18 +164,19 @@ fn differing(seen: Option<&Vec<u8>>, acknowledged: Option<&Vec<u8>>) -> String {
 }
 
 #[test]
-fn every_acknowledged_byte_survives_a_killed_daemon() {
+fn a_killed_daemon_keeps_every_acknowledged_byte() {
     crash_and_compare(&[]);
 }
 
 #[test]
-fn what_was_closed_survives_a_killed_daemon_where_the_kernel_gathers_writes() {
+fn a_killed_daemon_keeps_closed_files_with_writeback() {
     crash_and_compare(&["--writeback"]);
 }
 
-/// Linux drops gathered pages of a dead mount without an error: only a request of its own tells `close`.
+/// Linux drops the dirty pages of a dead mount without an error. Only a request that the kernel sends on
+/// `close` reports it.
 #[test]
-fn close_fails_where_the_daemon_is_gone_with_gathered_writes() {
+fn close_fails_if_a_killed_daemon_lost_dirty_pages() {
     if !can_mount() {
         return;
     }
@@ -192,7 +193,7 @@ fn close_fails_where_the_daemon_is_gone_with_gathered_writes() {
     mount.end();
 }
 
-/// Kills the daemon again and again; every step ends with `close`.
+/// Kills the daemon repeatedly; every step ends with `close`.
 fn crash_and_compare(options: &[&str]) {
     if !can_mount() {
         return;
@@ -255,7 +256,7 @@ fn crash_and_compare(options: &[&str]) {
 }
 
 #[test]
-fn whoever_asks_for_durability_gets_a_sync_of_the_log() {
+fn a_write_with_a_durability_flag_syncs_the_log() {
     if !can_mount() {
         return;
     }
@@ -294,7 +295,7 @@ fn whoever_asks_for_durability_gets_a_sync_of_the_log() {
     mount.end();
 }
 
-/// A disk of 8 MiB.
+/// Mounts a disk of 8 MiB.
 fn small_disk(scratch: &Scratch) -> PathBuf {
     let disk = scratch.dir("disk");
     let mounted = Command::new("mount")
@@ -306,7 +307,7 @@ fn small_disk(scratch: &Scratch) -> PathBuf {
 }
 
 #[test]
-fn a_full_disk_fails_the_call_that_meets_it_and_nothing_else() {
+fn a_full_disk_fails_only_the_call_that_meets_it() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -316,7 +317,7 @@ fn a_full_disk_fails_the_call_that_meets_it_and_nothing_else() {
     let db_option = db.to_str().unwrap();
     let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
     let text = |number: usize| vec![number as u8; 20_000 + number * 1_000];
-    // One after the other, small and with a tail, until there is no more space.
+    // Writes small files and files with a tail, until the disk is full.
     let mut written = 0;
     let error = loop {
         let name = dir.join(written.to_string());
@@ -341,7 +342,7 @@ fn a_full_disk_fails_the_call_that_meets_it_and_nothing_else() {
     let checked = run([Path::new("doctor"), Path::new("--store"), &db]);
     assert!(checked.status.success(), "{}", stderr(&checked));
 
-    // With space again, everything goes on.
+    // With free space, the mount works again.
     let remounted = Command::new("mount")
         .args(["-o", "remount,size=32m"])
         .arg(&disk)
@@ -355,7 +356,7 @@ fn a_full_disk_fails_the_call_that_meets_it_and_nothing_else() {
 }
 
 #[test]
-fn a_disk_without_room_for_a_log_refuses_the_mount_and_keeps_everything() {
+fn a_mount_without_space_for_its_log_is_refused_and_keeps_its_data() {
     if !can_mount() || !is_root() {
         return;
     }

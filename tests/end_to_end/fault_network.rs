@@ -1,4 +1,5 @@
-//! `ctxbench fault` on the groups `s3` and `llm`: a broken bucket and a broken model, over real mounts.
+//! `ctxbench fault` with the groups `s3` and `llm`: faults of the bucket and of the model, over real
+//! mounts.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 use crate::common::{CTXBENCH, Scratch, can_mount};
 use serde_json::Value;
 
-/// Plays scenarios, and gives what came of each.
+/// Runs scenarios and returns their outcomes.
 fn play(out: &Path, backends: &[&str], scenarios: &[&str]) -> Vec<Value> {
     let mut command = Command::new(CTXBENCH);
     command.arg("fault").arg("--results").arg(out);
@@ -34,7 +35,7 @@ fn play(out: &Path, backends: &[&str], scenarios: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn a_broken_bucket_is_an_error_and_loses_nothing() {
+fn a_mount_reports_bucket_faults_as_errors_and_loses_nothing() {
     if !can_mount() {
         return;
     }
@@ -66,7 +67,7 @@ fn a_broken_bucket_is_an_error_and_loses_nothing() {
         );
         match outcome["scenario"].as_str().unwrap() {
             "s3-conflict" => assert_eq!(outcome["facts"]["conflicts_detected"], 5),
-            // A fault that hit nobody would prove nothing.
+            // A fault that hit no request would prove nothing.
             _ => assert!(
                 outcome["facts"]["requests_hit"].as_u64() > Some(0),
                 "{outcome:#}"
@@ -76,7 +77,7 @@ fn a_broken_bucket_is_an_error_and_loses_nothing() {
 }
 
 #[test]
-fn after_an_outage_every_change_arrives_in_order_and_once_and_memory_stays_bounded() {
+fn a_mount_uploads_every_change_in_order_and_once_after_an_outage() {
     if !can_mount() {
         return;
     }
@@ -86,7 +87,7 @@ fn after_an_outage_every_change_arrives_in_order_and_once_and_memory_stays_bound
     let outcome = &outcomes[0];
     assert_eq!(outcome["status"], "ran", "{outcome:#}");
     let mut breaches = outcome["breaches"].as_array().unwrap().clone();
-    // The limit is for the program as it is released; what a debug build may grow by is below.
+    // The limit holds for release builds. The limit for debug builds is below.
     breaches.retain(|breach| !breach.as_str().unwrap().starts_with("the daemon grew"));
     assert_eq!(breaches.len(), 0, "{outcome:#}");
     assert_eq!(outcome["recovery"]["how"], "by-itself", "{outcome:#}");
@@ -95,13 +96,13 @@ fn after_an_outage_every_change_arrives_in_order_and_once_and_memory_stays_bound
     assert_eq!(facts["uploaded_once"], facts["uploads_expected"]);
     assert_eq!(facts["order"], "new, replaced, manifest, deleted");
     let kib = |name: &str| facts[name].as_u64().unwrap();
-    // It does not hold what was written meanwhile, not even half of it.
+    // The daemon must not hold even half of the data written during the outage.
     let grown = kib("rss_peak_kib") - kib("rss_before_kib");
     assert!(grown < kib("written_meanwhile_kib") / 2, "{outcome:#}");
 }
 
 #[test]
-fn a_broken_model_is_an_error_and_never_an_empty_file() {
+fn a_mount_reports_model_faults_as_errors_never_as_an_empty_file() {
     if !can_mount() {
         return;
     }
@@ -121,7 +122,7 @@ fn a_broken_model_is_an_error_and_never_an_empty_file() {
         );
         let seen = &outcome["seen"][0];
         if outcome["scenario"] == "llm-wrong-content" {
-            // Nobody can tell: the report says that wrong bytes were read.
+            // The mount cannot detect this. The report records that wrong bytes were read.
             assert_eq!(seen["what"], "wrong-bytes", "{outcome:#}");
         } else {
             assert_eq!(seen["errno"], 5, "{outcome:#}");

@@ -1,4 +1,4 @@
-//! `ctxbench fault` over real mounts: that what breaks is seen, that what hangs is ended, that nothing is left behind.
+//! `ctxbench fault` over real mounts: it finds breaches, ends hangs and leaves nothing behind.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::common::{
     Scratch, can_mount, ctxbench, is_root, mounts_under, run, stderr, stdout, wait_for,
 };
 
-/// Runs `ctxbench fault` with these arguments; answers its exit code and what it recorded.
+/// Runs `ctxbench fault`. Returns its exit code, the recorded run and its standard error.
 fn fault(scratch: &Scratch, arguments: &[&str]) -> (i32, Run, String) {
     let results = scratch.dir("results");
     let work = scratch.dir("work");
@@ -46,7 +46,7 @@ fn of<'a>(run: &'a Run, scenario: &str) -> &'a FaultOutcome {
 }
 
 #[test]
-fn a_killed_daemon_comes_back_without_help_and_keeps_its_promise() {
+fn a_killed_daemon_recovers_by_itself_and_keeps_its_promise() {
     if !can_mount() {
         return;
     }
@@ -95,7 +95,7 @@ fn a_killed_daemon_comes_back_without_help_and_keeps_its_promise() {
     );
     let page = fs::read_to_string(run.dir.join("faults.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("kill-while-writing"));
-    // The page is a function of the files.
+    // The page only depends on the run's files.
     let markdown = fs::read_to_string(run.dir.join("faults.md")).unwrap();
     fs::remove_file(run.dir.join("faults.md")).unwrap();
     let again = crate::common::run(["report", run.dir.to_str().unwrap()]);
@@ -107,7 +107,7 @@ fn a_killed_daemon_comes_back_without_help_and_keeps_its_promise() {
 }
 
 #[test]
-fn what_hangs_is_told_and_ended() {
+fn a_hang_is_reported_and_ended() {
     if !can_mount() {
         return;
     }
@@ -126,8 +126,8 @@ fn what_hangs_is_told_and_ended() {
     let hang = outcome.hang.as_ref().unwrap();
     assert_eq!(hang.culprit, Culprit::DaemonStuck);
     assert_ne!(hang.ended_by, "nothing");
-    // A daemon that goes on shows whatever was acknowledged. One whose connection was aborted ends, and so does one that a
-    // busy machine did not let answer within the second that is the limit here.
+    // A resumed daemon must show every acknowledged change. A daemon whose connection was aborted ends. So
+    // does one that does not answer within the one-second limit.
     let how = outcome.recovery.as_ref().unwrap().how;
     if hang.ended_by == "abort" {
         assert_ne!(how, Return::ByItself, "{outcome:?}");
@@ -141,7 +141,7 @@ fn what_hangs_is_told_and_ended() {
 }
 
 #[test]
-fn crash_points_lose_nothing_that_sqlite_promises() {
+fn sqlite_keeps_its_promise_at_crash_points() {
     if !can_mount() {
         return;
     }
@@ -168,7 +168,7 @@ fn crash_points_lose_nothing_that_sqlite_promises() {
         assert!(points.audit.present > 0, "{points:?}");
     }
     let kills = &run.crash_points[0];
-    // A kill between two calls, or before the first, counts in none of these.
+    // A kill between two calls or before the first one increments none of these counters.
     assert!(kills.newly_acknowledged > Some(0), "{kills:?}");
     assert!(kills.unacknowledged <= Some(12) && kills.in_flight <= Some(12));
     assert_eq!(kills.died_by_itself, 0, "{kills:?}");
@@ -179,7 +179,7 @@ fn crash_points_lose_nothing_that_sqlite_promises() {
 }
 
 #[test]
-fn interrupting_leaves_nothing_behind() {
+fn an_interrupted_fault_run_leaves_nothing_behind() {
     if !can_mount() {
         return;
     }
@@ -215,7 +215,7 @@ fn interrupting_leaves_nothing_behind() {
 }
 
 #[test]
-fn scenarios_are_listed_chosen_and_checked() {
+fn the_fault_command_lists_selects_and_checks_scenarios() {
     let listed = stdout(&run([
         "fault",
         "--list",
@@ -261,7 +261,7 @@ fn refused(file: &Path, words: &[&str]) {
 }
 
 #[test]
-fn what_does_not_fit_is_recorded_with_its_reason() {
+fn a_misfit_is_recorded_with_its_reason() {
     let scratch = Scratch::new();
     let (code, run, said) = fault(&scratch, &["--backend=direct", "--scenario=kill-idle"]);
     assert_eq!(code, 0, "{said}");
@@ -271,7 +271,7 @@ fn what_does_not_fit_is_recorded_with_its_reason() {
 }
 
 #[test]
-fn power_is_cut_under_every_kind_of_local_store_and_what_was_synced_stays() {
+fn local_stores_keep_synced_changes_after_a_power_cut() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -290,7 +290,7 @@ fn power_is_cut_under_every_kind_of_local_store_and_what_was_synced_stays() {
     let mut unpromised = 0;
     for outcome in &run.fault_outcomes {
         assert!(outcome.label.as_ref().unwrap().contains("simulated"));
-        // The control: what nobody had synced is gone at some of the cuts, else they would prove nothing.
+        // The control: some cuts must discard unsynced data, else the test proves nothing.
         assert_ne!(outcome.facts["unsynced_discarded"].to_string(), "0");
         let audit = &outcome.audits[POWER_LOSS];
         assert_eq!(audit.promised.as_deref(), Some("fsync"));
@@ -303,12 +303,12 @@ fn power_is_cut_under_every_kind_of_local_store_and_what_was_synced_stays() {
         let recovery = outcome.recovery.as_ref().unwrap();
         assert_eq!(recovery.how, Return::NextMount, "{outcome:?}");
     }
-    // And so is some of what was acknowledged by less than is promised.
+    // Some changes with a weaker acknowledgement than promised must be lost, too.
     assert!(unpromised > 0, "{:?}", run.fault_outcomes);
 }
 
 #[test]
-fn who_is_refused_follows_what_the_refusal_names() {
+fn the_option_that_a_refusal_names_recovers_the_mount() {
     if !can_mount() {
         return;
     }
@@ -360,14 +360,15 @@ fn who_is_refused_follows_what_the_refusal_names() {
     }
     let mut own = run.fault_outcomes.iter();
     let bucket = own.find(|own| own.scenario == "log-gone" && own.backend == "s3-embedded");
-    // Whether what is left is one state or a mixture of two depends on what had been uploaded when the log went.
+    // Whether the result is a past state or a mixture depends on what had been uploaded when the log was
+    // removed.
     let bucket = bucket.unwrap();
     assert_eq!(bucket.recovery.as_ref().unwrap().how, Return::AfterStep);
     assert!(bucket.audits["log-gone"].present > 0, "{bucket:?}");
 }
 
 #[test]
-fn a_broken_daemon_disk_or_agent_is_told_and_loses_nothing_that_sqlite_promises() {
+fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -419,7 +420,7 @@ fn a_broken_daemon_disk_or_agent_is_told_and_loses_nothing_that_sqlite_promises(
     assert!(killed.audits[KILLED_DAEMON].acknowledged["fsync"] > 0);
     check("odd-names", IN_USE, None, None);
     let whole = check("nothing-broken", ORDERLY_END, None, None);
-    // What was synced already is not synced once more for the directory, and never more than once for each fsync.
+    // A synced file is not synced again for its directory. There is at most one sync per fsync.
     let syncs: f64 = whole.facts["own_syncs_per_fsync"]
         .to_string()
         .parse()
@@ -432,7 +433,7 @@ fn a_broken_daemon_disk_or_agent_is_told_and_loses_nothing_that_sqlite_promises(
 }
 
 #[test]
-fn a_conformance_run_is_a_run_directory_with_a_report() {
+fn a_conformance_run_has_a_run_directory_and_a_report() {
     let scratch = Scratch::new();
     let (results, work) = (scratch.dir("results"), scratch.dir("work"));
     let output = ctxbench(["conform", "direct", "--only", "rename"])

@@ -1,4 +1,4 @@
-//! Runs in which two hosts have the same files: notes that are handed over, a file that both write, a sync of everything.
+//! Runs with two hosts on the same files: note handover, concurrent writers, sync.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const ESSAY: &str = "A few calls only, to see that two hosts are mounted, are timed, are compared, and are taken down again.";
 
-/// A workload file with that table.
+/// Writes a workload file with the given table.
 fn workload(scratch: &Scratch, name: &str, table: &str) -> PathBuf {
     let file = scratch.path().join(format!("{name}.toml"));
     let head = format!("name = 'agent/{name}'\nessay = '{ESSAY}'\nstates = ['hot']\n");
@@ -18,7 +18,7 @@ fn workload(scratch: &Scratch, name: &str, table: &str) -> PathBuf {
     file
 }
 
-/// Runs workloads once over backends, and answers the run's directory.
+/// Runs workloads over backends. Returns the run directory.
 fn play(
     scratch: &Scratch,
     workloads: &[&Path],
@@ -64,7 +64,7 @@ fn sample<'a>(samples: &'a [Value], arm: &str, workload: &str) -> &'a Value {
 }
 
 #[test]
-fn a_note_is_handed_over_and_a_sync_waits_for_the_bucket() {
+fn a_run_measures_note_handover_and_sync_to_the_bucket() {
     if !can_mount() {
         return;
     }
@@ -88,7 +88,7 @@ fn a_note_is_handed_over_and_a_sync_waits_for_the_bucket() {
         assert_eq!(calls["count"], 2, "{arm}");
         calls["p50_ns"].as_u64().unwrap()
     };
-    // Ours goes up 200 ms after it was closed, and no sooner.
+    // Our mount uploads a file 200 ms after its close, not earlier.
     assert!(delay("s3-embedded") > 150_000_000);
     assert!(delay("s3-close-embedded") < delay("s3-embedded"));
     assert!(delay("direct") < 150_000_000);
@@ -99,7 +99,7 @@ fn a_note_is_handed_over_and_a_sync_waits_for_the_bucket() {
             assert_eq!(calls[kind]["count"], 1, "{arm}");
         }
     }
-    // A sync of everything has everything put before it returns: some of it may have gone up before.
+    // A sync uploads every pending file before it returns. Some may have been uploaded before.
     let cells = read(&out, "cells.jsonl");
     let counted = &sample(&cells, "s3-embedded", "dirty")["counted"]["daemon"]["store"];
     assert!(counted["s3_put"].as_u64().unwrap() > 0, "{counted}");
@@ -126,7 +126,7 @@ fn a_note_is_handed_over_and_a_sync_waits_for_the_bucket() {
 }
 
 #[test]
-fn what_two_hosts_wrote_to_one_file_is_counted() {
+fn a_run_counts_lost_lines_of_two_writers() {
     if !can_mount() {
         return;
     }
@@ -164,7 +164,7 @@ fn what_two_hosts_wrote_to_one_file_is_counted() {
     assert!(text.lines().next().unwrap().contains("conflict_copies"));
 }
 
-/// Two mounts of nothing in common, of which the second stalls once a note is on the first.
+/// Two unrelated mounts. The second one stalls once a note is on the first one.
 const STALLING: &str = r#"
 name = "my-stalling-host"
 summary = "a second host that stalls"
@@ -180,7 +180,7 @@ unmount = ["fusermount3", "-u", "{mount}"]
 "#;
 
 #[test]
-fn a_second_host_that_stalls_is_a_hang_and_the_run_goes_on() {
+fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -211,7 +211,7 @@ fn a_second_host_that_stalls_is_a_hang_and_the_run_goes_on() {
 }
 
 #[test]
-fn what_another_host_shows_of_a_bind_mount_is_the_same_directory() {
+fn two_hosts_of_a_bind_mount_share_one_directory() {
     if !is_root() {
         return;
     }

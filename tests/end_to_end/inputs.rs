@@ -1,4 +1,4 @@
-//! What bad input gets: file, line, field, and what would be allowed.
+//! Errors on bad input: they name the file, the line, the field and the allowed values.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn unknown_names_are_answered_with_the_known_ones() {
+fn an_unknown_name_is_answered_with_the_known_ones() {
     assert!(
         refused(&["run", "--suite", "nonsense"])
             .contains("there are agent-memory, bucket, calibrate, context, default")
@@ -46,7 +46,7 @@ fn unknown_names_are_answered_with_the_known_ones() {
 }
 
 #[test]
-fn malformed_files_are_refused_by_file_line_and_field() {
+fn a_malformed_file_is_refused_with_file_line_and_field() {
     let scratch = Scratch::new();
     let file = |name: &str, text: &str| {
         let file = scratch.path().join(name);
@@ -132,7 +132,7 @@ fn malformed_files_are_refused_by_file_line_and_field() {
 }
 
 #[test]
-fn a_recorded_session_becomes_a_trace_that_can_be_shown_and_replayed() {
+fn a_recorded_session_is_imported_shown_and_replayed() {
     let scratch = Scratch::new();
     let session = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -191,7 +191,7 @@ fn a_recorded_session_becomes_a_trace_that_can_be_shown_and_replayed() {
     let samples = fs::read_to_string(run_dir.join("samples.jsonl")).unwrap();
     assert_eq!(
         samples.matches("\"outcome\":\"ok\"").count(),
-        // Two arms, a round to warm up and two, in each epoch.
+        // Two arms with one warm-up round and two rounds in each of three epochs.
         3 * 3 * 2,
         "{samples}"
     );
@@ -213,7 +213,7 @@ fn a_recorded_session_becomes_a_trace_that_can_be_shown_and_replayed() {
 }
 
 #[test]
-fn a_run_directory_that_is_none_is_refused() {
+fn a_directory_without_a_run_is_refused() {
     let scratch = Scratch::new();
     let message = refused(&["report", scratch.path().to_str().unwrap()]);
     assert!(
@@ -229,7 +229,7 @@ fn a_run_directory_that_is_none_is_refused() {
 }
 
 #[test]
-fn help_teaches() {
+fn every_command_shows_examples_in_its_help() {
     let help = stdout(&run(["--help"]));
     assert!(help.lines().count() <= 24, "more than a screen: {help}");
     let commands = help.lines().filter_map(|line| line.strip_prefix("  "));
@@ -240,14 +240,14 @@ fn help_teaches() {
     for command in commands.into_iter().filter(is_one) {
         let help = stdout(&run([command, "--help"]));
         let examples = help.lines().filter(|line| line.contains("ctxbench "));
-        // The first is the usage.
+        // The first match is the usage line.
         assert!(examples.count() > 2, "two examples of {command}: {help}");
     }
     assert!(stdout(&run(["list"])).contains("agent/vsm-cycle"));
 }
 
 #[test]
-fn a_shell_gets_completions_and_man_its_pages() {
+fn the_completions_command_writes_completions_and_manual_pages() {
     let completions = stdout(&run(["completions", "bash"]));
     assert!(completions.contains("reproduce"), "{completions}");
     let scratch = Scratch::new();

@@ -1,4 +1,5 @@
-//! The binary over real mounts: one program, so that tests that wait leave the processors to others.
+//! Tests of the binary over real mounts, in one program, so that waiting tests leave the processors to
+//! others.
 
 #![allow(
     missing_docs,

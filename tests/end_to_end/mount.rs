@@ -1,4 +1,4 @@
-//! `ctxbench mount`, as a user sees it.
+//! `ctxbench mount` from the user's point of view.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -69,7 +69,7 @@ fn a_mount_in_use_is_detached_on_sigterm() {
 }
 
 #[test]
-fn a_panic_costs_the_call_that_meets_it_and_nothing_else() {
+fn a_panic_fails_only_the_call_that_meets_it() {
     const EIO: i32 = 5;
     if !can_mount() {
         return;
@@ -88,7 +88,7 @@ fn a_panic_costs_the_call_that_meets_it_and_nothing_else() {
             names.filter(|name| name.starts_with("fuser-")).count()
         };
         fs::write(dir.join("kept"), "kept").unwrap();
-        // More panics than there are threads. Another program that looks at all mounts may meet one.
+        // More panics than threads. A program that scans all mounts may meet one of them.
         let (mut met, mut asked) = (0, 0);
         while met < 6 {
             asked += 1;
@@ -123,7 +123,7 @@ fn a_panic_costs_the_call_that_meets_it_and_nothing_else() {
 }
 
 #[test]
-fn a_log_that_was_removed_after_a_crash_is_asked_for() {
+fn a_mount_after_a_crash_is_refused_if_its_log_is_missing() {
     if !can_mount() {
         return;
     }
@@ -172,7 +172,7 @@ fn a_log_that_was_removed_after_a_crash_is_asked_for() {
 }
 
 #[test]
-fn unmounting_from_outside_ends_it_too() {
+fn a_daemon_ends_after_an_external_unmount() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -184,7 +184,7 @@ fn unmounting_from_outside_ends_it_too() {
 }
 
 #[test]
-fn what_cannot_be_mounted_on_is_refused_and_nothing_is_created() {
+fn an_unusable_mount_point_is_refused_and_nothing_is_created() {
     if !can_mount() {
         return;
     }
@@ -231,7 +231,7 @@ fn what_cannot_be_mounted_on_is_refused_and_nothing_is_created() {
 }
 
 #[test]
-fn a_dead_mount_is_taken_over_and_nothing_that_was_closed_is_lost() {
+fn a_new_mount_replaces_a_dead_one_and_keeps_closed_files() {
     if !can_mount() {
         return;
     }
@@ -262,7 +262,7 @@ fn a_dead_mount_is_taken_over_and_nothing_that_was_closed_is_lost() {
 }
 
 #[test]
-fn a_database_is_mounted_once() {
+fn a_database_cannot_be_mounted_twice() {
     if !can_mount() {
         return;
     }
@@ -290,7 +290,7 @@ fn a_database_is_mounted_once() {
     mount.end();
 }
 
-/// The features that `ctxbench conform` finds failing, by line of its table.
+/// The features that `ctxbench conform` reports as failing, one line of its table each.
 fn failing(output: &Output) -> Vec<String> {
     let table = stdout(output);
     let lines = table.lines().filter(|line| line.contains("FAILS"));
@@ -298,13 +298,14 @@ fn failing(output: &Output) -> Vec<String> {
 }
 
 #[test]
-fn mounts_do_what_programs_expect_of_a_file_system() {
+fn a_mount_conforms_to_a_posix_file_system() {
     let direct = conform(["direct"]);
     assert!(failing(&direct).is_empty(), "{}", stdout(&direct));
     if !can_mount() {
         return;
     }
-    // FUSE_TMPFILE is what `fuser` does not speak; what the kernel has gathered would look like a hole.
+    // `fuser` does not implement FUSE_TMPFILE. With writeback, the daemon would report dirty pages as a
+    // hole.
     let (tmpfile, holes) = ("`O_TMPFILE`", "`SEEK_DATA`");
     for (backend, expected) in [
         ("memory", &[tmpfile][..]),
@@ -333,7 +334,7 @@ fn mounts_do_what_programs_expect_of_a_file_system() {
 }
 
 #[test]
-fn one_thread_serves_as_well_as_four() {
+fn a_mount_works_with_one_thread_and_with_four() {
     if !can_mount() {
         return;
     }
@@ -351,7 +352,7 @@ fn one_thread_serves_as_well_as_four() {
 }
 
 #[test]
-fn a_foreign_directory_is_tried_and_left_as_it_was() {
+fn a_conformance_run_leaves_a_foreign_directory_as_it_was() {
     let scratch = Scratch::new();
     let dir = scratch.dir("theirs");
     let path = dir.to_string_lossy().into_owned();
@@ -364,7 +365,7 @@ fn a_foreign_directory_is_tried_and_left_as_it_was() {
 }
 
 #[test]
-fn what_was_unlinked_while_open_is_freed_when_it_is_closed() {
+fn an_unlinked_open_file_is_freed_at_its_close() {
     if !can_mount() {
         return;
     }
@@ -387,7 +388,7 @@ fn what_was_unlinked_while_open_is_freed_when_it_is_closed() {
 }
 
 #[test]
-fn other_users_are_kept_out() {
+fn a_mount_refuses_other_users() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -413,7 +414,7 @@ fn other_users_are_kept_out() {
     mount.end();
 }
 
-/// Runs a script as nobody in a mount namespace of its own, in which `/dev/fuse` has the given mode.
+/// Runs a script as user nobody in its own mount namespace, with the given mode on `/dev/fuse`.
 fn as_nobody_with_fuse(scratch: &Scratch, mode: &str, script: &str) -> Output {
     let node = scratch.path().join("fuse");
     let setup = format!(
@@ -432,7 +433,7 @@ fn as_nobody_with_fuse(scratch: &Scratch, mode: &str, script: &str) -> Output {
 }
 
 #[test]
-fn a_user_who_is_not_root_mounts_through_fusermount3() {
+fn an_unprivileged_user_mounts_through_fusermount3() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -452,7 +453,7 @@ fn a_user_who_is_not_root_mounts_through_fusermount3() {
 }
 
 #[test]
-fn without_permission_the_fix_is_named() {
+fn a_mount_without_permission_names_the_fix() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -472,7 +473,7 @@ fn without_permission_the_fix_is_named() {
 }
 
 #[test]
-fn a_daemon_outlives_its_command_and_status_shows_it() {
+fn a_daemon_outlives_its_command_and_is_listed_by_status() {
     if !can_mount() {
         return;
     }
@@ -520,7 +521,8 @@ fn a_daemon_outlives_its_command_and_status_shows_it() {
     assert!(ended.status.success(), "{}", stderr(&ended));
     assert_eq!(own(&run(["status", "--json"])), None);
 
-    // A second start finds what the first has kept; one that cannot mount says why, as in the foreground.
+    // A second start finds the data of the first. A start that cannot mount reports the reason, as in the
+    // foreground.
     let again = || {
         ctxbench(["mount", "--daemon", "sqlite"])
             .arg(&dir)

@@ -1,4 +1,4 @@
-//! Backends without code, as a user brings them.
+//! Backends that a user defines in a TOML file, without code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::common::{
     CTXBENCH, Scratch, can_mount, conform, ctxbench, is_root, mounts_under, stderr, stdout,
 };
 
-/// The one TOML block of the page that says how to add a file system of somebody else.
+/// The only TOML block of the page on adding a foreign file system.
 fn documented() -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ADDING-A-BACKEND.md");
     let page = fs::read_to_string(page).unwrap();
@@ -63,7 +63,7 @@ fn the_documented_example_is_measured_like_every_other_backend() {
 }
 
 #[test]
-fn several_clients_work_in_any_directory_and_leave_it_as_it_was() {
+fn several_clients_leave_a_foreign_directory_as_it_was() {
     let scratch = Scratch::new();
     let theirs = scratch.dir("theirs");
     let out = scratch.path().join("run");
@@ -92,7 +92,7 @@ fn several_clients_work_in_any_directory_and_leave_it_as_it_was() {
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
 }
 
-/// A bind mount that wants the S3 server, and leaves what it was told beside its site.
+/// A bind mount that requests the S3 server, and writes what it received next to its site.
 const ON_A_BUCKET: &str = r#"
 name = "my-bucket-{s3_server}"
 summary = "a bind mount that knows of a bucket"
@@ -126,7 +126,7 @@ fn contents(dir: &Path) -> String {
 }
 
 #[test]
-fn a_definition_is_told_of_the_bucket_and_no_result_tells_its_keys() {
+fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
     if !is_root() {
         return;
     }
@@ -179,7 +179,7 @@ fn a_definition_is_told_of_the_bucket_and_no_result_tells_its_keys() {
     assert!(mounts_under(scratch.path()).is_empty());
 }
 
-/// A file system of somebody else that stalls as soon as the first directory is made in it, and says who it is.
+/// A foreign file system that stalls at the first mkdir, and writes its process id.
 const STALLING: &str = r#"
 name = "my-stalling"
 summary = "a file system that stalls"
@@ -194,7 +194,7 @@ unmount = ["fusermount3", "-u", "{mount}"]
 "#;
 
 #[test]
-fn a_peer_that_stalls_is_a_hang_with_its_duration_and_the_run_goes_on() {
+fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -222,7 +222,8 @@ fn a_peer_that_stalls_is_a_hang_with_its_duration_and_the_run_goes_on() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    // In each epoch both arms of direct have three rounds with the one to warm up; the peer is out after its first.
+    // Per epoch, both `direct` arms have a warm-up round and two rounds. The peer is excluded after its
+    // first round.
     assert_eq!(samples.len(), 3 * (2 * 3 + 1), "{samples:?}");
     for sample in &samples {
         if sample["arm"] != "my-stalling" {
@@ -230,7 +231,7 @@ fn a_peer_that_stalls_is_a_hang_with_its_duration_and_the_run_goes_on() {
             continue;
         }
         assert_eq!(sample["outcome"], "hang", "{sample}");
-        // A call is cut off after twice what it may take.
+        // The watchdog aborts a call after twice its limit.
         let reason = sample["reason"].as_str().unwrap();
         assert!(
             reason.contains("no answer after 1.") && reason.contains("its connection was aborted"),
@@ -240,7 +241,7 @@ fn a_peer_that_stalls_is_a_hang_with_its_duration_and_the_run_goes_on() {
     }
     let report = fs::read_to_string(results.join("report.md")).unwrap();
     assert!(report.contains("hang"), "{report}");
-    // Nothing of it is left.
+    // The hang leaves no mount and no process.
     assert!(mounts_under(scratch.path()).is_empty());
     let pids = fs::read_to_string(told.join("pids")).unwrap();
     assert_eq!(pids.lines().count(), 3);
@@ -253,7 +254,7 @@ fn a_peer_that_stalls_is_a_hang_with_its_duration_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_peer_that_uses_a_bucket_says_on_which_server() {
+fn a_peer_on_a_bucket_must_name_the_server() {
     let scratch = Scratch::new();
     let wrong = |text: &str| {
         let file = write(&scratch, text);
@@ -278,7 +279,7 @@ fn a_peer_that_uses_a_bucket_says_on_which_server() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_named() {
+fn an_error_in_a_definition_is_named() {
     let scratch = Scratch::new();
     let wrong = |text: &str| {
         let file = write(&scratch, text);

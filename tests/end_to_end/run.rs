@@ -1,4 +1,4 @@
-//! Whole runs over real mounts: complete, interrupted, hung, crashed, on a machine that lacks things.
+//! Whole runs over real mounts: complete, interrupted, hung, crashed, or with missing requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -49,7 +49,7 @@ fn arguments<'a>(suite: &'a Path, out: &'a Path, scratch: &'a Scratch) -> Vec<&'
     ]
 }
 
-/// The whole lines of a file of a run, which may be under way.
+/// The complete lines of a run's file. The run may still write to it.
 fn lines(out: &Path, name: &str) -> Vec<Value> {
     let text = fs::read_to_string(out.join(name)).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -73,12 +73,12 @@ fn outcomes(out: &Path) -> BTreeMap<String, usize> {
     counts
 }
 
-/// The daemons that a process has started, by pid.
+/// The process ids of the daemons that a process has started.
 fn daemons_of(parent: u32) -> Vec<Pid> {
     let mut daemons = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // pid (comm) state ppid …
+        // Format: pid (comm) state ppid …
         let Some((_, rest)) = stat.rsplit_once(") ") else {
             continue;
         };
@@ -113,7 +113,7 @@ fn nothing_is_left(scratch: &Scratch) {
 }
 
 #[test]
-fn a_new_host_fetches_what_a_new_daemon_finds_in_its_cache() {
+fn a_new_host_fetches_what_a_restarted_daemon_has_in_its_cache() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -143,7 +143,7 @@ states = ["cold"]
         let mut all = cells.iter();
         all.find(|c| c["arm"] == arm && c["workload"] == workload && c["state"] == state)
     };
-    // Of one pass.
+    // Counters of one pass.
     let count = |arm: &str, workload: &str, name: &str| {
         let counted = &of(arm, workload, "cold").unwrap()["counted"];
         assert_eq!(counted["passes"], 1, "{counted}");
@@ -157,22 +157,22 @@ states = ["cold"]
         assert!(played.is_none(), "{state} is no cell of its own");
     }
     assert_eq!(count("s3-embedded", "micro/read-1k", "s3_fetches"), 0);
-    // Each of 64 files once.
+    // Each of the 64 files is fetched once.
     assert_eq!(
         count("s3-fresh-embedded", "micro/read-1k", "s3_fetches"),
         64
     );
     assert!(count("s3-fresh-embedded", "micro/read-1k", "s3_get") >= 64);
-    // The listing came with the mount.
+    // The mount has fetched the listing already.
     let list = "micro/list-1000-attributes";
     assert_eq!(count("s3-fresh-embedded", list, "s3_fetches"), 0);
-    // It was mounted empty, then anew for its one pass.
+    // The host was mounted once before the data existed, and once for its pass.
     let ready = &of("s3-fresh-embedded", list, "cold").unwrap()["ready_ns"];
     assert_eq!(ready.as_array().unwrap().len(), 2, "{ready}");
 }
 
 #[test]
-fn a_run_measures_every_cell_reports_and_decides() {
+fn a_run_measures_every_cell_and_reports_and_decides() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -182,7 +182,8 @@ fn a_run_measures_every_cell_reports_and_decides() {
     assert!(output.status.success(), "{}", stderr(&output));
     nothing_is_left(&scratch);
 
-    // stat: 5 arms hot (a round to warm up and two), 5 lukewarm, 4 cold; vsm-cycle: 4, hot; three epochs.
+    // stat: 5 arms hot with one warm-up round and two rounds, 5 lukewarm, 4 cold. vsm-cycle: 4 arms, hot.
+    // Three epochs.
     assert_eq!(
         outcomes(&out),
         BTreeMap::from([("ok".to_owned(), 3 * (3 * 5 + 2 * 5 + 2 * 4 + 3 * 4))]),
@@ -203,7 +204,7 @@ fn a_run_measures_every_cell_reports_and_decides() {
     let cells = lines(&out, "cells.jsonl");
     assert_eq!(cells.len(), 3 * (5 + 5 + 4 + 4));
     for cell in cells.iter().filter(|cell| cell["workload"] == "micro/stat") {
-        // A call is a system call; hot, the warm-up pass alone is counted.
+        // Each call is one system call. In the hot state, only the warm-up pass is counted.
         let (passes, calls) = match cell["state"].as_str().unwrap() {
             "hot" => (1, 4096),
             _ => (2, 2 * 64),
@@ -214,7 +215,7 @@ fn a_run_measures_every_cell_reports_and_decides() {
         assert_eq!(counted["system_calls"], calls, "{cell}");
         let has_daemon = !cell["arm"].as_str().unwrap().starts_with("direct");
         assert_eq!(counted.get("daemon").is_some(), has_daemon, "{cell}");
-        // What else runs on this machine may have kept every pass of a cell from being quiet.
+        // Other load on the machine may have disturbed every pass of a cell.
         let is_timed = samples.iter().any(|sample| {
             let same = |field| sample[field] == cell[field];
             let is_own = ["epoch", "arm", "workload", "state"].into_iter().all(same);
@@ -222,7 +223,7 @@ fn a_run_measures_every_cell_reports_and_decides() {
         });
         assert_eq!(cell["latencies"].get("stat").is_some(), is_timed, "{cell}");
     }
-    // The least of all epochs: another test may empty the machine's caches beside a hot pass.
+    // The minimum over all epochs, because another test may drop the machine's caches during a hot pass.
     let daemon = |arm: &str, state: &str, opcode: &str| {
         let of = cells
             .iter()
@@ -231,8 +232,8 @@ fn a_run_measures_every_cell_reports_and_decides() {
         let counts = counts.map(|count| count.as_u64().unwrap_or(0));
         counts.min().unwrap()
     };
-    // Hot, the kernel answers by itself; lukewarm, each of 64 files is looked up once in either pass, and the
-    // directories above unless the kernel kept those: it lets go of directories only after what was in them.
+    // Hot: the kernel answers from its caches. Lukewarm: one lookup per file and pass, and perhaps for
+    // directories above. The kernel evicts a directory only after its entries.
     assert_eq!(
         daemon("sqlite", "hot", "lookup") + daemon("sqlite", "hot", "getattr"),
         0
@@ -276,14 +277,14 @@ fn a_run_measures_every_cell_reports_and_decides() {
     ] {
         assert!(out.join(file).is_file(), "{file}");
     }
-    // A report is a function of the run's files.
+    // The report only depends on the run's files.
     let before = fs::read(out.join("report.html")).unwrap();
     fs::remove_file(out.join("report.html")).unwrap();
     let output = run(["report".as_ref(), out.as_os_str()]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(fs::read(out.join("report.html")).unwrap() == before);
 
-    // What so few rounds decide is chance, but all of it is said.
+    // With so few rounds the decision is chance, but every aspect must be printed.
     let output = run(["decide".as_ref(), out.as_os_str()]);
     let printed = stdout(&output);
     assert!(matches!(output.status.code(), Some(10 | 11)), "{printed}");
@@ -301,7 +302,7 @@ fn a_run_measures_every_cell_reports_and_decides() {
     let output = run(["claims".as_ref(), out.as_os_str()]);
     assert!(output.status.success() && stdout(&output).contains("vsm-read-fuse"));
 
-    // Running twice is safe: a directory that holds a run is left alone.
+    // A second run into the same directory is refused.
     let output = run(arguments(&suite(&scratch, SUITE), &out, &scratch));
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -331,7 +332,7 @@ fn started(arguments: Vec<&str>) -> Child {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_behind_and_resume_completes_the_run() {
+fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
     if !can_mount() {
         return;
     }
@@ -342,7 +343,7 @@ fn ctrl_c_leaves_nothing_behind_and_resume_completes_the_run() {
     wait_for("an epoch and a half", || {
         lines(&out, "epochs.jsonl").len() == 1 && !daemons_of(child.id()).is_empty()
     });
-    // In the middle of the second epoch's cell.
+    // In the second epoch's cell.
     std::thread::sleep(Duration::from_millis(300));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -381,14 +382,14 @@ fn ctrl_c_leaves_nothing_behind_and_resume_completes_the_run() {
     nothing_is_left(&scratch);
 }
 
-/// The state of a process, as /proc has it: `T` for one that is stopped.
+/// The state of a process from `/proc/PID/stat`, such as `T` for a stopped one.
 fn state(pid: Pid) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
 #[test]
-fn a_killed_run_takes_its_daemons_with_it_stopped_ones_too() {
+fn a_killed_run_ends_its_daemons_even_stopped_ones() {
     if !can_mount() {
         return;
     }
@@ -397,7 +398,7 @@ fn a_killed_run_takes_its_daemons_with_it_stopped_ones_too() {
     for after_ms in [0, 150, 400] {
         let out = scratch.path().join(format!("run-{after_ms}"));
         let mut child = started(arguments(&suite, &out, &scratch));
-        // Of two daemons at most one has its turn.
+        // At most one of the two daemons runs at a time; the other one is stopped.
         wait_for("a daemon that is stopped", || {
             let daemons = daemons_of(child.id());
             daemons.len() == 2 && daemons.iter().any(|daemon| state(*daemon) == Some('T'))
@@ -407,12 +408,12 @@ fn a_killed_run_takes_its_daemons_with_it_stopped_ones_too() {
         assert_eq!(daemons.len(), 2);
         child.kill().unwrap();
         child.wait().unwrap();
-        // `fusectl` is the killed process's own; the next run takes it down.
+        // The killed process had mounted `fusectl`; the next run unmounts it.
         wait_for("the daemons to unmount", || {
             let mut left = mounts_under(scratch.path()).into_iter();
             left.all(|mount| mount.ends_with("fusectl"))
         });
-        // And to end, or they would write into the scratch directory while it is removed.
+        // The daemons must end, too, before the scratch directory is removed.
         wait_for("the daemons to end", || {
             daemons
                 .iter()
@@ -432,7 +433,7 @@ fn a_killed_run_takes_its_daemons_with_it_stopped_ones_too() {
     nothing_is_left(&scratch);
 }
 
-/// A few long calls, and time for all rounds, those after a hang too.
+/// A few long calls, with time for all rounds, including those after a hang.
 const LARGE: &str = r#"
 essay = "Calls that take long enough to stop a daemon in."
 budget = 60
@@ -444,7 +445,7 @@ name = "micro/write-64m"
 states = ["hot"]
 "#;
 
-/// Whether a file of the daemon's mount is being written by `micro/write-64m`: it is there, and not half of it.
+/// Whether `micro/write-64m` is writing a file in the daemon's mount: the file has between 1 and 32 MiB.
 fn is_half_written(daemon: Pid) -> bool {
     let cmdline = fs::read_to_string(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
     let mount = cmdline
@@ -459,7 +460,7 @@ fn is_half_written(daemon: Pid) -> bool {
 }
 
 #[test]
-fn a_stopped_daemon_is_a_hang_with_its_duration_and_the_run_goes_on() {
+fn a_run_records_a_stopped_daemon_as_a_hang_and_continues() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -495,7 +496,7 @@ fn a_stopped_daemon_is_a_hang_with_its_duration_and_the_run_goes_on() {
         reason.contains("no answer after 4.") && reason.ends_with("its connection was aborted"),
         "{reason}"
     );
-    // The other arms had further rounds in that cell, and the arm itself further epochs.
+    // The other arms have further rounds in that cell. The hung arm has further epochs.
     let after = |arm: &str| {
         let mut later = samples.iter();
         later.any(|s| {
@@ -516,7 +517,7 @@ fn a_stopped_daemon_is_a_hang_with_its_duration_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_killed_daemon_is_a_crash_and_the_run_goes_on() {
+fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
     if !can_mount() {
         return;
     }
@@ -525,7 +526,7 @@ fn a_killed_daemon_is_a_crash_and_the_run_goes_on() {
     let suite = suite(&scratch, &LONG.replace("budget = 6", "budget = 3"));
     let child = started(arguments(&suite, &out, &scratch));
     wait_for("both daemons", || daemons_of(child.id()).len() == 2);
-    // Whatever it is doing: it may be stopped, too.
+    // Kill it in any state; it may also be stopped.
     std::thread::sleep(Duration::from_millis(200));
     for daemon in daemons_of(child.id()).into_iter().take(1) {
         kill_process(daemon, Signal::KILL).unwrap();
@@ -545,7 +546,7 @@ fn a_killed_daemon_is_a_crash_and_the_run_goes_on() {
 }
 
 #[test]
-fn the_default_scratch_is_a_fresh_journaled_image_and_leaves_nothing() {
+fn a_run_removes_its_default_scratch_image() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -574,7 +575,7 @@ states = ["cold"]
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The image, and a daemon's mount in it.
+    // Two mounts: the image, and a daemon's mount in it.
     wait_for("a mount of a daemon", || {
         mounts_under(&base).len() >= 2 || child.try_wait().unwrap().is_some()
     });
@@ -615,7 +616,7 @@ states = ["cold"]
 }
 
 #[test]
-fn without_fuse_the_rest_runs_and_the_report_says_what_was_skipped() {
+fn a_run_without_fuse_skips_mounts_and_reports_it() {
     if !can_mount() || !is_root() {
         return;
     }
@@ -665,7 +666,7 @@ fn without_fuse_the_rest_runs_and_the_report_says_what_was_skipped() {
 }
 
 #[test]
-fn a_full_disk_ends_the_run_and_what_was_recorded_stays_readable() {
+fn a_full_disk_ends_a_run_and_keeps_its_recorded_results() {
     if !is_root() {
         return;
     }
@@ -708,7 +709,7 @@ fn a_full_disk_ends_the_run_and_what_was_recorded_stays_readable() {
     assert!(recorded > 0, "{recorded}");
 }
 
-/// Plays a workload for a moment over a backend, and answers its samples.
+/// Runs workloads briefly over a backend. Returns the samples.
 fn play_briefly(workloads: &[&str], backend: &str, state: &str) -> Vec<Value> {
     let scratch = Scratch::new();
     let out = scratch.path().join("run");
@@ -731,7 +732,7 @@ fn play_briefly(workloads: &[&str], backend: &str, state: &str) -> Vec<Value> {
 }
 
 #[test]
-fn eight_client_processes_are_one_timed_call_and_their_files_are_checked() {
+fn eight_client_processes_are_timed_as_one_call_and_verified() {
     if !can_mount() {
         return;
     }
@@ -747,7 +748,7 @@ fn eight_client_processes_are_one_timed_call_and_their_files_are_checked() {
 }
 
 #[test]
-fn a_bare_s3_client_is_an_arm_beside_mounts() {
+fn a_bare_s3_client_is_an_arm_next_to_mounts() {
     let workloads = ["micro/create-fsync-1k-few", "micro/write-sync-100"];
     let samples = play_briefly(&workloads, "s3-bare-embedded", "hot");
     for workload in workloads {

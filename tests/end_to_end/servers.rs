@@ -1,4 +1,4 @@
-//! The S3 servers that `ctxbench s3 serve` starts: what each can do, and that none stays behind.
+//! The S3 servers of `ctxbench s3 serve`: the features of each, and that they leave nothing behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ use object_store::{
 use rustix::process::{Pid, Signal, kill_process};
 use servers::{Announcement, Fault, FaultProxy, Operation, Rule, ServerKind};
 
-/// A `ctxbench s3 serve` that runs beside the test; ended when dropped.
+/// A running `ctxbench s3 serve`. Dropping it ends the process.
 struct Serving {
     process: Child,
     announcement: Announcement,
@@ -61,7 +61,7 @@ impl Serving {
         self.client_at(&self.announcement.endpoint)
     }
 
-    /// As [`Serving::client`], by another way.
+    /// As [`Serving::client`], for another endpoint.
     fn client_at(&self, endpoint: &str) -> AmazonS3 {
         let access = &self.announcement;
         AmazonS3Builder::new()
@@ -83,7 +83,7 @@ impl Serving {
         kill_process(pid(self.process.id()), signal).unwrap();
     }
 
-    /// The server's own process, which the embedded one has not.
+    /// The process id of the server, if it is not the embedded one.
     fn child(&self) -> Option<u32> {
         let id = self.process.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
@@ -93,7 +93,7 @@ impl Serving {
             .map(|id| id.parse().unwrap())
     }
 
-    /// Waits for the end, and checks that it took everything with it.
+    /// Waits for the end, and checks that no process and no file is left.
     fn ended(mut self, child: Option<u32>) {
         let status = wait(&mut self.process);
         assert!(status.success(), "{status}");
@@ -116,7 +116,8 @@ impl Drop for Serving {
     }
 }
 
-/// Waits for an end, without the one that `Child::wait` would bring about: it closes standard input.
+/// Waits for the process with its standard input open. `Child::wait` would close it, which ends the
+/// process.
 fn wait(process: &mut Child) -> ExitStatus {
     let stdin = process.stdin.take();
     let status = process.wait().unwrap();
@@ -128,7 +129,7 @@ fn pid(id: u32) -> Pid {
     Pid::from_raw(id.try_into().unwrap()).unwrap()
 }
 
-/// Whether a process has ended; one that nobody has waited for yet has.
+/// Whether a process has ended; a zombie counts as ended.
 fn is_gone(id: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{id}/stat")) {
         Ok(stat) => stat
@@ -139,7 +140,7 @@ fn is_gone(id: u32) -> bool {
     }
 }
 
-/// The servers that are installed here. `CTXBENCH_REQUIRE_MINIO`, as in CI, makes MinIO one of them.
+/// The installed servers. `CTXBENCH_REQUIRE_MINIO`, set in CI, makes a missing MinIO a failure.
 fn found() -> Vec<ServerKind> {
     let is_found = |kind: &ServerKind| match kind.find() {
         Ok(_) => true,
@@ -154,11 +155,11 @@ fn found() -> Vec<ServerKind> {
     ServerKind::ALL.into_iter().filter(is_found).collect()
 }
 
-// ---- what each server can do --------------------------------------------------------------------
+// ---- the features of each server ----------------------------------------------------------------
 
 type Outcome = Result<(), String>;
 
-/// Everything that is asked of a server, in the order of the table.
+/// The features in the order of the table.
 const ASKED: [&str; 17] = [
     "creates only what is absent",
     "one of two concurrent creations wins",
@@ -179,10 +180,10 @@ const ASKED: [&str; 17] = [
     DAMAGED,
 ];
 
-/// The row that needs a bad way to the server.
+/// The feature whose test needs the fault proxy.
 const DAMAGED: &str = "refuses an upload that was damaged on its way";
 
-/// What a server is known not to do: the row, and how it shows.
+/// Known missing features of a server, and how they show.
 fn lacking(kind: ServerKind) -> &'static [(&'static str, &'static str)] {
     match kind {
         ServerKind::Embedded => &[],
@@ -425,14 +426,14 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
     }
 }
 
-/// Whether an object whose bytes are others than those that were signed is refused, and leaves nothing.
+/// Checks that an object with other bytes than were signed is refused and not stored.
 fn refuses_damage(runtime: &tokio::runtime::Runtime, serving: &Serving) -> Outcome {
     let endpoint = &serving.announcement.endpoint;
     let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
     let way = FaultProxy::start(0, upstream).unwrap();
     let far = serving.client_at(&way.endpoint());
     runtime.block_on(async {
-        // The way as such is good.
+        // Without a rule, the proxy forwards the object unchanged.
         put(&far, "undamaged", b"as it is").await?;
         way.set(vec![
             Rule::always(Fault::DamageRequest).of(&[Operation::Put]),
@@ -447,7 +448,7 @@ fn refuses_damage(runtime: &tokio::runtime::Runtime, serving: &Serving) -> Outco
     })
 }
 
-/// Twenty times two writers at once, of whom exactly one may win.
+/// Twenty attempts with two concurrent writers each. Exactly one writer may win each attempt.
 async fn races<F: Future<Output = (String, PutMode)>>(
     client: &AmazonS3,
     prepare: impl Fn(usize) -> F,
@@ -473,7 +474,7 @@ async fn races<F: Future<Output = (String, PutMode)>>(
     Ok(())
 }
 
-/// 11 MiB in which no two pieces are alike.
+/// 11 MiB in which no two pieces are equal.
 fn large() -> Bytes {
     let numbers = 0..(11_u64 << 20) / 8;
     let bytes: Vec<u8> = numbers
@@ -482,13 +483,13 @@ fn large() -> Bytes {
     bytes.into()
 }
 
-/// Makes 1,005 small objects, where they are not there yet, and returns their keys.
+/// Creates 1,005 small objects unless they exist. Returns their keys.
 async fn many(client: &AmazonS3) -> Result<Vec<String>, String> {
     let keys: Vec<String> = (0..1005)
         .map(|number| format!("many/{number:04}"))
         .collect();
     let there: BTreeSet<String> = list(client, "many", None).await?.into_iter().collect();
-    // The first one alone: rclone fails at times when two make a directory at once.
+    // The first object alone: rclone sometimes fails when two requests create the same directory.
     if !there.contains(&keys[0]) {
         put(client, &keys[0], b"-").await?;
     }
@@ -522,7 +523,7 @@ fn differs(wanted: &[String], got: &[String]) -> String {
     )
 }
 
-/// The middle of how long 200 requests took, in milliseconds: for information, never asserted.
+/// The median duration of 200 requests in milliseconds. It is printed and never asserted.
 async fn typical(requests: impl AsyncFn()) -> f64 {
     let mut took = Vec::new();
     for _ in 0..200 {
@@ -535,7 +536,7 @@ async fn typical(requests: impl AsyncFn()) -> f64 {
 }
 
 #[test]
-fn each_server_does_what_is_claimed_of_it() {
+fn each_server_has_the_features_in_the_table() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let kinds = found();
     let mut cells: BTreeMap<(ServerKind, &str), String> = BTreeMap::new();
@@ -587,7 +588,7 @@ fn each_server_does_what_is_claimed_of_it() {
     assert!(wrong.is_empty(), "not as expected:\n{}", wrong.join("\n"));
 }
 
-// ---- how it starts and ends ---------------------------------------------------------------------
+// ---- start and end ------------------------------------------------------------------------------
 
 /// The Unix sockets in /tmp on which a process listens.
 fn sockets(process: Option<u32>) -> Vec<String> {
@@ -615,7 +616,7 @@ fn sockets(process: Option<u32>) -> Vec<String> {
 }
 
 #[test]
-fn nothing_stays_behind_however_it_is_told_to_stop() {
+fn a_stopped_server_leaves_nothing_behind() {
     for kind in found() {
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             let serving = Serving::new(kind.name(), &[]);
@@ -635,7 +636,7 @@ fn nothing_stays_behind_however_it_is_told_to_stop() {
 }
 
 #[test]
-fn nothing_stays_behind_when_who_wanted_it_is_killed() {
+fn a_server_ends_without_residue_when_its_parent_is_killed() {
     for kind in found() {
         let mut holder = Command::new("sleep")
             .arg("1000")
@@ -652,7 +653,7 @@ fn nothing_stays_behind_when_who_wanted_it_is_killed() {
 }
 
 #[test]
-fn no_server_outlives_serve_s3_even_if_that_is_killed() {
+fn a_server_ends_when_serve_s3_is_killed() {
     for kind in found() {
         let mut serving = Serving::new(kind.name(), &[]);
         let Some(child) = serving.child() else {
@@ -662,7 +663,7 @@ fn no_server_outlives_serve_s3_even_if_that_is_killed() {
         serving.process.kill().unwrap();
         serving.process.wait().unwrap();
         wait_for("the server to be gone", || is_gone(child));
-        // Nobody was left to remove them.
+        // The killed process could not remove them.
         for socket in sockets {
             let _ = std::fs::remove_file(socket);
         }
@@ -687,7 +688,7 @@ fn a_server_that_dies_is_reported() {
 }
 
 #[test]
-fn a_directory_keeps_the_objects() {
+fn a_restarted_server_keeps_its_objects() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for kind in found() {
         let scratch = Scratch::new();
@@ -705,7 +706,7 @@ fn a_directory_keeps_the_objects() {
 }
 
 #[test]
-fn auto_says_why_it_is_not_minio() {
+fn auto_selection_says_why_it_is_not_minio() {
     let scratch = Scratch::new();
     let missing = scratch.path().join("minio");
     let mut process = ctxbench(["s3", "serve"])
@@ -741,7 +742,7 @@ fn auto_says_why_it_is_not_minio() {
 }
 
 #[test]
-fn what_cannot_be_started_is_named() {
+fn a_server_that_cannot_start_is_named() {
     let scratch = Scratch::new();
     let not_a_server = scratch.path().join("minio");
     std::fs::write(

@@ -1,4 +1,4 @@
-//! An S3 server behind TLS: its certificate has to be trusted, and then everything works as without.
+//! An S3 server behind TLS, with a trusted and an untrusted certificate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Made for these tests, for 127.0.0.1, and worth nothing elsewhere:
+/// A certificate for 127.0.0.1 that only these tests use:
 /// `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out certificate.pem
 /// -days 36500 -subj '/CN=ctxbench test' -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE`
 fn certificate() -> PathBuf {
@@ -21,7 +21,7 @@ fn certificate() -> PathBuf {
         .join("../tests/end_to_end/tls_certificates/certificate.pem")
 }
 
-/// Takes TLS off connections, and hands what is in it to the server at `plain`; the port.
+/// Terminates TLS and forwards connections to the server at `plain`. Returns the port.
 async fn relay(plain: String) -> u16 {
     let chain = CertificateDer::pem_file_iter(certificate()).unwrap();
     let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
@@ -34,7 +34,7 @@ async fn relay(plain: String) -> u16 {
         while let Ok((connection, _)) = listener.accept().await {
             let (acceptor, plain) = (acceptor.clone(), plain.clone());
             tokio::spawn(async move {
-                // A client that does not trust the certificate hangs up.
+                // A client that does not trust the certificate closes the connection.
                 let Ok(mut secure) = acceptor.accept(connection).await else {
                     return;
                 };
@@ -47,7 +47,7 @@ async fn relay(plain: String) -> u16 {
 }
 
 #[test]
-fn a_server_behind_tls_has_to_be_trusted() {
+fn a_mount_uses_a_server_behind_tls_only_if_it_trusts_the_certificate() {
     if !can_mount() {
         return;
     }

@@ -1,5 +1,5 @@
-//! What contexts cost, end to end: the command, and a run that accounts for its sessions, on files in an agent's
-//! state too.
+//! The cost of contexts, end to end: the command, and a run that accounts for its sessions, including files
+//! in an agent's state.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A session of two answers; the second prompt holds all that was said before it.
+/// A session of two answers. The second prompt contains the first one.
 fn trajectory(model: &str, second_prompt: u64, seconds: u64) -> String {
     let answer = |text: &str, created: u64, prompt: u64| {
         serde_json::json!({"role": "assistant", "content": text, "extra": {"response": {
@@ -40,7 +40,7 @@ fn trajectory(model: &str, second_prompt: u64, seconds: u64) -> String {
 }
 
 #[test]
-fn the_worked_example_saves_only_where_the_model_does_not_write_what_is_saved() {
+fn offloading_saves_tokens_only_if_the_model_did_not_write_them() {
     let found = json(&[
         "tokens",
         "--workload",
@@ -73,7 +73,7 @@ fn the_worked_example_saves_only_where_the_model_does_not_write_what_is_saved() 
 }
 
 #[test]
-fn a_recorded_session_is_held_against_what_was_reported() {
+fn the_ledger_compares_a_recorded_session_with_reported_usage() {
     let scratch = Scratch::new();
     let file = scratch.path().join("s.traj.json");
     fs::write(&file, trajectory("gpt-5-codex", 44, 10)).unwrap();
@@ -96,7 +96,7 @@ fn a_recorded_session_is_held_against_what_was_reported() {
     );
     let cached = |found: &Value| found["policies"][0]["cached"].as_u64().unwrap();
     assert!(cached(&found) > 0);
-    // Without a cache, or with one that does not live long enough, everything is sent anew.
+    // Without a cache, or with a lifetime that is too short, all tokens are uncached.
     assert_eq!(cached(&of(&["--cache-ttl", "0"])), 0);
     let short = ["--cache-ttl", "9s", "--model", "none"];
     assert_eq!(cached(&of(&short)), 0);
@@ -120,7 +120,7 @@ fn a_recorded_session_is_held_against_what_was_reported() {
     );
 }
 
-/// The committed sessions whose API reported usage, and the reach of issue 5: how far the ledger may be at the median.
+/// The committed sessions with usage that the API reported, and the largest allowed median deviation.
 const REPORTED: [&str; 5] = [
     "claude-code-read-heavy",
     "claude-code-write-heavy",
@@ -130,7 +130,7 @@ const REPORTED: [&str; 5] = [
 ];
 const REACH: f64 = 0.10;
 
-/// The median size of the residuals of a session of some fifty calls or more.
+/// The median absolute residual of a session with about fifty calls or more.
 fn median_size(workload: &str) -> f64 {
     let found = json(&["tokens", "--workload", workload]);
     let reconciled = &found[0]["reconciled"];
@@ -139,12 +139,12 @@ fn median_size(workload: &str) -> f64 {
 }
 
 #[test]
-fn the_ledger_is_within_ten_percent_of_reported_usage_at_the_median() {
+fn the_median_deviation_of_the_ledger_is_below_ten_percent() {
     for name in REPORTED {
         let size = median_size(&format!("agent/{name}"));
         assert!(size > 0.0 && size < REACH, "{name}: {size}");
     }
-    // The same session, had the API reported half as much again of every call but the first: that is seen.
+    // A session with inflated reports, 50 % more for every call but the first, must exceed the limit.
     let scratch = Scratch::new();
     let trace = include_str!("../../workloads/traces/claude-code-read-heavy.trace.jsonl");
     let mut calls = 0;
@@ -173,7 +173,7 @@ fn the_ledger_is_within_ten_percent_of_reported_usage_at_the_median() {
 }
 
 #[test]
-fn what_cannot_be_counted_or_priced_is_refused_by_name() {
+fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     let scratch = Scratch::new();
     let file = |name: &str, text: &str| {
         let file = scratch.path().join(name);
@@ -204,7 +204,7 @@ fn what_cannot_be_counted_or_priced_is_refused_by_name() {
         refused(&["tokens", "--format", "openhands", &session])
             .contains("line 1: has no `history`")
     );
-    // Of several, what can be read is counted.
+    // Of several files, the readable ones are counted.
     let good = file("good.traj.json", &trajectory("gpt-5-codex", 44, 10));
     let output = run(["tokens", "--format", "mini-swe-agent", &good, &session]);
     assert_eq!(output.status.code(), Some(1));
@@ -265,7 +265,7 @@ fn what_cannot_be_counted_or_priced_is_refused_by_name() {
 }
 
 #[test]
-fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
+fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let scratch = Scratch::new();
     let dir = scratch.path().join("run");
     let output = run([
@@ -315,7 +315,7 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
             )
         })
         .collect();
-    // Two workloads, a round to warm up and one, in each epoch.
+    // Two workloads with one warm-up round and one round in each of three epochs.
     assert_eq!(ended.len(), 2 * 2 * 3, "{ended:?}");
     assert!(
         ended.iter().all(|(_, outcome, _)| *outcome == "ok"),
@@ -356,13 +356,13 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
     assert_eq!(standing("sybil-50kb-is-50000-tokens,"), "refuted");
     let contexts = fs::read_to_string(dir.join("contexts.csv")).unwrap();
     assert!(contexts.lines().count() > 10, "{contexts}");
-    // A run that could not be priced at the end is refused at the start, and a report takes another list.
+    // A run that cannot be priced is refused at the start. A report accepts another price list.
     let future = scratch.path().join("future.toml");
     let built_in = include_str!("../../reports/prices.toml");
     let rows: Vec<String> = built_in
         .lines()
         .map(|line| match line.starts_with("effective_from") {
-            // A century later each: a model may have several rows, of different days.
+            // All dates a century later, because a model may have several rows with different dates.
             true => line.replacen("\"20", "\"21", 1),
             false => line.to_owned(),
         })
@@ -395,7 +395,7 @@ fn a_run_on_files_in_an_agents_state_is_verified_and_accounted_for() {
         "{message}"
     );
     assert!(!never.exists());
-    // The same report from the files alone.
+    // `ctxbench report` reproduces the report from the files alone.
     let again = run(["report", dir.to_str().unwrap()]);
     assert!(again.status.success(), "{}", stderr(&again));
     assert_eq!(fs::read_to_string(dir.join("report.md")).unwrap(), report);

@@ -1,4 +1,4 @@
-//! Mounts whose standard error is a pipe that is never read, or is closed.
+//! Mounts whose standard error is an unread or closed pipe.
 
 use std::fs::{self, File};
 use std::io::IsTerminal;
@@ -14,7 +14,7 @@ use models::{Behaviour, FakeServer};
 const OPENS: usize = 10_000;
 const FILES: usize = 100;
 
-/// `fuser` logs every request at this level: about a megabyte for the opens, of which a pipe holds 64 KiB.
+/// `fuser` logs every request at this level: about a megabyte for all opens. A pipe holds 64 KiB.
 const TALKATIVE: &str = "debug";
 
 const TREE: &str = r#"{"entries":[{"path":"a.txt","kind":"file"}]}"#;
@@ -25,16 +25,16 @@ enum Stderr {
     Closed,
 }
 
-/// A mount with a control socket, and what it needs besides.
+/// The command of a mount with a control socket, and its files.
 struct Case {
     scratch: Scratch,
     command: Command,
     files: Files,
 }
 
-/// The files that are opened.
+/// The files that the test opens.
 enum Files {
-    /// Made by the test, in this directory of the mount.
+    /// Created by the test in this directory of the mount.
     Made(&'static str),
     Existing(&'static [&'static str]),
 }
@@ -55,7 +55,7 @@ impl Case {
         }
     }
 
-    /// Opens files 10,000 times, asks of each whether it is a terminal, and ends the mount.
+    /// Opens files 10,000 times, calls `isatty` on each, and ends the mount.
     fn open_files_and_end(mut self, stderr: Stderr, level: Option<&str>) {
         let what = format!("{:?}, {stderr:?}, {level:?}", self.command);
         if let Some(level) = level {
@@ -63,7 +63,7 @@ impl Case {
         }
         let dir = self.scratch.path().join("mnt");
         let control = self.scratch.path().join("control");
-        // Both are pipes, which nothing here reads.
+        // Standard output and standard error are pipes that the test does not read.
         let mut mount = Mount::of(self.command, &dir);
         if matches!(stderr, Stderr::Closed) {
             drop(mount.process.stderr.take());
@@ -87,10 +87,10 @@ impl Case {
     }
 }
 
-/// A panic is reported on standard error as well.
+/// Makes the daemon panic, which it also reports on standard error.
 fn a_panic_is_survived(dir: &Path, control: &Path) {
     ask(control, Ask::PanicNext).unwrap();
-    // Another program that looks at all mounts may meet the panic instead.
+    // A program that scans all mounts may meet the panic instead.
     let _ = fs::metadata(dir.join("never-seen"));
     fs::read_dir(dir).unwrap().for_each(drop);
 }
@@ -107,14 +107,14 @@ fn open_many(dir: &Path, files: &Files) {
     };
     const ENOTTY: i32 = 25;
     for path in paths.iter().cycle().take(OPENS) {
-        // As Python's `open` does.
+        // The same call as Python's `open` makes.
         assert!(!File::open(path).unwrap().is_terminal());
         let error = std::io::Error::last_os_error();
         assert_eq!(error.raw_os_error(), Some(ENOTTY), "{}", path.display());
     }
 }
 
-/// Ends it as Ctrl-C does, within 20 seconds.
+/// Ends the mount with SIGINT, within 20 seconds.
 fn end(mut mount: Mount, what: &str) {
     mount.signal(rustix::process::Signal::INT);
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -213,7 +213,7 @@ fn a_mount_with_a_model_never_waits_for_its_log() {
 }
 
 #[test]
-fn a_mount_survives_that_its_standard_error_is_closed() {
+fn a_mount_survives_the_close_of_its_standard_error() {
     if !can_mount() {
         return;
     }

@@ -1,13 +1,13 @@
-//! The crate graph is what ARCHITECTURE.md says.
+//! The crate graph must match ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{packages, top};
 
-/// What a crate uses, by name; the first of the pair is its place.
+/// Each crate's directory and the names of the crates it uses.
 type Graph = BTreeMap<String, (String, BTreeSet<String>)>;
 
-/// The table of ARCHITECTURE.md.
+/// The graph in the table of ARCHITECTURE.md.
 fn documented() -> Graph {
     let text = std::fs::read_to_string(top().join("ARCHITECTURE.md")).unwrap();
     let rows = text.lines().filter_map(|line| {
@@ -23,7 +23,7 @@ fn documented() -> Graph {
     rows.collect()
 }
 
-/// What `cargo metadata` says.
+/// The graph that `cargo metadata` reports.
 fn built() -> Graph {
     let top = top();
     let packages = packages();
@@ -52,14 +52,14 @@ fn built() -> Graph {
 }
 
 #[test]
-fn crates_use_what_the_architecture_lets_them_use() {
+fn crates_use_only_what_the_architecture_allows() {
     let documented = documented();
     assert!(documented.len() > 5, "the table was not found");
     assert_eq!(built(), documented);
 }
 
 #[test]
-fn no_crate_uses_one_that_uses_it() {
+fn crates_do_not_depend_on_each_other_in_a_circle() {
     let graph = built();
     let mut done: BTreeSet<&str> = BTreeSet::new();
     while done.len() < graph.len() {

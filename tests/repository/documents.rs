@@ -1,4 +1,4 @@
-//! Links and commands in documents lead somewhere.
+//! Links and commands in documents must be valid.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::top;
 
-/// The Markdown files of the repository, generated ones too.
+/// The Markdown files of the repository, including generated ones.
 fn documents() -> Vec<PathBuf> {
     let top = top();
     let mut all = Vec::new();
@@ -21,7 +21,7 @@ fn documents() -> Vec<PathBuf> {
     all
 }
 
-/// Where the links of a text go, without code blocks.
+/// The targets of a text's links, outside of code blocks.
 fn links(text: &str) -> Vec<&str> {
     let prose = text.split("```").step_by(2);
     prose
@@ -30,7 +30,7 @@ fn links(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The anchor that a heading gets.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter_map(|c| match c {
         ' ' => Some('-'),
@@ -48,7 +48,7 @@ fn has_anchor(file: &Path, wanted: &str) -> bool {
 }
 
 #[test]
-fn every_link_leads_to_a_file_and_a_heading_of_it() {
+fn every_link_has_an_existing_file_and_heading() {
     let mut broken = Vec::new();
     for document in documents() {
         let text = std::fs::read_to_string(&document).unwrap();
@@ -70,7 +70,7 @@ fn every_link_leads_to_a_file_and_a_heading_of_it() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// The commands of a text's shell blocks, without what a shell does with them.
+/// The `ctxbench` commands in a text's shell blocks, without pipes and comments.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let blocks = text.split("```sh\n").skip(1);
     let lines = blocks.flat_map(|block| block.split("```").next().unwrap_or("").lines());
@@ -84,7 +84,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_in_a_document_has_the_options_that_it_is_shown_with() {
+fn every_documented_command_has_its_options() {
     let mut helps: BTreeMap<Vec<String>, String> = BTreeMap::new();
     let mut help = |path: &[String]| {
         let known = helps.entry(path.to_owned()).or_insert_with(|| {

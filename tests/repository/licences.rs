@@ -1,5 +1,5 @@
-//! What we link may be given away under our own licences, and comes from crates.io: `deny.toml`,
-//! checked without the network and without `cargo deny`.
+//! Dependencies must have an allowed licence and come from crates.io. Checks `deny.toml` without the
+//! network and without `cargo deny`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use spdx::{Expression, ParseMode};
 
 use crate::packages;
 
-/// The source of every crate that is not ours.
+/// The source of every foreign crate.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 fn allowed() -> Vec<String> {
@@ -49,7 +49,7 @@ fn every_dependency_comes_from_crates_io() {
 }
 
 #[test]
-fn a_licence_that_is_not_listed_is_refused() {
+fn an_unlisted_licence_is_refused() {
     let allowed = allowed();
     for refused in [
         "GPL-3.0-only",

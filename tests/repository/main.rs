@@ -1,4 +1,4 @@
-//! What the repository says of itself: licences, the crate graph, links and commands in documents.
+//! Checks of the repository itself: licences, the crate graph, links and commands in documents.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
@@ -11,13 +11,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The top of the repository.
+/// The top directory of the repository.
 fn top() -> PathBuf {
     let harness = Path::new(env!("CARGO_MANIFEST_DIR"));
     harness.parent().unwrap().to_owned()
 }
 
-/// Every package that is linked here, as `cargo metadata` describes it.
+/// Every package linked on this platform, from `cargo metadata`.
 fn packages() -> Vec<Value> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output = Command::new(env!("CARGO"))

@@ -1,29 +1,29 @@
-//! The reference model: what every operation of a script must return, on any correct file system.
+//! The reference model: the results that every operation of a script must return on a correct file system.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, FileOp, Script};
 
-/// What an operation must return.
+/// The expected result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Success, and nothing to compare.
+    /// Success, with nothing to compare.
     Done,
     /// These bytes.
     Bytes(Bytes),
-    /// These bytes of a larger whole.
+    /// These bytes out of a larger content.
     Part {
-        /// The whole.
+        /// The whole content.
         whole: Bytes,
-        /// Where the part starts.
+        /// The offset of the first byte.
         start: usize,
-        /// Where it ends.
+        /// The offset after the last byte.
         end: usize,
     },
     /// Attributes of a file of this size, or of a directory.
     Attributes {
-        /// Size in bytes; `None` for a directory, whose size says nothing.
+        /// Size in bytes; `None` for a directory, whose size is not compared.
         size: Option<u64>,
     },
     /// These entries, in any order.
@@ -32,7 +32,7 @@ pub enum Expected {
     Tree(BTreeMap<WorkspacePath, Bytes>),
     /// These files below the walked directory.
     Paths(BTreeSet<WorkspacePath>),
-    /// Some of these lines, each whole.
+    /// Any of these lines, each complete.
     Lines(BTreeSet<Bytes>),
     /// Text that mentions all of these.
     Mentions(Vec<String>),
@@ -40,7 +40,7 @@ pub enum Expected {
     Errno(i32),
 }
 
-/// What a listing says of an entry.
+/// An entry of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A file of this size in bytes.
@@ -49,41 +49,41 @@ pub enum Entry {
     Directory,
 }
 
-/// What brings one state of a workspace to another.
+/// The changes that turn one state of a workspace into another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restoration {
-    /// Files to be removed.
+    /// Files to remove.
     pub removed_files: Vec<WorkspacePath>,
-    /// Directories to be removed after their files, the deepest first.
+    /// Directories to remove after their files, the deepest first.
     pub removed_dirs: Vec<WorkspacePath>,
-    /// Directories to be made, the highest first.
+    /// Directories to create, the highest first.
     pub dirs: Vec<WorkspacePath>,
-    /// Files to be written whole.
+    /// Files to write whole.
     pub files: Vec<(WorkspacePath, Bytes)>,
 }
 
 /// The error number of a missing file.
 const ENOENT: i32 = 2;
-/// The error number of a name that is taken.
+/// The error number of an existing name.
 const EEXIST: i32 = 17;
-/// The error number of a path through something that is no directory.
+/// The error number of a path through a file.
 const ENOTDIR: i32 = 20;
-/// The error number of a directory where a file is wanted.
+/// The error number of a directory in place of a file.
 const EISDIR: i32 = 21;
 
-/// The files of a workspace, as they should be.
+/// The expected files of a workspace.
 #[derive(Clone, Debug)]
 pub struct Model {
     files: BTreeMap<WorkspacePath, Bytes>,
     dirs: BTreeSet<WorkspacePath>,
-    /// The lines that several hosts have added to a file, or have tried to.
+    /// The lines that hosts have appended to each file, or tried to.
     lines: BTreeMap<WorkspacePath, BTreeSet<Bytes>>,
-    /// Changes are accepted and forgotten, as by a backend that holds nothing.
+    /// Whether changes are accepted but dropped, as by a backend that stores no data.
     fixed: bool,
 }
 
 impl Model {
-    /// The state that a script starts from.
+    /// The initial state of a script.
     pub fn of(script: &Script) -> Self {
         Self {
             files: script.files.iter().cloned().collect(),
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// The names of a script, every file holding the same fixed bytes whatever is written to it.
+    /// The names of a script, with the same fixed bytes in every file, whatever is written.
     pub fn fixed(script: &Script, content: &Bytes) -> Self {
         let files = script.files.iter();
         Self {
@@ -106,12 +106,12 @@ impl Model {
         }
     }
 
-    /// The content of a file, where there is one.
+    /// The content of a file, if it exists.
     pub fn file(&self, path: &WorkspacePath) -> Option<&Bytes> {
         self.files.get(path)
     }
 
-    /// What brings this state to `other`.
+    /// The changes that turn this state into `other`.
     pub fn restoration(&self, other: &Self) -> Restoration {
         let dirs = other.dirs.difference(&self.dirs);
         let written = other.files.iter();
@@ -130,12 +130,12 @@ impl Model {
         }
     }
 
-    /// All lines that hosts have added, or have tried to.
+    /// All lines that hosts have appended, or tried to.
     pub fn lines(&self) -> BTreeSet<Bytes> {
         self.lines.values().flatten().cloned().collect()
     }
 
-    /// Applies an operation and answers what it must return.
+    /// Applies an operation and returns its expected result.
     pub fn apply(&mut self, op: &FileOp) -> Expected {
         match self.perform(op) {
             Ok(expected) => expected,
@@ -286,12 +286,12 @@ impl Model {
             FileOp::AddLine { path, line, .. } => {
                 self.check_parent(path)?;
                 let lines = self.lines.entry(path.clone()).or_default();
-                // Which of them a host sees by then is what is measured; that it sees nothing else is not.
+                // Which of these lines a host sees is measured. Any other line is an error.
                 let expected = Expected::Lines(lines.clone());
                 lines.insert(Bytes::clone(line));
                 Ok(expected)
             }
-            // How it is put is up to who answers.
+            // The wording of an answer is free.
             FileOp::Ask { mentions, .. } => Ok(Expected::Mentions(mentions.clone())),
         }
     }
@@ -315,7 +315,7 @@ impl Model {
         }
     }
 
-    /// Whether everything above `path` is a directory.
+    /// Checks that every ancestor of `path` is a directory.
     fn check_parent(&self, path: &WorkspacePath) -> Result<(), i32> {
         let above = path.ancestors();
         if above.iter().any(|dir| self.files.contains_key(dir)) {

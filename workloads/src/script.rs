@@ -1,7 +1,6 @@
-//! What replay executes: calls of an agent, each a few file operations.
-//!
-//! A script is complete: contents are bytes, paths are checked, and nothing in it is a command. Its
-//! meaning is given by [`crate::model`]; how an operation becomes system calls is the harness's.
+//! The script that a replay executes: an agent's calls, each a few file operations.
+//! A script is complete: contents are bytes, paths are checked, and it contains no commands.
+//! The expected results are in [`crate::model`]; the harness turns operations into system calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,42 +12,42 @@ use crate::exam::Asked;
 use crate::generate::clients::Clients;
 use crate::path::WorkspacePath;
 
-/// Content of a file; cheap to copy.
+/// Content of a file; cheap to clone.
 pub type Bytes = Arc<[u8]>;
 
-/// One of the hosts that have the same files.
+/// One of two hosts with the same files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Host {
-    /// The one that every operation is on which says nothing else.
+    /// The default host of an operation.
     First,
-    /// Another, which mounts the same at the same time.
+    /// Another host, which mounts the same files at the same time.
     Second,
 }
 
 /// One file operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileOp {
-    /// Open, ask for the size, read all of it, close.
+    /// Open, `fstat` for the size, read all, close.
     Read(WorkspacePath),
-    /// Open, read so many bytes at an offset by one call, close.
+    /// Open, read `length` bytes at an offset by one system call, close.
     ReadAt {
         /// The file.
         path: WorkspacePath,
-        /// Where to start, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         length: usize,
     },
-    /// Read so many bytes at an offset by one call, from a file that is kept open.
+    /// Read `length` bytes at an offset by one system call, from a file that stays open.
     ReadOpen {
         /// The file.
         path: WorkspacePath,
-        /// Where to start, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         length: usize,
     },
-    /// Open, creating or truncating, write all by one call, sync if `sync`, close.
+    /// Open, creating or truncating, write all by one system call, sync if `sync`, close.
     Write {
         /// The file.
         path: WorkspacePath,
@@ -57,18 +56,18 @@ pub enum FileOp {
         /// Call `fsync` before closing.
         sync: bool,
     },
-    /// Open an existing file, write at an offset by one call, sync if `sync`, close.
+    /// Open an existing file, write at an offset by one system call, sync if `sync`, close.
     WriteAt {
         /// The file.
         path: WorkspacePath,
-        /// Where to start, in bytes.
+        /// The offset in bytes.
         offset: u64,
         /// The new bytes.
         content: Bytes,
         /// Call `fsync` before closing.
         sync: bool,
     },
-    /// Open for appending, creating where missing, write by one call, close.
+    /// Open for appending, creating a missing file, write by one system call, close.
     Append {
         /// The file.
         path: WorkspacePath,
@@ -77,20 +76,20 @@ pub enum FileOp {
     },
     /// Create a file that must not exist, close.
     Create(WorkspacePath),
-    /// Ask for the attributes.
+    /// Read the attributes.
     Stat(WorkspacePath),
-    /// Read a directory; with `attributes`, ask for those of each entry too.
+    /// Read a directory; with `attributes`, also those of each entry.
     List {
         /// The directory.
         path: WorkspacePath,
-        /// Ask for each entry's attributes.
+        /// Whether to read each entry's attributes.
         attributes: bool,
     },
     /// List a tree from `path` down and read every file in it.
     Search(WorkspacePath),
     /// List a tree from `path` down, without reading files.
     Walk(WorkspacePath),
-    /// Rename, replacing what is there.
+    /// Rename, replacing an existing file.
     Rename {
         /// The old name.
         from: WorkspacePath,
@@ -99,48 +98,48 @@ pub enum FileOp {
     },
     /// Remove a file.
     Remove(WorkspacePath),
-    /// Create a directory and those above it, as far as they are missing.
+    /// Create a directory and its missing ancestors.
     MakeDir(WorkspacePath),
     /// Open, `fsync`, close.
     Sync(WorkspacePath),
-    /// Make files durable as far as the backend can: in its bucket where it has one, else by [`FileOp::Sync`] of each.
+    /// Make files durable: in the backend's bucket if it has one, else by [`FileOp::Sync`] of each.
     SyncAll {
-        /// The directory that they are in.
+        /// The directory of the files.
         dir: WorkspacePath,
         /// The files.
         files: Vec<WorkspacePath>,
     },
-    /// On the second host, read a file again and again until it is as it should be.
+    /// On the second host, poll a file until it has the expected content.
     SeenByOther {
         /// The file.
         path: WorkspacePath,
-        /// What it should be.
+        /// The expected content.
         content: Bytes,
     },
-    /// Read all of a file, add a line to what was read, write it back; a file that is not there is empty.
+    /// Read a whole file, append a line, write it back; a missing file counts as empty.
     AddLine {
-        /// The host that does it.
+        /// The host of the operation.
         host: Host,
         /// The file.
         path: WorkspacePath,
         /// The line, with its newline.
         line: Bytes,
     },
-    /// Set the modification time of the root, then open and close a file: nothing is written, but answers that were given
-    /// before no longer hold.
+    /// Set the modification time of the root, then open and close a file.
+    /// This writes nothing, but invalidates the backend's earlier answers.
     Touch(WorkspacePath),
-    /// Several processes read and overwrite files of their own at the same time.
+    /// Several processes concurrently read and overwrite their own files.
     Together {
-        /// The directory that holds a directory of each process.
+        /// The directory with one subdirectory for each process.
         dir: WorkspacePath,
-        /// What the processes do.
+        /// The work of the processes.
         clients: Clients,
     },
-    /// Open a name that the backend answers as a question, read all of it, close.
+    /// Open a name that the backend answers as a question, read the whole answer, close.
     Ask {
         /// The question.
         path: WorkspacePath,
-        /// What the answer must mention.
+        /// The words that the answer must mention.
         mentions: Vec<String>,
     },
 }
@@ -173,7 +172,7 @@ impl FileOp {
         }
     }
 
-    /// The host that it is done on.
+    /// The host of the operation.
     pub fn host(&self) -> Host {
         match self {
             FileOp::SeenByOther { .. } => Host::Second,
@@ -182,7 +181,7 @@ impl FileOp {
         }
     }
 
-    /// Whether it returns what a file holds.
+    /// Whether it returns the content of a file.
     pub fn reads_content(&self) -> bool {
         matches!(
             self,
@@ -224,7 +223,7 @@ impl FileOp {
 
 macro_rules! call_kinds {
     ($($variant:ident => $name:literal),* $(,)?) => {
-        /// What an agent's call does to files; latency is reported by it.
+        /// The kind of an agent's call on files. Reports group latency by it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         #[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
@@ -256,47 +255,48 @@ impl fmt::Display for CallKind {
 /// One call of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What it is reported as; `None` for what happens outside the agent's own calls, such as the
-    /// effect of a recorded shell command: it is applied and checked, but not timed.
+    /// Its kind in reports. `None` for a change outside the agent's own calls, such as the effect of a
+    /// recorded shell command: it is applied and checked, but not timed.
     pub kind: Option<CallKind>,
-    /// Milliseconds in which nothing happens before it, untimed.
+    /// An untimed pause before the call, in milliseconds.
     pub pause_ms: u64,
-    /// What it does, in order. Timed as a whole, from the start of the first to the end of the last.
+    /// Its operations, in order. They are timed as a whole, from the first start to the last end.
     pub ops: Vec<FileOp>,
-    /// For a read: the first line that the agent asked for, from 1, and how many. A file system is read whole,
-    /// as Read does; what the agent is shown, and what files in an agent's state are asked for, is this.
+    /// For a read: the first line that the agent requested, from 1, and the number of lines.
+    /// Replay reads the whole file, as the tool does. The range decides what the agent sees,
+    /// and what is requested of a file in an agent's state.
     pub lines: Option<(u64, u64)>,
-    /// For a recorded read of a file that is known byte for byte: tokens of what the agent was shown.
+    /// For a recorded read of a file whose bytes are known: the tokens of the result that the agent saw.
     pub recorded_tokens: Option<u64>,
-    /// The question that it asks, where its answer is scored.
+    /// The question of the call, if its answer is scored.
     pub asked: Option<Asked>,
 }
 
-/// A whole workload, ready to be replayed.
+/// A whole workload, ready for replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// Directories to create first, each after those above it.
+    /// Initial directories, each after its ancestors.
     pub dirs: Vec<WorkspacePath>,
-    /// Files to create first.
+    /// Initial files.
     pub files: Vec<(WorkspacePath, Bytes)>,
-    /// How long before a pass each of `files` was written, in nanoseconds; empty where that is no matter.
+    /// The age of each of `files` at the start of a pass, in nanoseconds; empty if ages do not matter.
     pub ages_ns: Vec<u64>,
-    /// What brings caches into the state called hot.
+    /// Operations that bring the caches into the state `hot`.
     pub warm_up: Vec<FileOp>,
     /// The calls, in order.
     pub calls: Vec<Call>,
-    /// How many calls touch something for the first time, where later ones only repeat them: with
-    /// empty caches, only these say anything. `None` if all calls belong together.
+    /// The number of leading calls that touch a file for the first time; later calls repeat them.
+    /// With empty caches only the first touches are measured. `None` if all calls belong together.
     pub first_touches: Option<usize>,
-    /// Recorded calls that no file operation stands for, by the trace's `op`: shell, network, planning.
+    /// Recorded calls that no file operation can replay, by the trace's `op`: shell, network, planning.
     pub not_replayed: BTreeMap<String, u64>,
-    /// Where the agent's model thought in between, in milliseconds; empty for generated workloads.
+    /// The times in which the agent's model thought between calls, in milliseconds; empty for generated
+    /// workloads.
     pub think_ms: Vec<u64>,
 }
 
 impl Script {
-    /// A script that starts from `files`, with the directories they need, and warms up by reading them
-    /// all and asking for all attributes.
+    /// A script with the initial `files` and their directories. Its warm-up reads all files and all attributes.
     pub fn new(files: Vec<(WorkspacePath, Bytes)>) -> Self {
         let mut dirs: Vec<WorkspacePath> = files
             .iter()
@@ -304,7 +304,7 @@ impl Script {
             .collect();
         dirs.sort();
         dirs.dedup();
-        // Content first: reading it makes a file system forget the access time, and so the attributes.
+        // Content first: a read changes the access time, which invalidates cached attributes.
         let list = |path: WorkspacePath| FileOp::List {
             path,
             attributes: true,
@@ -325,7 +325,7 @@ impl Script {
         self.call_after(0, kind, ops);
     }
 
-    /// Appends a timed call before which nothing happens for so many milliseconds.
+    /// Appends a timed call after a pause of `pause_ms` milliseconds.
     pub fn call_after(&mut self, pause_ms: u64, kind: CallKind, ops: Vec<FileOp>) {
         self.calls.push(Call {
             kind: Some(kind),
@@ -337,7 +337,7 @@ impl Script {
         });
     }
 
-    /// Appends something that happens untimed between calls.
+    /// Appends untimed operations between calls.
     pub fn meanwhile(&mut self, ops: Vec<FileOp>) {
         self.calls.push(Call {
             kind: None,
@@ -349,14 +349,14 @@ impl Script {
         });
     }
 
-    /// Has the answer of the last call scored.
+    /// Marks the answer of the last call for scoring.
     pub(crate) fn ask_last(&mut self, asked: Asked) {
         if let Some(call) = self.calls.last_mut() {
             call.asked = Some(asked);
         }
     }
 
-    /// Keeps the first so many calls, and of each content its first `bytes`.
+    /// Keeps the first `calls` calls, and the first `bytes` bytes of each content.
     pub(crate) fn shorten(&mut self, calls: usize, bytes: usize) {
         self.calls.truncate(calls);
         let cut = |content: &mut Bytes| {
@@ -374,7 +374,7 @@ impl Script {
         }
     }
 
-    /// The calls to replay with caches that are hot or not.
+    /// The calls to replay with hot caches, or with others.
     pub fn calls_when(&self, hot: bool) -> &[Call] {
         match self.first_touches {
             Some(count) if !hot => &self.calls[..count.min(self.calls.len())],
@@ -382,19 +382,19 @@ impl Script {
         }
     }
 
-    /// Whether it takes a second host that has the same files at the same time.
+    /// Whether it needs a second host with the same files at the same time.
     pub fn needs_second_host(&self) -> bool {
         let mut ops = self.calls.iter().flat_map(|call| &call.ops);
         ops.any(|op| op.host() == Host::Second)
     }
 
-    /// Whether several processes work at the same time.
+    /// Whether several processes work concurrently.
     pub fn has_clients(&self) -> bool {
         let mut ops = self.calls.iter().flat_map(|call| &call.ops);
         ops.any(|op| matches!(op, FileOp::Together { .. }))
     }
 
-    /// The files that more than one host adds lines to, each once: what they hold in the end is no matter of the script.
+    /// The files to which hosts append lines. The script does not determine their final content.
     pub fn shared_files(&self) -> BTreeSet<&WorkspacePath> {
         let ops = self.calls.iter().flat_map(|call| &call.ops);
         let added = ops.filter(|op| matches!(op, FileOp::AddLine { .. }));

@@ -1,6 +1,6 @@
-//! The trace format, version 1: what an agent did to its files, call by call. `docs/FORMAT.md` explains it.
-//!
-//! A trace is data: it is checked when read, and nothing in it is ever executed.
+//! The trace format, version 1: the recorded tool calls of an agent session. `docs/FORMAT.md` explains it.
+//! A trace is data: the reader checks it, and nothing in it is executed.
+//! Compiling a trace to a script is in [`crate::compile`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +17,10 @@ pub const VERSION: u32 = 1;
 /// The lane of the agent that the user talks to.
 pub const MAIN_LANE: &str = "main";
 
-/// Whatever a source knows that the format has no field for.
+/// Fields of the source that the format does not define.
 pub type Extra = Map<String, Value>;
 
-/// How much of the original's text a trace holds.
+/// How much of the original text a trace contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fidelity {
@@ -30,19 +30,19 @@ pub enum Fidelity {
     Shape,
 }
 
-/// Where a trace comes from.
+/// The origin of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// The format it was recorded in.
     pub format: String,
-    /// The repository that published it.
+    /// The repository of publication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repo: Option<String>,
     /// The commit of that repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The file's path or name there.
+    /// The file's path or name in the source.
     pub path: String,
     /// SHA-256 of the recorded file, uncompressed.
     pub sha256: String,
@@ -59,37 +59,37 @@ pub struct Head {
     pub v: u32,
     /// The trace's name.
     pub id: String,
-    /// Where it comes from.
+    /// Its origin.
     pub source: Source,
     /// The agent that was recorded.
     pub agent: String,
     /// The model it ran on.
     pub model: String,
-    /// What the workspace was called in the recording.
+    /// The path of the workspace in the recording.
     pub cwd: String,
-    /// How much of the text is here.
+    /// How much of the original text the trace contains.
     pub fidelity: Fidelity,
-    /// What `tok` fields were counted with.
+    /// The tokenizer of all `tok` fields.
     pub tokenizer: String,
-    /// The system prompt, where the source has it.
+    /// The system prompt, if the source has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<SystemPrompt>,
-    /// Anything else.
+    /// Other fields of the source.
     #[serde(default, skip_serializing_if = "Extra::is_empty")]
     pub x: Extra,
 }
 
-/// What stands before the first message.
+/// The prompt before the first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SystemPrompt {
-    /// Tokens of it.
+    /// Its number of tokens.
     pub tok: u64,
-    /// Nothing else stands there: the agent sends no tool schemas.
+    /// Whether this is the whole prompt before the first message: the agent sends no tool schemas.
     pub is_whole: bool,
 }
 
-/// Bytes, by what it takes to have them again: a blob beside the trace, or filler.
+/// File content: a reference to a blob in the trace's directory, or the seed of filler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Content {
@@ -99,59 +99,59 @@ pub struct Content {
     pub lines: u64,
     /// SHA-256 of the bytes.
     pub sha256: String,
-    /// The name of a file beside the trace that holds them: `blobs/<sha256>`.
+    /// The file with these bytes, relative to the trace's directory: `blobs/<sha256>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blob: Option<String>,
-    /// The filler they are.
+    /// The filler that generates these bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
 }
 
-/// Filler, by its seed; see [`crate::filler`].
+/// Reproducible filler; see [`crate::filler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fill {
-    /// The seed.
+    /// The seed of the generator.
     pub seed: u64,
 }
 
-/// How well a file's first state is known.
+/// How much of a file's initial content is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Known {
-    /// All of it was seen.
+    /// The recording shows the whole content.
     Full,
-    /// A part was seen, or only its name: the size is an estimate.
+    /// The recording shows a part, or only the name. The size is an estimate.
     Partial,
 }
 
-/// A file that is there at the start.
+/// A file that exists when the session starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InitialFile {
-    /// Where it is.
+    /// Its path.
     pub path: WorkspacePath,
-    /// How well it is known.
+    /// How much of its content is known.
     pub known: Known,
     /// Its content.
     pub content: Content,
 }
 
-/// Something the user said.
+/// A message of the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct User {
     /// Counted from 0.
     pub turn: u64,
-    /// Tokens of it.
+    /// Its number of tokens.
     pub tok: u64,
 }
 
-/// Tokens that one call of the model's API was billed for.
+/// The billed tokens of one call of the model's API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
-    /// Prompt tokens that came from no cache.
+    /// Prompt tokens outside the prompt cache.
     pub uncached: u64,
     /// Prompt tokens read from the cache.
     pub cache_read: u64,
@@ -159,19 +159,19 @@ pub struct Usage {
     pub cache_write_5m: u64,
     /// Prompt tokens written to the cache for an hour.
     pub cache_write_1h: u64,
-    /// Tokens the model wrote.
+    /// Tokens of the model's output.
     pub output: u64,
-    /// Of those, hidden reasoning, where it is known.
+    /// The hidden reasoning in `output`; 0 if unknown.
     pub reasoning: u64,
 }
 
-/// Who counted a [`Usage`].
+/// The source of a [`Usage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageSource {
-    /// The API.
+    /// Reported by the API.
     Reported,
-    /// We did.
+    /// Counted by ctxbench.
     Recomputed,
 }
 
@@ -183,17 +183,17 @@ pub struct Api {
     pub k: u64,
     /// Milliseconds since the session's start.
     pub at: u64,
-    /// What it used.
+    /// Its billed tokens.
     pub usage: Usage,
-    /// Who says so.
+    /// The source of `usage`.
     pub usage_src: UsageSource,
-    /// `main`, or `sub:<id>` for a subagent, whose context is another one.
+    /// `main`, or `sub:<id>` for a subagent, which has its own context.
     #[serde(default = "main_lane", skip_serializing_if = "is_main_lane")]
     pub lane: String,
-    /// Tokens of the text in the answer, counted; what it calls tools with is in the calls.
+    /// Counted tokens of the text in the answer. Tool arguments are counted in the calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text_tok: Option<u64>,
-    /// Tokens of the thinking in the answer, as far as the source shows it, counted.
+    /// Counted tokens of the thinking in the answer, as far as the source contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking_tok: Option<u64>,
 }
@@ -206,7 +206,7 @@ fn is_main_lane(lane: &str) -> bool {
     lane == MAIN_LANE
 }
 
-/// What a call does, whatever the tool is called.
+/// The kind of a call, independent of the tool's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
@@ -243,25 +243,25 @@ impl Op {
     }
 }
 
-/// A stretch of a file that an edit replaces.
+/// A byte range of a file that an edit replaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Span {
-    /// Where it starts, in bytes of the file before the edit.
+    /// Its offset in the file before the edit, in bytes.
     pub at: u64,
-    /// Bytes that go.
+    /// Number of bytes removed.
     pub old: u64,
-    /// Bytes that come.
+    /// The bytes inserted.
     pub new: Content,
 }
 
-/// What a call changes in the file at its path.
+/// A call's change of the file at its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Effect {
-    /// The whole content.
+    /// Replaces the whole content.
     Write(Content),
-    /// Stretches of it, in order, not overlapping.
+    /// Replaces byte ranges, which are ordered and do not overlap.
     Edit(Vec<Span>),
 }
 
@@ -271,31 +271,31 @@ pub enum Effect {
 pub struct Call {
     /// Counted from 0.
     pub i: u64,
-    /// The API call that asked for it.
+    /// The API call that requested it.
     pub k: u64,
     /// `main`, or `sub:<id>` for a subagent.
     pub lane: String,
-    /// The tool, as the agent calls it.
+    /// The tool's name in the recording.
     pub tool: String,
     /// What it does.
     pub op: Op,
-    /// The file or directory it works on; missing where that is outside the workspace or unknown.
+    /// The file or directory it works on; `None` if unknown or outside the workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<WorkspacePath>,
-    /// The first line wanted, counted from 1, and how many.
+    /// The first requested line, counted from 1, and the number of lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<(u64, u64)>,
     /// The tool's arguments.
     pub args: Extra,
-    /// Tokens of the tool's name and arguments as JSON: what the model wrote to make the call.
+    /// Tokens of the tool's name and arguments as JSON, which the model wrote to make the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tok: Option<u64>,
-    /// What it changes.
+    /// Its change of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
     /// Milliseconds since the session's start.
     pub at: u64,
-    /// Anything else.
+    /// Other fields of the source.
     #[serde(default, skip_serializing_if = "Extra::is_empty")]
     pub x: Extra,
 }
@@ -314,7 +314,7 @@ pub enum CallError {
     Other,
 }
 
-/// What a call returned.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallResult {
@@ -322,12 +322,12 @@ pub struct CallResult {
     pub i: u64,
     /// Whether it succeeded.
     pub ok: bool,
-    /// Why not.
+    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub err: Option<CallError>,
-    /// Bytes that the agent was shown, in the recording.
+    /// Bytes of the result that the agent saw in the recording.
     pub bytes: u64,
-    /// Tokens of them, in the recording.
+    /// Tokens of the result that the agent saw in the recording.
     pub tok: u64,
     /// SHA-256 of the file's bytes that a read returned.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -335,12 +335,12 @@ pub struct CallResult {
     /// SHA-256 of the whole file after a write or an edit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post_sha256: Option<String>,
-    /// Anything else.
+    /// Other fields of the source.
     #[serde(default, skip_serializing_if = "Extra::is_empty")]
     pub x: Extra,
 }
 
-/// Who changed a file outside the recorded calls.
+/// The cause of a change outside the recorded file operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
@@ -350,21 +350,21 @@ pub enum Why {
     Unknown,
 }
 
-/// A change that no file operation of the trace made, inferred from the next known state.
+/// A file change that no file operation of the trace made. The importer infers it from the next known state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct External {
-    /// The call it came after, at the earliest; `None` for before the first.
+    /// The earliest call after which it may have happened; `None` for before the first call.
     pub after: Option<u64>,
     /// The file.
     pub path: WorkspacePath,
-    /// What it holds then; `None` if it is gone.
+    /// Its content after the change; `None` if it was removed.
     pub content: Option<Content>,
-    /// Who did it.
+    /// The cause.
     pub why: Why,
 }
 
-/// The agent's context was compacted.
+/// A compaction of the agent's context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compact {
@@ -378,11 +378,11 @@ pub struct Compact {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct End {
-    /// How the session ended, as far as the source says.
+    /// How the session ended, as stated by the source.
     pub exit: String,
 }
 
-/// What stands between head and end, in the order it happened.
+/// A record between head and end, in order of time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "t", rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each wraps a documented record")]
@@ -404,9 +404,9 @@ pub enum Event {
 pub struct Trace {
     /// The first record.
     pub head: Head,
-    /// Files that are there at the start.
+    /// Files that exist when the session starts.
     pub files: Vec<InitialFile>,
-    /// What happened.
+    /// The events, in order of time.
     pub events: Vec<Event>,
     /// The last record.
     pub end: End,
@@ -423,10 +423,10 @@ enum Line<'a> {
 }
 
 impl Trace {
-    /// Reads a trace; `file` only names it in errors.
+    /// Parses a trace; `file` is only for error messages.
     ///
     /// # Errors
-    /// [`InputError`] with the line and the field, for anything that is not exactly the format.
+    /// [`InputError`] with line and field for any deviation from the format.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let mut head = None;
         let mut files = Vec::new();
@@ -480,7 +480,7 @@ impl Trace {
     /// The trace as JSON lines.
     ///
     /// # Errors
-    /// None that a trace built from these types can have; JSON's own.
+    /// If JSON cannot represent the trace; a trace of these types always can be represented.
     pub fn to_jsonl(&self) -> serde_json::Result<String> {
         let mut text = String::new();
         let head = std::iter::once(Line::Head(&self.head));
@@ -494,7 +494,7 @@ impl Trace {
         Ok(text)
     }
 
-    /// Number of calls by what they do.
+    /// Number of calls by kind.
     pub fn calls_by_op(&self) -> BTreeMap<Op, u64> {
         let mut counts = BTreeMap::new();
         for event in &self.events {
@@ -506,7 +506,7 @@ impl Trace {
     }
 }
 
-/// Splits a line into its kind and the rest.
+/// Parses a line, and splits its kind from the other fields.
 fn record(file: &Path, number: usize, line: &str) -> Result<(String, Value), InputError> {
     let wrong = |message: String| InputError::at(file, number, message);
     let mut value: Value =
@@ -522,7 +522,7 @@ fn record(file: &Path, number: usize, line: &str) -> Result<(String, Value), Inp
 }
 
 fn parse_head(file: &Path, number: usize, value: Value) -> Result<Head, InputError> {
-    // The version first: a later format may have other fields.
+    // The version is checked first, because another version may have other fields.
     let version = value.get("v").cloned();
     if let Some(found) = version.as_ref().and_then(Value::as_u64)
         && found != u64::from(VERSION)

@@ -153,7 +153,7 @@ impl AgentMemory {
         agent: Option<&str>,
         clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> std::result::Result<Self, OpenError> {
-        let files = SqliteStore::open(path, owner)?;
+        let files = SqliteStore::open_committing(path, owner)?;
         let unreadable = |error: StoreError| OpenError::Unreadable {
             path: path.to_owned(),
             reason: error.to_string(),

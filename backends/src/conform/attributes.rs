@@ -119,7 +119,7 @@ fn times_move(place: &Place) -> Check {
             (meta.ctime(), meta.ctime_nsec()),
         ))
     };
-    // Longer than a clock tick, which is what some file systems stamp by.
+    // Longer than a clock tick, the resolution of some file systems' timestamps.
     let wait = || std::thread::sleep(Duration::from_millis(15));
     let before = times(&path)?;
     wait();

@@ -1,27 +1,27 @@
-//! How a check says what it saw.
+//! The result of a check, and assertions that produce it.
 
 use std::fmt::Debug;
 use std::io;
 
 use rustix::io::Errno;
 
-/// Why a feature does not count as working.
+/// Why a check did not pass.
 #[derive(Debug)]
 pub(super) enum Shortfall {
-    /// It did something else than expected.
+    /// The file system did not behave as expected.
     Wrong(String),
-    /// It cannot be tried here.
+    /// The check cannot run here.
     NotHere(String),
 }
 
 pub(super) type Check = Result<(), Shortfall>;
 
-/// What succeeded, or that it should have.
+/// Requires success; returns the value.
 pub(super) fn did<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Shortfall> {
     result.map_err(|error| Shortfall::Wrong(format!("{what}: {}", error.into())))
 }
 
-/// That something fails, and with which error.
+/// Requires a failure with `errno`.
 pub(super) fn refused<T, E: Into<io::Error>>(
     what: &str,
     result: Result<T, E>,
@@ -38,12 +38,12 @@ pub(super) fn refused<T, E: Into<io::Error>>(
     }
 }
 
-/// That two values are the same.
+/// Requires two equal values.
 pub(super) fn same<T: PartialEq + Debug>(what: &str, is: T, should: T) -> Check {
     must(is == should, || format!("{what}: {is:?}, not {should:?}"))
 }
 
-/// That something holds.
+/// Requires a condition.
 pub(super) fn must<S: Into<String>>(holds: bool, what: impl FnOnce() -> S) -> Check {
     if holds {
         Ok(())

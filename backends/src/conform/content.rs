@@ -1,4 +1,4 @@
-//! Bytes: sizes, holes, ranges, memory maps.
+//! File content: sizes, holes, ranges, memory maps.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -170,8 +170,8 @@ fn ranges(place: &Place) -> Check {
 }
 
 fn map(file: &File) -> Result<MmapMut, Shortfall> {
-    // SAFETY: the file was made for this check alone; it is not truncated while the map lives, and a
-    // byte that changes under the map is what the check looks for.
+    // SAFETY: only this check uses the file, and does not truncate it while the map lives. A byte that
+    // changes under the map is what the check tests for.
     #[allow(unsafe_code)]
     let map = unsafe { MmapMut::map_mut(file) };
     did("mapping", map)

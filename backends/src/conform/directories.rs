@@ -1,4 +1,4 @@
-//! Listings while they change, and nodes that are neither files nor directories.
+//! Listings of changing directories, and nodes that are neither files nor directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::check::{Check, Shortfall, did, must, refused, same};
 use super::{Feature, Place};
 
-/// More than fits into one reply of a listing.
+/// More entries than one reply to a listing holds.
 const ENTRIES: usize = 2_000;
 
 pub(super) const FEATURES: &[Feature] = &[
@@ -44,7 +44,7 @@ pub(super) const FEATURES: &[Feature] = &[
         fill(place)?;
         let seen = list(place, |at| {
             let name = format!("{:04}", (at * 7) % ENTRIES);
-            // It may have been removed before.
+            // An earlier iteration may have removed it.
             let _ = fs::remove_file(place.at(&name));
             Ok(())
         })?;
@@ -121,7 +121,7 @@ fn fill(place: &Place) -> Check {
     Ok(())
 }
 
-/// How often each name of [`fill`] is listed, while `meanwhile` is called after each tenth entry.
+/// Counts how often each name of [`fill`] is listed; calls `meanwhile` after each tenth entry.
 fn list(
     place: &Place,
     meanwhile: impl Fn(usize) -> Check,
@@ -135,7 +135,7 @@ fn list(
         if !name.starts_with("new") {
             *seen.entry(name).or_insert(0) += 1;
         }
-        // Endless if what is added is listed and adds more: that may happen, but not for ever.
+        // Listing added entries is permitted, but each of them may add more: the listing must still end.
         must(at < 3 * ENTRIES, || "the listing does not end")?;
         if at % 10 == 0 {
             meanwhile(at)?;
@@ -144,7 +144,7 @@ fn list(
     Ok(seen)
 }
 
-/// That every name that was there all the time was listed exactly once.
+/// Requires that every name that was never removed was listed exactly once, and no name twice.
 fn each_once(seen: BTreeMap<String, usize>, there: impl Fn(&str) -> bool) -> Check {
     for number in 0..ENTRIES {
         let name = format!("{number:04}");

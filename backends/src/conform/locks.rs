@@ -1,4 +1,4 @@
-//! `flock` and byte-range locks, on one mount and between two.
+//! `flock` and byte-range locks, on one mount and between two mounts.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -54,7 +54,7 @@ fn elsewhere(place: &Place) -> Result<&Path, Shortfall> {
     })
 }
 
-/// One file opened twice: here, and in `other`.
+/// One file opened twice: in `place`, and through `other`.
 fn opened(place: &Place, other: &Path) -> Result<(File, File), Shortfall> {
     did("creating", fs::write(place.at("lock"), "0123456789"))?;
     let open = |path| did("opening", File::options().read(true).write(true).open(path));
@@ -82,7 +82,7 @@ fn flocks(one: &File, two: &File) -> Check {
     did("locking what was unlocked", flock(two, exclusive))
 }
 
-/// Locks of open file descriptions conflict as those of two processes do.
+/// Uses locks of open file descriptions, which conflict as those of two processes do.
 fn ranges(one: &File, two: &File) -> Check {
     let lock = |file: &File, kind: i32, start: i64, length: i64| {
         let range = libc::flock {

@@ -1,8 +1,8 @@
-//! What agents and their tools expect of a directory on Linux, feature by feature.
+//! A conformance suite: the Linux file system features that agents and their tools expect.
 //!
-//! The suite runs on any directory, so that foreign file systems and the one below get the same table
-//! as ours. It judges what callers see; what a [`Store`](crate::store::Store) promises beneath is held
-//! against the reference model by the crate's own tests.
+//! It runs on any directory, so that third-party file systems get the same table as ours. It tests only
+//! what callers see; the crate's own tests compare each [`Store`](crate::store::Store) with the
+//! reference model.
 
 mod attributes;
 mod check;
@@ -20,27 +20,27 @@ use std::path::{Path, PathBuf};
 
 use check::Shortfall;
 
-/// One thing that a file system does or does not do.
+/// One feature of a file system.
 pub struct Feature {
-    /// What it is about, such as `rename`.
+    /// Its group, such as `rename`.
     pub group: &'static str,
-    /// What is expected.
+    /// The expected behaviour.
     pub name: &'static str,
     check: fn(&Place) -> Result<(), Shortfall>,
 }
 
-/// What came of one feature.
+/// The result for one feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It does what Linux programs expect.
+    /// The file system behaves as Linux programs expect.
     Works,
-    /// It does not, and how that showed.
+    /// It does not; with the observed behaviour.
     Fails(String),
-    /// It could not be tried here, and why.
+    /// The check could not run here; with the reason.
     Skipped(String),
 }
 
-/// Where a feature is tried: an empty directory of its own.
+/// The empty directory in which a feature is checked.
 struct Place {
     dir: PathBuf,
     /// The same directory through another mount of the same files.
@@ -79,11 +79,11 @@ impl Feature {
         Self { group, name, check }
     }
 
-    /// Tries the feature in a new directory below `dir`, which is removed again as far as that works.
+    /// Checks the feature in a new directory below `dir`, and removes that directory if possible.
     /// `also` is `dir` through another mount of the same files, if there is one.
     ///
     /// # Errors
-    /// If the directory for it cannot be made.
+    /// If the directory cannot be created.
     pub fn run(&self, dir: &Path, also: Option<&Path>) -> io::Result<Verdict> {
         let own = tempfile::Builder::new()
             .prefix("conform-")

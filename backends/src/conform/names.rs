@@ -1,4 +1,4 @@
-//! What may be a name.
+//! Which bytes and lengths a name may have.
 
 use std::ffi::OsStr;
 use std::fs;

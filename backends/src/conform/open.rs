@@ -85,7 +85,7 @@ fn exclusive(place: &Place) -> Check {
     let create = || File::options().write(true).create_new(true).open(&path);
     let won = thread::scope(|scope| {
         let racers: Vec<_> = (0..4).map(|_| scope.spawn(create)).collect();
-        // A racer only opens a file: it cannot panic.
+        // A racing thread only opens a file, so it cannot panic.
         let results = racers.into_iter().map(|racer| racer.join());
         results.filter(|result| matches!(result, Ok(Ok(_)))).count()
     });

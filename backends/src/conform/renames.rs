@@ -147,7 +147,7 @@ fn moves(place: &Place) -> Check {
     let to = did("stat", fs::metadata(place.at("to")))?;
     same("inode of `..`", parent, to.ino())?;
     let links = did("stat", fs::metadata(place.at("from")))?.nlink();
-    // Some file systems count no subdirectories at all, and say 1.
+    // Some file systems do not count subdirectories, and report 1.
     must(to.nlink() == 1 || (links, to.nlink()) == (2, 3), || {
         format!("link counts are {links} and {}, not 2 and 3", to.nlink())
     })

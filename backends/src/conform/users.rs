@@ -9,7 +9,7 @@ use super::check::{Check, Shortfall, did, must, same};
 use super::names::read;
 use super::{Feature, Place};
 
-/// `nobody` and `nogroup` on most systems; any user without privileges would do.
+/// The user and group ID of `nobody` and `nogroup` on most systems; any unprivileged user would do.
 const NOBODY: u32 = 65_534;
 
 pub(super) const FEATURES: &[Feature] = &[
@@ -137,7 +137,7 @@ fn needs_root() -> Check {
     }
 }
 
-/// Lets another user into the directory, as far as that can be done.
+/// Permits other users in the directory; fails where that is not possible.
 fn open_to_all(place: &Place) -> Check {
     needs_root()?;
     mode(place, ".", 0o1777)?;

@@ -1,4 +1,4 @@
-//! Running other people's programs: arguments with variables, deadlines, and a group that ends as a whole.
+//! Runs third-party programs: arguments with variables, deadlines, and process groups that end as a whole.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::variables::Variables;
 
-/// How often a program that should end is looked at.
+/// Poll interval while a program ends.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// A program that stays.
+/// A program that runs in the background.
 #[derive(Debug)]
 pub(super) struct Running {
     process: Child,
@@ -27,12 +27,12 @@ impl Running {
         self.process.id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit reason, once it has ended.
     pub(super) fn ended(&mut self) -> Option<String> {
         self.process.try_wait().ok()?.map(how)
     }
 
-    /// Waits for its end; false if it takes longer than `patience`.
+    /// Waits until it ends; false after `patience`.
     pub(super) fn wait(&mut self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
@@ -44,17 +44,17 @@ impl Running {
         false
     }
 
-    /// Ends it and whatever it has started.
+    /// Kills it and its children.
     pub(super) fn kill(&mut self) {
         kill_group(&self.process);
-        // It has been killed: waiting for it leaves no zombie.
+        // Waiting for a killed child leaves no zombie.
         let _ = self.process.wait();
     }
 }
 
 fn kill_group(process: &Child) {
     if let Some(group) = Pid::from_raw(process.id() as i32) {
-        // An error means that none of it is left.
+        // An error means that the group has ended.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
@@ -67,11 +67,11 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// What every program of a workspace is started with.
+/// Variables and environment of a workspace's programs.
 #[derive(Clone, Default)]
 pub(super) struct Surroundings {
     pub(super) variables: Variables,
-    /// Added to the environment; values are still to be filled in.
+    /// Added to the environment, after variables in the values are replaced.
     pub(super) environment: BTreeMap<String, String>,
 }
 
@@ -92,12 +92,12 @@ fn command(arguments: &[String], around: &Surroundings) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Where programs are looked for: on the `PATH`, then where `make peers` puts them.
+/// Where programs are searched: on the `PATH`, then where `make peers` installs them.
 pub(super) fn search_path() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let ours = servers::targets().into_iter();
     let places = std::env::split_paths(&path).chain(ours.map(|target| target.join("peers/bin")));
-    // A directory whose name has a colon cannot be on a path.
+    // A directory whose name has a colon cannot be on a `PATH`.
     std::env::join_paths(places).unwrap_or(path)
 }
 
@@ -106,7 +106,7 @@ fn not_started(arguments: &[String], error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("starting {program}: {error}"))
 }
 
-/// Starts a program that stays; what it says goes to `log`.
+/// Starts a program in the background; its output goes to `log`.
 pub(super) fn start(
     arguments: &[String],
     around: &Surroundings,
@@ -121,7 +121,7 @@ pub(super) fn start(
     Ok(Running { process })
 }
 
-/// Runs a program to its end and returns what it printed; what it complains about goes to `log`.
+/// Runs a program to its end and returns its output, at most 64 KiB; its standard error goes to `log`.
 ///
 /// # Errors
 /// If it cannot be started, fails, or takes longer than `patience`.
@@ -131,7 +131,7 @@ pub(super) fn run(
     log: Option<&Path>,
     patience: Duration,
 ) -> io::Result<String> {
-    // Into files: a program that forks leaves a pipe open for as long as its child lives.
+    // A file, not a pipe: the child of a program that forks would keep a pipe open.
     let said = tempfile::tempfile()?;
     let complaints: Stdio = match log {
         Some(log) => File::options().create(true).append(true).open(log)?.into(),

@@ -1,4 +1,4 @@
-//! What a TOML file says about a backend of others.
+//! The TOML format of a third-party backend, and its checks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,88 +12,92 @@ use super::variables::{DIRECTORY, OF_FIRST, OF_SERVER, OF_SITE, SECRET, named};
 use crate::backend::Unavailable;
 use crate::s3_service::Server;
 
-/// A backend without code. Commands are argument lists, never given to a shell; `{name}` in them is a
-/// variable: `site`, `mount`, `data`, `id`, `port`, `port_2` to `port_6`, `directory` (`CTXBENCH_DIRECTORY`),
-/// `first_data`, `first_port`, `first_port_2` to `first_port_6` (of the first of two hosts),
-/// and those of the S3 server, which is started if one of them is used: `s3_server`, `s3_endpoint`,
-/// `s3_bucket`, `s3_region`, `s3_prefix`; in the environment and in files, `s3_access_key` and `s3_secret_key`, too.
+/// A third-party backend. Commands are argument lists, never passed to a shell.
+///
+/// `{name}` in a command is a variable:
+/// - of the workspace: `site`, `mount`, `data`, `id`, `port`, `port_2` to `port_6`;
+/// - of the environment: `directory` (`CTXBENCH_DIRECTORY`);
+/// - of the first of two hosts: `first_data`, `first_port`, `first_port_2` to `first_port_6`;
+/// - of the S3 server, which a use starts: `s3_server`, `s3_endpoint`, `s3_bucket`, `s3_region`,
+///   `s3_prefix`; in the environment and in files also `s3_access_key` and `s3_secret_key`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// Its name on the command line and in results; ends with `-{s3_server}` if it uses the S3 server.
+    /// The name on the command line and in results; ends with `-{s3_server}` if it uses the S3 server.
     pub name: String,
-    /// What it is, in one sentence.
+    /// One sentence for help texts and reports.
     pub summary: String,
-    /// What survives a killed daemon and power loss, as its makers say.
+    /// What survives a killed daemon and power loss, according to its documentation.
     pub durability: String,
-    /// Whether what it holds is still there after it has been unmounted and mounted.
+    /// Whether files survive an unmount and a mount.
     pub persistent: bool,
-    /// The same commands mount what it holds a second time, for a second host: `environment`, `file`, `mount`, `ready`,
-    /// `root`, `unmount` with its own `site`, `mount`, `data` and ports, without `services`, `setup` and `teardown`.
+    /// Whether a second host can mount the same files with the same definition.
+    ///
+    /// It has its own `site`, `mount`, `data` and ports, and runs no `services`, `setup` and `teardown`.
     #[serde(default)]
     pub second_host: bool,
-    /// Processes that must run beside the agent for its files to be there.
+    /// Processes that must run, besides the agent, while its files are in use.
     pub daemons: u32,
-    /// What must be on the machine.
+    /// Requirements of the machine.
     #[serde(default)]
     pub need: Vec<Requirement>,
-    /// Prints its version.
+    /// Command that prints its version.
     pub version: Vec<String>,
-    /// Added to the environment of every command but `version`.
+    /// Variables added to the environment of every command but `version`.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Files that only their owner can read, written before anything is run.
+    /// Files with mode 600, written before any command runs.
     #[serde(default)]
     pub file: Vec<PrivateFile>,
-    /// Programs that run for as long as the workspace does: started before `setup`, killed after `teardown`.
+    /// Programs that run as long as the workspace: started before `setup`, killed after `teardown`.
     #[serde(default)]
     pub services: Vec<Vec<String>>,
-    /// Run once, in order, before the first mount of a workspace.
+    /// Commands that run once, in order, before the first mount of a workspace.
     #[serde(default)]
     pub setup: Vec<Vec<String>>,
-    /// Mounts on `{mount}`.
+    /// Command that mounts on `{mount}`.
     pub mount: Vec<String>,
-    /// The mounting program stays and serves the files, rather than ending when they are there.
+    /// Whether the `mount` program stays in the foreground and serves the files.
     #[serde(default)]
     pub stays: bool,
-    /// Succeeds once the mount can be used; unless given, being a mount point is enough.
+    /// Command that succeeds once the mount is usable; by default, `{mount}` has to be a mount point.
     #[serde(default)]
     pub ready: Vec<String>,
-    /// The directory that the agent works in, if not `{mount}` itself.
+    /// The agent's working directory, if not `{mount}` itself.
     pub root: Option<String>,
-    /// Empties its own caches; the kernel's are emptied in any case.
+    /// Command that empties its own caches; the harness empties the kernel's.
     #[serde(default)]
     pub drop_caches: Vec<String>,
-    /// Prints what its daemon has counted since it started, a name and a number per line.
+    /// Command that prints its daemon's counters since its start, one name and number per line.
     #[serde(default)]
     pub counters: Vec<String>,
-    /// Unmounts; unless given, the mount is detached.
+    /// Command that unmounts; by default, the mount is detached.
     #[serde(default)]
     pub unmount: Vec<String>,
-    /// Run in order when the workspace is done with.
+    /// Commands that run in order when the workspace closes.
     #[serde(default)]
     pub teardown: Vec<Vec<String>>,
 }
 
-/// A file for a workspace, as for a password.
+/// A private file of a workspace, such as a password file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrivateFile {
-    /// Where; below `{site}` or `{data}`.
+    /// Its path, below `{site}` or `{data}`.
     pub path: String,
-    /// What is in it.
+    /// Its text, in which variables are replaced.
     pub content: String,
 }
 
-/// Something that must be on the machine.
+/// A requirement of the machine.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
     /// A program, `root`, or an environment variable that must be set, written `$NAME`.
     pub name: String,
-    /// Why it is needed.
+    /// What the backend needs it for.
     pub why: String,
-    /// How to get it.
+    /// How to install or set it.
     pub fix: String,
 }
 
@@ -183,14 +187,14 @@ impl Definition {
         arguments.chain(&self.root).collect()
     }
 
-    /// What only the workspace's own programs get to see.
+    /// Texts that only the workspace's programs can see, unlike command arguments.
     fn private_texts(&self) -> Vec<&String> {
         let files = self.file.iter();
         let files = files.flat_map(|file| [&file.path, &file.content]);
         self.environment.values().chain(files).collect()
     }
 
-    /// What a second host runs: what the first one has brought up is there, and is the first one's to take down.
+    /// The definition for a second host: the first host starts and ends the services.
     pub(super) fn of_second_host(&self) -> Self {
         Self {
             services: Vec::new(),
@@ -200,23 +204,23 @@ impl Definition {
         }
     }
 
-    /// Its name without that of the server.
+    /// Its name without the server's name.
     fn stem(&self) -> &str {
         self.name.strip_suffix(IN_NAME).unwrap_or(&self.name)
     }
 
-    /// Its name with that of the server.
+    /// Its name with the server's name.
     pub(super) fn name_with(&self, server: Option<Server>) -> String {
         let server = server.map_or(String::new(), Server::suffix);
         format!("{}{server}", self.stem())
     }
 
-    /// The server that it uses unless its name says another.
+    /// The server for a name that ends with none.
     pub(super) fn default_server(&self) -> Option<Server> {
         self.name.ends_with(IN_NAME).then(Server::default_here)
     }
 
-    /// Whether `name` means this one, and with which server.
+    /// The server that `name` selects, if `name` is a name of this definition.
     pub(super) fn answers_to(&self, name: &str) -> Option<Option<Server>> {
         let suffix = name.strip_prefix(self.stem())?;
         if self.name.ends_with(IN_NAME) {
@@ -226,7 +230,7 @@ impl Definition {
         }
     }
 
-    /// How to get what it needs.
+    /// How to meet all its requirements.
     pub(super) fn fix(&self) -> String {
         let fixes: Vec<&str> = self.need.iter().map(|need| need.fix.as_str()).collect();
         fixes.join("; ")

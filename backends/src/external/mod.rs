@@ -1,7 +1,7 @@
-//! Backends without code: file systems of others, by a TOML file that says how to bring them up.
+//! Third-party file systems as backends, each defined by a TOML file ([`Definition`]) of commands.
 //!
-//! A file gives commands, in [`Definition`]; here they are run, each under a deadline and in a process
-//! group of its own, so that one that hangs ends with a reason and takes nothing with it.
+//! This module runs the commands, each with a deadline and in its own process group. A hanging command
+//! is killed with all its children, and its error names it.
 
 mod command;
 mod definition;
@@ -30,24 +30,24 @@ use command::{Running, Surroundings, run, start};
 pub use definition::Definition;
 use variables::Variables;
 
-/// The files that come with this program.
+/// The definitions that ship with this program.
 static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/external");
 
-/// How long a command that only prints a version may take.
+/// How long a command may take that only queries, such as one that prints a version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a mount that is coming up is looked at.
+/// Poll interval while a mount starts.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A backend that a TOML file describes.
+/// A backend that a TOML file defines.
 #[derive(Clone, Debug)]
 pub(crate) struct External {
     definition: Definition,
-    /// The S3 server, if it uses one.
+    /// The S3 server, for a definition that uses one.
     server: Option<Server>,
-    /// The beginning of the SHA-256 of its text.
+    /// The first 6 bytes of the SHA-256 of its text, in hexadecimal.
     digest: String,
-    /// Where it was read, if it did not come with this program.
+    /// The path of its file; `None` for a shipped definition.
     file: Option<PathBuf>,
 }
 
@@ -59,10 +59,10 @@ fn digest(text: &str) -> String {
         .collect()
 }
 
-/// What comes with this program, by name.
+/// The shipped backends, sorted by file name.
 ///
 /// # Panics
-/// If one of the shipped files is wrong, which a test rules out.
+/// If a shipped file is invalid, which a test rules out.
 #[expect(clippy::expect_used, reason = "a test reads them all")]
 pub(crate) fn shipped() -> Vec<External> {
     let mut files: Vec<_> = SHIPPED.files().collect();
@@ -82,7 +82,7 @@ pub(crate) fn shipped() -> Vec<External> {
         .collect()
 }
 
-/// What comes with this program by that name, which may say on which S3 server.
+/// The shipped backend of that name, which may end with an S3 server.
 pub(crate) fn named(name: &str) -> Option<External> {
     let mut found = shipped().into_iter().filter_map(|external| {
         let server = external.definition.answers_to(name)?;
@@ -92,7 +92,7 @@ pub(crate) fn named(name: &str) -> Option<External> {
 }
 
 impl External {
-    /// Reads a file of one's own.
+    /// Reads a user's definition.
     ///
     /// # Errors
     /// [`inputs::InputError`] with file, line and field.
@@ -213,20 +213,21 @@ struct ExternalWorkspace {
     definition: Definition,
     site: Site,
     mount_point: PathBuf,
-    /// The directory in it that the agent works in.
+    /// The agent's working directory, inside the mount.
     root: PathBuf,
     around: Surroundings,
     services: Vec<Running>,
     daemon: Option<Running>,
     connection: Option<Connection>,
     is_mounted: bool,
-    /// Nothing of it is left to be taken down.
+    /// Teardown has run.
     is_closed: bool,
     time_to_ready: Duration,
 }
 
 impl ExternalWorkspace {
-    /// Brings a definition up at `site`; `variables` says what its commands are told, given its directory for data.
+    /// Prepares and mounts a definition at `site`. `variables` returns the commands' variables, given the
+    /// data directory.
     fn open(
         name: String,
         definition: Definition,
@@ -235,7 +236,7 @@ impl ExternalWorkspace {
         variables: impl FnOnce(&Path) -> io::Result<Variables>,
     ) -> io::Result<Self> {
         let mount_point = mount_point(site);
-        // A dead mount is there, but cannot be looked at.
+        // A dead mount exists in the mount table, but accessing it fails.
         if mount_at(&mount_point)?.is_none() {
             std::fs::create_dir_all(&mount_point)?;
         }
@@ -272,12 +273,12 @@ impl ExternalWorkspace {
         self.site.dir.join("daemon.log")
     }
 
-    /// Runs a command under the site's deadline; what it complains about goes to the log.
+    /// Runs a command with the site's deadline; its standard error goes to the log.
     fn run(&self, command: &[String]) -> io::Result<String> {
         run(command, &self.around, Some(&self.log()), self.site.patience)
     }
 
-    /// Everything that comes before the mount.
+    /// Writes the files, starts the services and, for a new workspace, runs the setup.
     fn prepare(&mut self, is_first: bool) -> io::Result<()> {
         for file in &self.definition.file {
             let path = PathBuf::from(self.around.variables.fill(&file.path));
@@ -302,7 +303,7 @@ impl ExternalWorkspace {
     fn tear_down(&mut self) -> io::Result<()> {
         self.is_closed = true;
         let teardown = self.definition.teardown.iter();
-        // Each is run, whatever became of the ones before it.
+        // Each command runs, even if an earlier one failed.
         let torn_down: Vec<_> = teardown.map(|command| self.run(command)).collect();
         for service in &mut self.services {
             service.kill();
@@ -372,7 +373,7 @@ impl ExternalWorkspace {
         Ok(())
     }
 
-    /// What went wrong, with the last that was said about it.
+    /// An error with the last lines of the log, without secrets.
     fn failure(&self, what: &str) -> io::Error {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = log.trim().lines().collect();
@@ -515,12 +516,12 @@ fn write_private(path: &Path, content: &str) -> io::Result<()> {
         .truncate(true)
         .mode(0o600)
         .open(path)?;
-    // It may have been there with another mode.
+    // An existing file may have another mode.
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(content.as_bytes())
 }
 
-/// What a `counters` command has printed.
+/// Parses the output of a `counters` command.
 fn counted(said: &str) -> io::Result<BTreeMap<String, u64>> {
     let mut counts = BTreeMap::new();
     for line in said.lines().filter(|line| !line.trim().is_empty()) {

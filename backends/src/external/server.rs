@@ -1,5 +1,4 @@
-//! What a definition is told of the S3 server that its file system keeps its objects on: the one that our own `s3` is
-//! measured with.
+//! The S3 server variables of a definition. The server is the one that our own `s3` backend uses.
 
 use std::io;
 
@@ -7,10 +6,10 @@ use super::variables::Variables;
 use crate::backend::Site;
 use crate::s3_service::{self, Server};
 
-/// The end of the name of a definition that needs a server.
+/// The suffix of the name of a definition that uses the S3 server.
 pub(super) const IN_NAME: &str = "-{s3_server}";
 
-/// Starts the server if it is not running, and says where it is.
+/// Starts the server if it is not running, and sets its variables.
 pub(super) fn tell(server: Server, site: &Site, variables: &mut Variables) -> io::Result<()> {
     let address = server.address(&site.program)?;
     let (access_key, secret_key) = address.credentials()?;

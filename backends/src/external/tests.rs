@@ -1,4 +1,4 @@
-//! Workspaces of definitions that mount nothing.
+//! Tests with definitions that mount nothing.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
     }
 }
 
-/// A workspace at a scratch site, from the text of a definition.
+/// Opens a workspace at `dir` from the text of a definition.
 fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
     let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
     let definition = Definition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
@@ -91,7 +91,7 @@ content = 'in {id},'";
     let service = read("data/service");
     let service = Path::new("/proc").join(service.trim());
     assert!(service.exists());
-    // What cannot be unmounted is torn down all the same.
+    // The teardown runs even if the unmount fails.
     let error = workspace.close().unwrap_err().to_string();
     assert!(error.contains("could not be unmounted: false"), "{error}");
     assert!(!service.exists());

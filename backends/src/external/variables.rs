@@ -1,19 +1,19 @@
-//! What `{name}` stands for in a definition.
+//! The variables `{name}` of a definition.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::path::Path;
 
-/// The one that the environment gives, as `CTXBENCH_DIRECTORY`.
+/// The variable that the environment sets, as `CTXBENCH_DIRECTORY`.
 pub(super) const DIRECTORY: &str = "directory";
 
-/// Those of a workspace: ports are free a moment ago, `id` is a name of its own.
+/// The variables of a workspace. Ports were free when chosen; `id` is derived from the site's path.
 pub(super) const OF_SITE: &[&str] = &[
     "site", "mount", "data", "id", "port", "port_2", "port_3", "port_4", "port_5", "port_6",
 ];
 
-/// Those of the first host: of a second one, what it has to know of the first; of the first one, its own.
+/// The variables with the first host's values, on both hosts.
 pub(super) const OF_FIRST: &[&str] = &[
     "first_data",
     "first_port",
@@ -24,7 +24,7 @@ pub(super) const OF_FIRST: &[&str] = &[
     "first_port_6",
 ];
 
-/// Those of the S3 server.
+/// The variables of the S3 server.
 pub(super) const OF_SERVER: &[&str] = &[
     "s3_server",
     "s3_endpoint",
@@ -33,10 +33,10 @@ pub(super) const OF_SERVER: &[&str] = &[
     "s3_prefix",
 ];
 
-/// Those that may stand in no command, which every user of the machine can see.
+/// The variables that no command may contain, because every user of the machine can see its arguments.
 pub(super) const SECRET: &[&str] = &["s3_access_key", "s3_secret_key"];
 
-/// The values.
+/// The values of all variables.
 #[derive(Clone, Default)]
 pub(super) struct Variables {
     values: BTreeMap<&'static str, String>,
@@ -44,7 +44,7 @@ pub(super) struct Variables {
 }
 
 impl Variables {
-    /// Those that the environment gives.
+    /// The variables that the environment sets.
     pub(super) fn of_the_environment() -> Self {
         let mut variables = Self::default();
         if let Ok(directory) = std::env::var("CTXBENCH_DIRECTORY") {
@@ -53,10 +53,10 @@ impl Variables {
         variables
     }
 
-    /// Those of a workspace, too.
+    /// The variables of the environment and of a workspace.
     pub(super) fn of_site(site: &Path, mount: &Path, data: &Path) -> io::Result<Self> {
         let mut variables = Self::of_the_environment();
-        // Distinct for each site, and the same when it is mounted again.
+        // Distinct for each site, and stable across its mounts.
         let id: String = text(site)
             .chars()
             .filter(char::is_ascii_alphanumeric)
@@ -72,14 +72,14 @@ impl Variables {
         Ok(variables)
     }
 
-    /// Those of a second host of the same workspace.
+    /// The variables of a second host of the same workspace.
     pub(super) fn of_second(&self, site: &Path, mount: &Path, data: &Path) -> io::Result<Self> {
         let mut variables = self.clone();
         variables.set_own(site, mount, data)?;
         Ok(variables)
     }
 
-    /// Sets what no two hosts share.
+    /// Sets the variables that differ between two hosts.
     fn set_own(&mut self, site: &Path, mount: &Path, data: &Path) -> io::Result<()> {
         for (name, value) in [
             ("site", text(site)),
@@ -88,7 +88,7 @@ impl Variables {
         ] {
             self.set(name, value);
         }
-        // All held until all are known, so that no two are the same.
+        // Keep all ports bound until all are chosen, so that no two are the same.
         let mut held = Vec::new();
         for &name in OF_SITE.iter().filter(|name| name.starts_with("port")) {
             let listener = TcpListener::bind(("127.0.0.1", 0))?;
@@ -102,13 +102,13 @@ impl Variables {
         self.values.insert(name, value);
     }
 
-    /// As [`Variables::set`], for what must not be printed.
+    /// As [`Variables::set`], for a value that must not be printed.
     pub(super) fn set_secret(&mut self, name: &'static str, value: String) {
         self.secrets.push(value.clone());
         self.set(name, value);
     }
 
-    /// `text` with every `{name}` replaced; a definition that names others is refused when it is read.
+    /// `text` with every `{name}` replaced. Unknown names stay; parsing a definition has refused them.
     pub(super) fn fill(&self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;
@@ -131,7 +131,7 @@ impl Variables {
         filled + rest
     }
 
-    /// `text` without the secrets, for errors that repeat what a program said.
+    /// `text` without the secrets, for errors that quote a program's output.
     pub(super) fn redact(&self, text: &str) -> String {
         let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"))
@@ -142,7 +142,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// What stands in braces in a text like a variable's name: lower case, digits and `_`.
+/// The texts in braces that look like a variable's name: lower case, digits and `_`.
 pub(super) fn named(text: &str) -> impl Iterator<Item = &str> {
     let is_name = |name: &&str| {
         let mut bytes = name.bytes();

@@ -1,4 +1,4 @@
-//! Requests about attributes: those of `stat`, extended ones, and the file system's own.
+//! Handlers of requests for attributes: `stat`, extended attributes, `statfs`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ use crate::store::{
     Attr, Change, Errno, NAME_MAX, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
 };
 
-/// Attributes whose names begin so may be orders to a store, and take long.
+/// The prefix of attributes that may be commands to a store, which may take long.
 const ORDERS: &[u8] = b"user.ctx.";
 
 impl FrontEnd {
@@ -34,7 +34,7 @@ impl FrontEnd {
         }
     }
 
-    /// Whether asking for an attribute, or setting it, is an order to the store that may take long.
+    /// Whether getting or setting an attribute is a command to the store that may take long.
     fn is_slow_order(&self, ino: INodeNo, name: &OsStr) -> bool {
         name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
     }
@@ -46,8 +46,8 @@ impl FrontEnd {
         fh: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        // The kernel names a file handle only on behalf of a read past the size it knows, or a seek to the
-        // end: `stat` and `fstat` come without one.
+        // The kernel sends a file handle only for a read past the size it knows, or a seek to the end;
+        // `stat` and `fstat` send none.
         if fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead) {
             let policy = self.policy;
             self.answer(
@@ -85,7 +85,7 @@ impl FrontEnd {
         reply: ReplyAttr,
     ) {
         let mut caller = caller(req);
-        // The kernel says when a file changed only where it gathered the writes: before now, then.
+        // The kernel sends a ctime only with its writeback cache: the change happened before this request.
         if let Some(ctime) = ctime {
             caller.now = whole_time(ctime);
         }
@@ -100,8 +100,8 @@ impl FrontEnd {
             size,
             atime: atime.map(time),
             mtime: mtime.map(time),
-            // With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to us: always on a change of
-            // owner, on truncation by anybody but root.
+            // With FUSE_HANDLE_KILLPRIV_V2 the daemon clears the bits: on every change of owner, and on
+            // truncation by a user other than root.
             drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
         };
         let policy = self.policy;

@@ -1,6 +1,6 @@
-//! Mounts as the kernel lists them, and how to get rid of one that no longer answers.
+//! The kernel's mount table, FUSE connections, and how to remove a mount whose daemon does not answer.
 //!
-//! Nothing here touches the mounted directory itself, so nothing here can hang on it.
+//! Only [`health`] accesses a mounted directory itself, on its own thread, so no other call here hangs.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,11 +14,11 @@ use rustix::mount::{UnmountFlags, unmount};
 /// One line of `/proc/self/mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub at: PathBuf,
-    /// Its type, such as `ext4` or `fuse.ctxbench-sqlite`.
+    /// The file system type, such as `ext4` or `fuse.ctxbench-sqlite`.
     pub kind: String,
-    /// Its source, such as a device.
+    /// The mount's source, such as a device.
     pub source: String,
     /// Mount options and super block options, joined by commas.
     pub options: String,
@@ -50,7 +50,7 @@ pub fn mounts() -> io::Result<Vec<Mount>> {
         .collect())
 }
 
-/// The topmost mount exactly at `dir`, without touching `dir` itself.
+/// The topmost mount exactly at `dir`, found without accessing `dir` itself.
 ///
 /// # Errors
 /// If `/proc` is not mounted, or the parent of `dir` cannot be resolved.
@@ -59,7 +59,7 @@ pub fn mount_at(dir: &Path) -> io::Result<Option<Mount>> {
     Ok(mounts()?.into_iter().rev().find(|mount| mount.at == dir))
 }
 
-/// The mount that `path` lies on.
+/// The mount that contains `path`.
 ///
 /// # Errors
 /// As [`mounts`]; `path` is resolved, so it must exist.
@@ -110,7 +110,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Turns the octal escapes of the mount table (`\040` for a space) back into bytes.
+/// Decodes the octal escapes of the mount table (`\040` for a space).
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -133,7 +133,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A FUSE connection, by the number under which the kernel lists it, and where it is mounted.
+/// A FUSE connection: its number in `fusectl`, and its mount point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     number: u32,
@@ -141,7 +141,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The connection behind a FUSE mount.
+    /// The connection of a FUSE mount; `None` for another mount.
     pub fn of(mount: &Mount) -> Option<Self> {
         mount.is_fuse().then(|| Self {
             number: mount.device.1,
@@ -149,12 +149,13 @@ impl Connection {
         })
     }
 
-    /// Fails all waiting and all future requests of the connection: the one way to get a process out
-    /// of uninterruptible sleep in a request that the daemon never answers.
+    /// Fails all pending and all future requests of the connection.
+    ///
+    /// Nothing else wakes a process from uninterruptible sleep in a request that the daemon never answers.
     ///
     /// # Errors
-    /// If `fusectl` is not mounted, the connection belongs to another user, or it is no longer mounted where it was: the
-    /// kernel gives its number to the next mount of anybody.
+    /// If `fusectl` is not mounted, or the connection belongs to another user. Also if it is no longer
+    /// mounted there: the kernel reuses its number for any later mount.
     pub fn abort(&self) -> io::Result<()> {
         let mounted = mount_at(&self.at)?;
         if mounted.as_ref().and_then(Self::of).as_ref() != Some(self) {
@@ -168,14 +169,14 @@ impl Connection {
 /// Where `fusectl` is usually mounted.
 pub const FUSECTL: &str = "/sys/fs/fuse/connections";
 
-/// Where `fusectl` is mounted, through which the kernel lets connections be aborted: any place will do.
+/// Where `fusectl`, which aborts connections, is mounted in this namespace.
 pub fn fusectl() -> Option<PathBuf> {
     let mounts = mounts().ok()?;
     let control = mounts.into_iter().find(|mount| mount.kind == "fusectl");
     control.map(|mount| mount.at)
 }
 
-/// Takes a mount out of the tree at once, even if it is in use or its daemon is dead.
+/// Detaches a mount from the tree at once, even if it is in use or its daemon is dead.
 ///
 /// # Errors
 /// If neither the kernel nor `fusermount3` lets this user do it.
@@ -187,10 +188,10 @@ pub fn detach(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Unmounts a mount of ours that nobody uses; its daemon finishes and ends.
+/// Unmounts an idle mount of ours; its daemon flushes and exits.
 ///
 /// # Errors
-/// If nothing of ours is mounted there, or it is in use.
+/// If no mount of ours is at `dir`, or it is in use.
 pub fn end(dir: &Path) -> io::Result<()> {
     match mount_at(dir)? {
         Some(mount) if mount.is_ours() => {}
@@ -230,41 +231,41 @@ fn fusermount(dir: &Path, arguments: &[&str]) -> io::Result<()> {
     Err(io::Error::other(format!("fusermount3: {}", said.trim())))
 }
 
-/// Whether a mount is served.
+/// Whether a daemon serves a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It answered after this time.
+    /// The mount answered after this time.
     Answers(Duration),
-    /// It answers `ENOTCONN`: its daemon has died and left it behind.
+    /// The mount answers `ENOTCONN`: its daemon has died.
     Dead,
-    /// It does not answer within [`PATIENCE`]: its daemon is stopped or stuck.
+    /// The mount does not answer within [`PATIENCE`]: its daemon is stopped or stuck.
     Silent,
 }
 
 /// How long a mount may take to answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether the mount at `dir` is served.
+/// Whether a daemon serves the mount at `dir`.
 ///
-/// Asks in a thread of its own, because a mount whose daemon is stuck does not answer at all.
+/// The probe runs on its own thread, because a stuck daemon never answers it.
 pub fn health(dir: &Path) -> Health {
     let (sender, answer) = std::sync::mpsc::channel();
     let dir = dir.to_owned();
     let ask = move || {
         let started = Instant::now();
-        // Names and attributes may still be cached; the space left never is.
+        // The kernel may answer names and attributes from its cache, but never `statfs`.
         let health = match rustix::fs::statvfs(&dir) {
             Err(rustix::io::Errno::NOTCONN) => Health::Dead,
             _ => Health::Answers(started.elapsed()),
         };
-        // Nothing receives it if the answer took too long.
+        // After the timeout there is no receiver.
         let _ = sender.send(health);
     };
     std::thread::spawn(ask);
     answer.recv_timeout(PATIENCE).unwrap_or(Health::Silent)
 }
 
-/// Whether the daemon of the mount at `dir` has died and left it behind.
+/// Whether the daemon of the mount at `dir` has died.
 pub fn is_dead(dir: &Path) -> bool {
     health(dir) == Health::Dead
 }

@@ -1,4 +1,4 @@
-//! Requests about what is in a file.
+//! Handlers of requests for the content of files.
 
 use fuser::{
     INodeNo, OpenFlags, ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyWrite,
@@ -12,18 +12,18 @@ use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, Mounted, reply_empty};
 use crate::store::{Change, Errno, Seek, Slow, StoreError};
 
-/// Where a write goes.
+/// The position of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     At(u64),
-    /// To the end of the file, which the kernel takes to be there: others may have written since it asked.
+    /// The end of the file, where the kernel last saw it: another host may have appended since.
     End(u64),
 }
 
 impl Place {
     pub(super) fn of(offset: u64, flags: OpenFlags, write_flags: WriteFlags) -> Self {
         let appends = OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::APPEND);
-        // Pages of the kernel's have their place, whoever has written them.
+        // A page from the kernel's cache has a fixed offset, also if the writer appended.
         match appends && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             true => Self::End(offset),
             false => Self::At(offset),
@@ -45,7 +45,7 @@ impl FrontEnd {
         reply: ReplyData,
     ) {
         thread_local! {
-            // Reads come one after the other on each thread: one buffer serves them all.
+            // A thread answers one read at a time, so its reads share a buffer.
             static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
         }
         let size = size as usize;
@@ -112,11 +112,11 @@ impl FrontEnd {
     }
 
     pub(super) fn flush(&self, req: &Request, ino: INodeNo, reply: ReplyEmpty) {
-        // Linux drops gathered pages without an error where the connection is broken (`fuse_send_writepage`),
-        // so that only this request tells whoever closes that the daemon is gone.
+        // Linux silently drops dirty pages of a broken connection (`fuse_send_writepage`). Only the
+        // failure of this request makes `close` fail when the daemon is gone.
         if !self.store().wants_close() && !self.policy.writeback {
-            // A write is in the store when it returns, so close has nothing to add: `ENOSYS` tells the
-            // kernel to stop asking.
+            // A completed write is in the store, so close has nothing to add. After `ENOSYS` the kernel
+            // stops sending this request.
             let mut span = self.mounted.start(Opcode::Flush);
             reply.error(failed(&mut span, Errno::NOSYS.into()));
             return;
@@ -133,7 +133,7 @@ impl FrontEnd {
         reply.ok();
     }
 
-    /// No file here is a device. Python asks at every open whether the file is a terminal.
+    /// Answers `ENOTTY`: Python checks at every open whether the file is a terminal.
     pub(super) fn ioctl(&self, reply: ReplyIoctl) {
         let mut span = self.mounted.start(Opcode::Ioctl);
         reply.error(failed(&mut span, Errno::NOTTY.into()));
@@ -170,7 +170,8 @@ impl FrontEnd {
         const SEEK_HOLE: i32 = 4;
         let mut span = self.mounted.start(Opcode::Lseek);
         if self.policy.writeback {
-            // What the kernel has gathered would look like a hole: it takes the whole file for data instead.
+            // The store would report the kernel's dirty pages as holes. After `ENOSYS` the kernel treats
+            // the whole file as data.
             reply.error(failed(&mut span, Errno::NOSYS.into()));
             return;
         }

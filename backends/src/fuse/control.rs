@@ -1,7 +1,7 @@
-//! The control socket of a mount: how another process reads its counters.
+//! The control socket of a mount, on which other processes read its counters.
 //!
-//! One request a connection, one line each way: the request is a word, the answer is JSON. It works
-//! while the mount itself is stuck, and asking it sends no FUSE request.
+//! One request per connection, one line each way: the request is a JSON string, the answer a JSON value.
+//! The socket works while the mount itself is stuck, and a command sends no FUSE request.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -19,21 +19,21 @@ use super::front_end::Mounted;
 use super::panics::message;
 use crate::daemon_log;
 
-/// How long either side waits for the other.
+/// How long the client and the mount wait for each other.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a sync may take: a bucket may be far away, and much may have to go there.
+/// How long a sync may take: it may have to upload much to a remote bucket.
 const SYNC_PATIENCE: Duration = Duration::from_secs(300);
 
-/// What can be asked of a mount.
+/// A command to a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
-    /// Answer the counters.
+    /// Return the counters.
     Counters,
     /// Make everything durable.
     Sync,
-    /// Let the next request that somebody waits for panic, before the store is called: for `ctxbench fault`.
+    /// Make the next request that has a reply panic before it calls the store, for `ctxbench fault`.
     PanicNext,
 }
 
@@ -45,10 +45,10 @@ enum Answer {
     Failed(String),
 }
 
-/// Asks the mount whose control socket is at `socket`.
+/// Sends a command to the mount whose control socket is at `socket`.
 ///
 /// # Errors
-/// If nobody listens there, the answer takes longer than ten seconds (a sync: five minutes), or the command failed.
+/// If no mount listens there, the answer takes longer than 10 s (a sync: 5 min), or the command failed.
 pub fn ask(socket: &Path, command: Command) -> io::Result<Counters> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(match command {
@@ -67,8 +67,9 @@ pub fn ask(socket: &Path, command: Command) -> io::Result<Counters> {
     }
 }
 
-/// Listens at `socket` and answers for as long as the mount lives. It does not keep the mount's store
-/// open: a store has to be closed in order when its mount ends.
+/// Listens at `socket` and answers for as long as the mount exists.
+///
+/// Holds only a weak reference, because the store must close when its mount ends.
 pub(crate) fn listen(socket: &Path, mounted: Weak<Mounted>) -> io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
@@ -77,7 +78,7 @@ pub(crate) fn listen(socket: &Path, mounted: Weak<Mounted>) -> io::Result<()> {
             let Some(mounted) = mounted.upgrade() else {
                 break;
             };
-            // A panic costs whoever asked the answer, and nobody else the socket.
+            // A panic fails this connection only; the socket keeps working.
             match catch_unwind(AssertUnwindSafe(|| answer(stream, &mounted))) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "control socket"),

@@ -1,4 +1,4 @@
-//! What the kernel says in store terms, and back.
+//! Conversions between FUSE types and store types.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use crate::store::{
     Allocate, Attr, Caller, Errno, Kind, NAME_MAX, NewNode, Result, StoreError, Timestamp,
 };
 
-/// Counts and logs a failure and turns it into what the kernel wants.
+/// Counts and logs a failure and converts it to the kernel's error number.
 pub(super) fn failed(span: &mut Span<'_>, error: StoreError) -> fuser::Errno {
     span.failed();
     if let Some(reason) = &error.reason {
@@ -36,7 +36,7 @@ pub(super) fn check_name(name: &OsStr) -> Result<()> {
     Ok(())
 }
 
-/// Access control lists are not enforced, so they must not be stored as if they were.
+/// Refuses `system.*`: access control lists are not enforced, so they must not be stored.
 pub(super) fn check_xattr_name(name: &OsStr) -> Result<()> {
     if name.as_bytes().starts_with(b"system.") {
         return Err(Errno::OPNOTSUPP.into());
@@ -92,7 +92,7 @@ pub(super) fn reply_xattr(
     }
 }
 
-/// Undoes how fuser 0.18 reads a time before 1970: it takes the nanoseconds away instead of adding them.
+/// Corrects a time before 1970: fuser 0.18 subtracts its nanoseconds instead of adding them.
 pub(super) fn whole_time(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(_) => time.into(),
@@ -137,7 +137,7 @@ pub(super) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// Attributes of inode 0, which stands for a name that is known to be missing.
+/// Attributes of inode 0, the reply for a missing name.
 pub(super) fn missing(req: &Request) -> Attr {
     Attr {
         ino: 0,

@@ -1,8 +1,8 @@
-//! What reached the daemon: per FUSE opcode a count, errors, times and a histogram.
+//! The daemon's counters: per FUSE opcode a count, errors, times and a histogram.
 //!
-//! Times start when a request has been read and parsed and end when its reply is about to be written.
-//! Waiting in the kernel's queue is not in them, nor is writing the reply: that system call wakes the
-//! caller, who may well run, and ask again, before it returns.
+//! A time starts when a request is parsed and ends when its reply is ready. It excludes waiting in the
+//! kernel's queue. It also excludes writing the reply: that call wakes the requester, which may run and
+//! send its next request before the call returns.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ macro_rules! opcodes {
         pub enum Opcode { $($variant),* }
 
         impl Opcode {
-            /// Every opcode the front end answers.
+            /// Every opcode that the front end answers.
             pub const ALL: &[Opcode] = &[$(Opcode::$variant),*];
 
-            /// The name in lower case, without `FUSE_`.
+            /// The protocol's name in lower case, without `FUSE_`.
             pub fn name(self) -> &'static str {
                 match self { $(Opcode::$variant => $name),* }
             }
@@ -48,11 +48,11 @@ opcodes! {
 pub struct OpcodeCount {
     /// Requests answered.
     pub count: u64,
-    /// Of those, answered with an error number; a lookup that finds nothing is one.
+    /// Requests answered with an error number, among them failed lookups.
     pub errors: u64,
-    /// Nanoseconds from parsed request to ready reply, summed.
+    /// Sum of nanoseconds from parsed request to ready reply.
     pub handling_ns: u64,
-    /// Of those, nanoseconds inside the store.
+    /// The part of `handling_ns` inside the store.
     pub store_ns: u64,
     /// Median of the handling time in nanoseconds.
     pub handling_p50_ns: u64,
@@ -60,22 +60,22 @@ pub struct OpcodeCount {
     pub handling_max_ns: u64,
 }
 
-/// What a daemon has counted since it started.
+/// A daemon's counters since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counters {
-    /// By opcode name; opcodes that never came are missing.
+    /// Counts by opcode name, without opcodes that were never requested.
     pub fuse: BTreeMap<String, OpcodeCount>,
     /// The store's own counts, by name.
     pub store: BTreeMap<String, u64>,
-    /// Inodes that the kernel holds a reference to.
+    /// Inodes that the kernel references.
     pub inodes: u64,
-    /// Lines of the log that were dropped because standard error did not take them.
+    /// Log lines dropped because standard error did not accept them.
     pub log_lines_dropped: u64,
 }
 
 impl Counters {
-    /// All requests together, without `forget`, which nobody waits for.
+    /// The number of all requests without `forget`, which has no reply.
     pub fn requests(&self) -> u64 {
         let forget = Opcode::Forget.name();
         self.fuse
@@ -103,7 +103,7 @@ struct Slot {
 
 impl Slot {
     fn new() -> Self {
-        // From 1 ns, growing as needed, to 2 digits: a median within 1 %.
+        // 2 significant digits: a median within 1 %.
         let handling = Histogram::new(2).unwrap_or_else(|_| unreachable!("2 digits are valid"));
         Self {
             count: OpcodeCount::default(),
@@ -121,7 +121,7 @@ impl Recorder {
     }
 
     fn slot(&self, opcode: Opcode) -> MutexGuard<'_, Slot> {
-        // A counter is valid whatever panicked while it was held.
+        // A counter stays valid if a thread panics while it holds the lock.
         let slot = self.slots[opcode as usize].lock();
         slot.unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,7 +155,7 @@ impl Recorder {
     }
 }
 
-/// The time of one request; recorded when it is handled, or dropped: no way out of a handler forgets it.
+/// The time of one request, recorded when handled or, on every other path, when dropped.
 pub(crate) struct Span<'a> {
     recorder: &'a Recorder,
     opcode: Opcode,
@@ -166,7 +166,7 @@ pub(crate) struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// Runs a call of the store inside the span.
+    /// Runs a call of the store and adds its time to `store_ns`.
     pub(crate) fn store<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = call();
@@ -174,8 +174,8 @@ impl Span<'_> {
         result
     }
 
-    /// The reply is ready: what follows is not handling time. It is counted now, for whoever gets the reply may ask
-    /// for the counters before this thread runs again.
+    /// Ends the handling time and counts the request. Call it before sending the reply: the requester may
+    /// read the counters before this thread runs again.
     pub(crate) fn handled(&mut self) {
         self.record();
     }
@@ -204,7 +204,7 @@ impl Span<'_> {
 impl Drop for Span<'_> {
     fn drop(&mut self) {
         if !self.is_recorded {
-            // A panic has answered by an error.
+            // A panicking handler answers with an error.
             self.failed |= std::thread::panicking();
             self.record();
         }

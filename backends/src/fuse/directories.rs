@@ -1,4 +1,4 @@
-//! Requests about listings.
+//! Handlers of requests for directory listings.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
 impl FrontEnd {
-    /// Feeds a listing to `add` from `offset` on, `.` and `..` first; `add` returns true when full.
+    /// Passes a listing to `add` from `offset` on, `.` and `..` first; `add` returns true when full.
     fn list(
         &self,
         span: &mut Span<'_>,

@@ -1,4 +1,6 @@
-//! What all requests to one mount share: the store, what is counted, which thread answers, and what becomes of a panic.
+//! State and dispatch that all requests of one mount share: store, counters, threads, panics.
+//!
+//! The handlers of single requests are in the other modules.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +16,12 @@ use super::policy::CachePolicy;
 use super::slow::SlowThreads;
 use crate::store::{Errno, Ino, Result, Slow, Store};
 
-/// What a mount shares with its control socket.
+/// The state that a mount shares with its control socket.
 pub(crate) struct Mounted {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recorder: Recorder,
     pub(crate) inodes: Inodes,
-    /// The next request is to panic: `ctxbench fault` sees what becomes of a mount with a bug.
+    /// The next request panics: `ctxbench fault` tests how a mount survives a bug.
     pub(crate) panics_next: AtomicBool,
 }
 
@@ -33,11 +35,11 @@ impl Mounted {
         }
     }
 
-    /// Starts timing a request; panics if that was asked for.
+    /// Starts timing a request; panics if the control socket has requested it.
     pub(super) fn start(&self, opcode: Opcode) -> Span<'_> {
         let span = self.recorder.start(opcode);
         let panics = &self.panics_next;
-        // The load first: it costs nothing while nobody asks for a panic.
+        // The load comes first: unlike the swap, it costs nothing in the usual case.
         assert!(
             !(panics.load(Ordering::Relaxed) && panics.swap(false, Ordering::Relaxed)),
             "this panic was asked for, by the control socket"
@@ -45,7 +47,7 @@ impl Mounted {
         span
     }
 
-    /// Reclaims what was unlinked while open and never forgotten.
+    /// Reclaims inodes that were unlinked while open and that the kernel did not forget.
     pub(crate) fn reclaim_orphans(&self) {
         for ino in self.inodes.take_orphans() {
             self.reclaim(ino);
@@ -79,8 +81,9 @@ impl FrontEnd {
         &*self.mounted.store
     }
 
-    /// Answers a request here, or on a thread of its own if that may take long: nobody else waits for it, and it ends
-    /// when whoever made it gives up.
+    /// Answers a request on this thread, or on its own thread if it `is_slow`.
+    ///
+    /// Other requests do not wait for a slow one, and it ends when its requester gives up.
     pub(super) fn answer(
         &self,
         opcode: Opcode,
@@ -99,13 +102,14 @@ impl FrontEnd {
             });
         };
         if let Err(error) = self.slow.run(answer) {
-            // The reply went with the closure, and has answered EIO.
+            // Dropping the closure has dropped the reply, which answers EIO.
             tracing::error!(%error, "no thread for a request that has to wait");
         }
     }
 
-    /// Makes a change of `ino`, or of names in it. Where somebody has to be asked first whether it may be made, that
-    /// is waited for on a thread of its own, and until whoever wants it is interrupted.
+    /// Makes a change of `ino`, or of names in it.
+    ///
+    /// A change that needs approval waits for it on its own thread, until its requester is interrupted.
     pub(super) fn change(
         &self,
         opcode: Opcode,
@@ -117,7 +121,7 @@ impl FrontEnd {
         self.answer(opcode, req, is_slow, make);
     }
 
-    /// As [`FrontEnd::change`], for a change that may have to wait for the content that is there.
+    /// As [`FrontEnd::change`], for a change that may have to hydrate the present content first.
     pub(super) fn change_content(
         &self,
         opcode: Opcode,

@@ -1,7 +1,7 @@
-//! Which inodes the kernel holds, and how often it has looked them up.
+//! The lookup counts of the inodes that the kernel references.
 //!
-//! An inode whose last name is gone lives on until the kernel forgets it: that is what keeps an
-//! unlinked file readable for those who have it open, on mounts without open requests too.
+//! An unlinked inode stays alive until the kernel forgets it. So open descriptors can still read an
+//! unlinked file, also on mounts without open requests.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,11 +22,11 @@ pub(crate) struct Inodes {
 
 impl Inodes {
     fn held(&self) -> MutexGuard<'_, HashMap<Ino, Held>> {
-        // Counts stay whole across a panic elsewhere: every change below is a single step.
+        // Counts stay consistent if another thread panics: every change below is a single step.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kernel is about to be told of `ino` once more. Count before replying: a forget may follow at once.
+    /// Counts one more reference to `ino`. Call it before replying: a forget may follow at once.
     pub(crate) fn looked_up(&self, ino: Ino) {
         self.held().entry(ino).or_default().lookups += 1;
     }
@@ -39,7 +39,7 @@ impl Inodes {
         }
     }
 
-    /// `ino` has lost its last name. True if it can be reclaimed now, false if the kernel still holds it.
+    /// Records that `ino` lost its last name. True if the kernel holds no reference and it can be reclaimed.
     #[must_use]
     pub(crate) fn orphaned(&self, ino: Ino) -> bool {
         match self.held().get_mut(&ino) {
@@ -51,7 +51,7 @@ impl Inodes {
         }
     }
 
-    /// The kernel gives back `lookups` references. True if `ino` was an orphan and can be reclaimed now.
+    /// Releases `lookups` references. True if `ino` was an orphan and can be reclaimed now.
     #[must_use]
     pub(crate) fn forgotten(&self, ino: Ino, lookups: u64) -> bool {
         let mut held = self.held();
@@ -67,12 +67,12 @@ impl Inodes {
         orphan
     }
 
-    /// Number of inodes held.
+    /// Number of referenced inodes.
     pub(crate) fn len(&self) -> u64 {
         self.held().len() as u64
     }
 
-    /// Orphans that were never forgotten, as after an unmount that skips the forgets.
+    /// Removes and returns the orphans that the kernel did not forget, as an unmount may skip forgets.
     pub(crate) fn take_orphans(&self) -> Vec<Ino> {
         let held = std::mem::take(&mut *self.held());
         let orphans = held.into_iter().filter(|(_, held)| held.orphan);

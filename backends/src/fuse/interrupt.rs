@@ -1,9 +1,8 @@
-//! Ctrl-C on a call that takes long.
+//! Interruption of long calls by a signal to the requester, such as Ctrl-C.
 //!
-//! The kernel tells a FUSE daemon by `FUSE_INTERRUPT` that whoever made a request has a signal pending; `fuser`
-//! answers that message itself and tells nobody. What it says can be seen otherwise: the requester's thread is
-//! known by its id, and a signal that waits for it is in `/proc/ID/status`. So a store that waits for something
-//! asks [`requester`] now and then, and answers `EINTR` if it waits no longer.
+//! `fuser` handles `FUSE_INTERRUPT` itself and does not report it. The same information is in
+//! `/proc/ID/status` of the requesting thread, which lists pending signals. A store that waits for a
+//! remote server therefore polls [`requester`], and answers `EINTR` once the requester has given up.
 
 use std::cell::Cell;
 
@@ -16,7 +15,7 @@ thread_local! {
     static REQUESTER: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Does `work` on behalf of the thread `requester`; 0 for nobody who can be asked.
+/// Runs `work` for the thread `requester`; 0 means unknown.
 pub(crate) fn on_behalf_of<T>(requester: u32, work: impl FnOnce() -> T) -> T {
     REQUESTER.set(requester);
     let done = work();
@@ -24,7 +23,7 @@ pub(crate) fn on_behalf_of<T>(requester: u32, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Does `work` on behalf of somebody who has a signal pending that they catch.
+/// Runs `work` for a requester with a pending signal that it catches.
 #[cfg(test)]
 pub(crate) fn while_interrupted<T>(work: impl FnOnce() -> T) -> T {
     IS_INTERRUPTED.set(true);
@@ -33,18 +32,18 @@ pub(crate) fn while_interrupted<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// What has become of who waits for a call.
+/// The state of the thread that waits for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
-    /// It waits, as far as can be seen.
+    /// No pending signal is visible.
     Waits,
-    /// A signal that it catches is pending: it may well make the same call again.
+    /// A signal that it catches is pending; it may repeat the call.
     Interrupted,
-    /// It has died, or a signal that ends it is pending.
+    /// It has exited, or a fatal signal is pending.
     Gone,
 }
 
-/// What has become of who waits for the call that this thread works on.
+/// The state of the thread that waits for the call this thread handles.
 pub fn requester() -> Requester {
     #[cfg(test)]
     if IS_INTERRUPTED.get() {
@@ -56,7 +55,7 @@ pub fn requester() -> Requester {
     }
 }
 
-/// Whether who waits for the call that this thread works on waits no longer.
+/// Whether the requester of the call that this thread handles has given up.
 pub fn requester_gave_up() -> bool {
     requester() != Requester::Waits
 }
@@ -64,20 +63,20 @@ pub fn requester_gave_up() -> bool {
 fn state_of(thread: u32) -> Requester {
     match std::fs::read_to_string(format!("/proc/{thread}/status")) {
         Ok(status) => signalled(&status),
-        // It is gone, or, in another PID namespace, was never to be seen: then its number is 0.
+        // It has exited: a requester in another PID namespace has number 0 and does not get here.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Requester::Gone,
         Err(_) => Requester::Waits,
     }
 }
 
-/// What a `/proc/ID/status` shows of pending signals that are neither blocked nor ignored.
+/// Derives the state from the pending signals in `/proc/ID/status` that are neither blocked nor ignored.
 fn signalled(status: &str) -> Requester {
     let set = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(line.trim(), 16).ok()
     };
     let pending = set("SigPnd:").unwrap_or(0) | set("ShdPnd:").unwrap_or(0);
-    // SIGCHLD, SIGURG and SIGWINCH do nothing unless caught; SIGSTOP and its like only pause.
+    // Uncaught, SIGCHLD, SIGCONT, SIGURG and SIGWINCH do not end a process; SIGSTOP and its kind pause it.
     const HARMLESS: [u32; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
     let harmless = HARMLESS
         .iter()

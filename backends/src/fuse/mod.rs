@@ -1,7 +1,7 @@
-//! The one FUSE front end, for every [`Store`](crate::store::Store): mounting, the inode table, what
-//! the kernel may cache, threads, and a counter and a histogram for each FUSE opcode.
+//! The one FUSE front end, for every [`Store`](crate::store::Store): mounting, the inode table, the
+//! kernel's cache policy, threads, and counters per FUSE opcode.
 //!
-//! No store's own logic is here, and nothing outside this module speaks FUSE.
+//! No store's own logic is here, and no code outside this module handles FUSE requests.
 
 mod attributes;
 pub mod connection;

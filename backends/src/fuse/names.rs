@@ -1,4 +1,4 @@
-//! Requests about names: looking them up, making, moving and removing them, and how long the kernel holds what they lead to.
+//! Handlers of requests for names: lookup, create, link, rename, unlink, and the kernel's forgets.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,11 +16,11 @@ use super::front_end::{FrontEnd, Mounted};
 use super::policy::CachePolicy;
 use crate::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, TARGET_MAX};
 
-/// Inode numbers are never used twice while a mount lives, so one generation is enough.
+/// A mount never reuses an inode number, so one generation is enough.
 pub(super) const GENERATION: Generation = Generation(0);
 
 impl FrontEnd {
-    /// Makes a node and replies with it.
+    /// Creates a node and replies with its entry.
     fn create_node(
         &self,
         opcode: Opcode,
@@ -50,7 +50,7 @@ impl FrontEnd {
         let result = check_name(name)
             .and_then(|()| span.store(|| self.store().lookup(parent.0, name.as_bytes())));
         match result {
-            // Inode 0 with a lifetime is how a missing name is cached.
+            // A reply of inode 0 with a lifetime makes the kernel cache the missing name.
             Err(error)
                 if error.errno == Errno::NOENT
                     && !self.policy.ttl.is_zero()
@@ -65,7 +65,7 @@ impl FrontEnd {
     }
 
     pub(super) fn forget(&self, ino: INodeNo, lookups: u64) {
-        // Nobody waits for it: no place for a panic that was asked for.
+        // A forget has no reply, so the panic of `Command::PanicNext` must not hit it.
         let mut span = self.mounted.recorder.start(Opcode::Forget);
         if self.mounted.inodes.forgotten(ino.0, lookups) {
             span.store(|| self.mounted.reclaim(ino.0));
@@ -235,7 +235,7 @@ impl FrontEnd {
     }
 }
 
-/// A node that is to be made, by a thread that may not be the one that was asked.
+/// A node to be created, possibly on another thread than the one that received the request.
 struct OwnedNode {
     kind: Kind,
     mode: u32,
@@ -261,7 +261,7 @@ impl OwnedNode {
     }
 }
 
-/// Replies with an entry that the kernel will hold until it forgets it.
+/// Replies with an entry that the kernel references until it forgets it.
 fn reply_entry(
     mounted: &Mounted,
     policy: CachePolicy,
@@ -275,8 +275,8 @@ fn reply_entry(
             let ttl = if attr.nlink > 0 {
                 policy.attr_ttl(&*mounted.store, attr.ino)
             } else {
-                // What can be looked up but has no name is made anew each time: the kernel asks again,
-                // and what it has forgotten is reclaimed. It holds the inode, so not now.
+                // The store generates an unlisted entry at each lookup, so the kernel must not cache it. As an
+                // orphan it is reclaimed at the kernel's forget; the kernel references it now.
                 let _ = mounted.inodes.orphaned(attr.ino);
                 Duration::ZERO
             };
@@ -287,7 +287,7 @@ fn reply_entry(
     }
 }
 
-/// Replies, then reclaims an inode that lost its last name and that nobody holds.
+/// Replies, then reclaims an inode without a name that the kernel does not reference.
 fn reply_removed(
     mounted: &Mounted,
     mut span: Span<'_>,

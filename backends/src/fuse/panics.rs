@@ -1,17 +1,15 @@
-//! A panic while a request is answered: it ends that request, not the thread that answers, and not the mount.
+//! Contains a panic in a request handler: it fails that request, but neither the thread nor the mount.
 //!
-//! What is behind a lock that the panic met is the store's business: it undoes what was half done, or refuses
-//! everything from then on.
+//! The store handles its own poisoned locks: it rolls a partial change back, or refuses later calls.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::counters::Opcode;
 
-/// Does `work`, which answers a request. If it panics, its reply goes with it, and a reply that goes unsent answers
-/// `EIO`; the log has the panic.
+/// Runs `work`, which answers a request. A panic drops its reply, which then answers `EIO`, and is logged.
 pub(super) fn contain(opcode: Opcode, work: impl FnOnce()) {
-    // What the work owns is gone with it; what it shares is behind locks that know of a panic.
+    // `work` takes its own state along; shared state is behind locks that the panic poisons.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         tracing::error!(
             opcode = opcode.name(),
@@ -21,7 +19,7 @@ pub(super) fn contain(opcode: Opcode, work: impl FnOnce()) {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
     let formatted = panic.downcast_ref::<String>().map(String::as_str);
     let literal = || panic.downcast_ref::<&str>().copied();

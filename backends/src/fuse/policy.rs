@@ -1,28 +1,29 @@
-//! What the kernel may keep, derived from who else may change the store.
+//! The kernel's cache policy, derived from the store's coherence.
 
 use std::time::Duration;
 
 use crate::store::{Coherence, Ino, Store};
 
-/// How long the kernel may answer by itself, and which requests it may leave out.
+/// How long the kernel may answer from its caches, and which requests it may omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachePolicy {
-    /// Lifetime of names and attributes in the kernel; of missing names too.
+    /// Lifetime of names, missing names and attributes in the kernel.
     pub(crate) ttl: Duration,
-    /// Answer `open` and `opendir` by `ENOSYS`: the kernel then opens without asking, and keeps
-    /// pages and listings from one open to the next.
+    /// Answer `open` and `opendir` with `ENOSYS`. The kernel then stops sending them, and keeps pages and
+    /// listings from one open to the next.
     pub(crate) no_open: bool,
     /// Send every read and write to the daemon, past the page cache.
     pub(crate) direct_io: bool,
-    /// Let the kernel gather writes in its pages, and send them when a file is closed or synced, or later.
+    /// Use the kernel's writeback cache.
     pub(crate) writeback: bool,
 }
 
 impl CachePolicy {
-    /// `writeback` is for stores that nobody else changes: of any other, the kernel would not see the new sizes.
+    /// `writeback` applies only to an exclusive store: with it, the kernel would not see sizes that another
+    /// host changes.
     pub(crate) fn for_store(coherence: Coherence, writeback: bool) -> Self {
         match coherence {
-            // A year: as long as this mount is the only writer, nothing in the kernel grows old.
+            // A year: while this mount is the only writer, the kernel's caches never become stale.
             Coherence::Exclusive => Self {
                 ttl: Duration::from_secs(365 * 24 * 3600),
                 no_open: true,

@@ -1,4 +1,4 @@
-//! Every request that is answered, in one table: none of them gets to its method but through what contains a panic.
+//! The table of all handled requests, each wrapped so that a panic fails only that request.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,8 +17,7 @@ use super::counters::Opcode;
 use super::front_end::FrontEnd;
 use super::panics::contain;
 
-/// Trait methods that call the front end's own of the same name, which are in the files about names, content,
-/// directories and attributes.
+/// Generates trait methods that call the front end's handler of the same name and contain its panics.
 macro_rules! contained {
     ($($opcode:ident: $method:ident($($argument:ident: $kind:ty),* $(,)?) => ($($passed:expr),*);)*) => {
         $(fn $method(&self, $($argument: $kind),*) {
@@ -29,13 +28,13 @@ macro_rules! contained {
 
 impl Filesystem for FrontEnd {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Each is an improvement that an older kernel may lack; the mount works without any of them.
+        // Each is optional: an older kernel may lack it, and the mount works without it.
         let wanted = [
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
-        // With it, the pieces of one long direct write come all at once, and in any order.
+        // With FUSE_ASYNC_DIO the kernel sends the parts of one long direct write in parallel, in any order.
         let at_once = (!self.store().places_appends()).then_some(InitFlags::FUSE_ASYNC_DIO);
         let cached = [
             InitFlags::FUSE_CACHE_SYMLINKS,

@@ -1,4 +1,4 @@
-//! Mounts a store and serves it in the foreground until it is unmounted or told to stop.
+//! Mounts a store and serves it in the foreground until an unmount or a stop request.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,41 +17,41 @@ use super::policy::CachePolicy;
 use crate::cpu;
 use crate::store::{Ino, KernelCache, Store, StoreError};
 
-/// How long an unmount may take before the mount is detached from the tree instead.
+/// How long the session may take to end after an unmount or detach.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a store is mounted.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// What the mount table shows as the source.
+    /// The source in the mount table.
     pub source: String,
-    /// Let other users in; the kernel checks permissions all the same.
+    /// Permit other users (`allow_other`); the kernel still checks file permissions.
     pub allow_other: bool,
     /// Honour set-user-ID programs and device nodes on the mount; root only.
     pub allow_privileges: bool,
-    /// Let the kernel gather writes until a file is closed or synced, if nobody else changes the store: what was
-    /// only written is lost with the daemon.
+    /// Use the kernel's writeback cache, if only this mount changes the store. Data of files that are
+    /// neither closed nor synced is lost with the daemon.
     pub writeback: bool,
     /// Threads that answer requests.
     pub threads: usize,
-    /// The processor on which requests are answered; `None` for any. Other threads go anywhere.
+    /// The processor of the threads that answer requests; `None` for any. Other threads are not bound.
     pub cpu: Option<usize>,
-    /// The socket on which to listen for each [`Command`](super::Command).
+    /// The control socket, which accepts each [`Command`](super::Command).
     pub control: Option<PathBuf>,
 }
 
-/// Why a mount could not be made or kept.
+/// Why a mount failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// FUSE is missing or not permitted.
+    /// `/dev/fuse` is missing or not permitted.
     #[error("{problem}\n  fix: {fix}")]
     Device {
-        /// What is wrong.
+        /// What failed.
         problem: String,
         /// What to do about it.
         fix: String,
     },
-    /// Something is mounted on the directory already.
+    /// The directory is already a mount point.
     #[error(
         "{} is already a mount point ({kind})\n  fix: unmount it with `fusermount3 -u {}`, or choose another directory",
         .dir.display(), .dir.display()
@@ -62,7 +62,7 @@ pub enum MountError {
         /// The type of the mount there.
         kind: String,
     },
-    /// The directory is not empty, and a mount would hide what is in it.
+    /// The directory is not empty, and a mount would hide its entries.
     #[error(
         "{} is not empty: it holds {entry:?}, which a mount would hide\n  fix: mount on an empty directory",
         .dir.display()
@@ -73,35 +73,35 @@ pub enum MountError {
         /// One of its entries.
         entry: String,
     },
-    /// The directory is missing or is no directory.
+    /// The directory is missing or is not a directory.
     #[error("{}: {error}\n  fix: create it with `mkdir -p {}`", .dir.display(), .dir.display())]
     Directory {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The kernel or `fusermount3` refused, or the session broke.
+    /// The kernel or `fusermount3` refused the mount, or the session failed.
     #[error("mounting on {}: {error}", .dir.display())]
     Session {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The store could not make its data durable at the end.
+    /// The store could not make its data durable at unmount.
     #[error("flushing the store at unmount: {0}")]
     Flush(#[from] StoreError),
 }
 
-/// Tells a served mount to stop, from another thread.
+/// Stops a served mount from another thread.
 #[derive(Clone, Debug)]
 pub struct Stop(Sender<Event>);
 
 impl Stop {
     /// Unmounts and ends [`serve`].
     pub fn stop(&self) {
-        // An error means that the mount has ended already.
+        // An error means that the mount has already ended.
         let _ = self.0.send(Event::Stop);
     }
 }
@@ -112,7 +112,7 @@ enum Event {
     Ended(io::Result<()>),
 }
 
-/// Whether `/dev/fuse` is there and this user may open it.
+/// Checks that `/dev/fuse` exists and that this user may open it.
 ///
 /// # Errors
 /// [`MountError::Device`] with the fix.
@@ -138,8 +138,8 @@ pub fn check_device() -> Result<(), MountError> {
     })
 }
 
-/// Whether something can be mounted on `dir` here; a dead mount that an earlier `ctxbench mount` left
-/// there is detached.
+/// Checks that `dir` can be mounted on. Detaches a dead mount that an earlier `ctxbench mount` left
+/// there.
 ///
 /// # Errors
 /// See [`MountError`].
@@ -148,12 +148,12 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
     check_directory(dir)
 }
 
-/// Mounts `store` on `dir` and answers requests until it is unmounted from outside or told to stop.
+/// Runs [`check`], mounts `store` on `dir` and answers requests until an unmount or a stop request.
 ///
-/// `ready` is called once the mount can be used, with the handle that stops it. [`check`] is done first.
+/// Calls `ready` when the mount is usable, with the handle that stops it.
 ///
 /// # Errors
-/// See [`MountError`]; nothing stays mounted after one.
+/// See [`MountError`]; after an error, `dir` is not mounted.
 pub fn serve(
     store: Arc<dyn Store>,
     dir: &Path,
@@ -182,11 +182,11 @@ pub fn serve(
     std::thread::Builder::new()
         .name("session".to_owned())
         .spawn(move || {
-            // The threads that answer are started by this one, and stay where it stays.
+            // The threads that answer requests inherit this thread's processor affinity.
             if let Some(Err(error)) = pin.map(cpu::stay_on) {
                 tracing::warn!(%error, "requests are answered on any processor");
             }
-            // An error means that nobody waits for the end any more.
+            // An error means that `serve` has stopped waiting.
             let _ = ended.send(Event::Ended(session.run()));
         })
         .map_err(session_error)?;
@@ -194,13 +194,13 @@ pub fn serve(
 
     let ended = match inbox.recv() {
         Ok(Event::Ended(result)) => result,
-        // The session thread holds a sender, so the channel cannot be closed before it ends.
+        // The session thread holds a sender, so the channel stays open until that thread ends.
         Ok(Event::Stop) | Err(_) => {
             take_down(dir, unmounter);
             loop {
                 match inbox.recv_timeout(UNMOUNT_PATIENCE) {
                     Ok(Event::Stop) => {}
-                    // The kernel may say of the connection that it is aborted: it is what was asked for.
+                    // The unmount above may abort the connection.
                     Ok(Event::Ended(Err(error)))
                         if error.kind() == io::ErrorKind::ConnectionAborted =>
                     {
@@ -246,7 +246,7 @@ impl KernelCache for Cached {
     }
 }
 
-/// Unmounts `dir`; if it is in use, detaches it, so that it is gone from the tree in any case.
+/// Unmounts `dir`, or detaches it from the tree if it is in use.
 fn take_down(dir: &Path, mut unmounter: SessionUnmounter) {
     if let Err(error) = unmounter.unmount() {
         tracing::warn!("{} is in use ({error}): detaching it", dir.display());
@@ -260,7 +260,7 @@ fn config(store: &dyn Store, options: &MountOptions) -> Config {
     let mut mount_options = vec![
         MountOption::FSName(options.source.clone()),
         MountOption::Subtype(format!("ctxbench-{}", store.kind())),
-        // The kernel checks permissions by the attributes the store returns.
+        // The kernel checks permissions by the attributes that the store returns.
         MountOption::DefaultPermissions,
     ];
     if options.allow_privileges {

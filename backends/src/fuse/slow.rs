@@ -1,12 +1,13 @@
-//! Threads for requests that may take long, so that nobody else waits for them. A thread that has answered stays a
-//! while for the next request: making one costs more than many an answer.
+//! Threads for requests that may take long, so that other requests do not wait.
+//!
+//! An idle thread stays for the next request, because starting a thread costs more than many answers.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a thread waits for more to do.
+/// How long an idle thread waits for work before it ends.
 const STAYS: Duration = Duration::from_secs(5);
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -23,7 +24,7 @@ struct Shared {
     more: Condvar,
 }
 
-/// Never more work than threads that wait for it.
+/// Queued work and idle threads; there is never more work than threads.
 #[derive(Default)]
 struct Waiting {
     work: VecDeque<Work>,
@@ -31,10 +32,10 @@ struct Waiting {
 }
 
 impl SlowThreads {
-    /// Has work done by a thread that does nothing else meanwhile.
+    /// Runs `work` on an idle or new thread.
     ///
     /// # Errors
-    /// If there is no thread for it; the work is dropped.
+    /// If no thread can be started; `work` is dropped.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut waiting = self.shared.lock();
         if waiting.threads > waiting.work.len() {
@@ -61,7 +62,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the calling thread does next; `None` if nothing came for a while.
+    /// The next work for the calling thread; `None` after [`STAYS`] without any.
     fn next(&self) -> Option<Work> {
         let mut waiting = self.lock();
         waiting.threads += 1;
@@ -87,7 +88,7 @@ mod tests {
         let threads = SlowThreads::default();
         let (tell, told) = channel();
         let who = || std::thread::current().id();
-        // None gets past it before all are there: with fewer threads than requests, none would end.
+        // The barrier needs all requests at once: with fewer threads than requests, none would end.
         let all = Arc::new(Barrier::new(MANY));
         for _ in 0..MANY {
             let (all, tell) = (Arc::clone(&all), tell.clone());

@@ -1,4 +1,4 @@
-//! Asking a model on behalf of a file system: counted by purpose, logged, and failing with an error number.
+//! Requests of a store to a model: counted by purpose, logged, and failing with an error number.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,26 +12,26 @@ use super::LogFile;
 use super::flight::Failed;
 use crate::store::Errno;
 
-/// The longest question, in bytes: more is a mistake, and no model here could read it.
+/// The most bytes of a request's messages. No supported model accepts more.
 pub(super) const QUESTION_MAX: usize = 256 * 1024;
 
-/// Why a model is asked.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// What files there are.
+    /// The tree of a new file system.
     Tree,
-    /// What a file holds, when it is first read.
+    /// The content of a file, on its first read.
     Content,
-    /// What a file holds by the log.
+    /// The content of a file according to the log.
     Read,
     /// Whether an operation is allowed.
     Policy,
-    /// An answer that could not be used, asked for again.
+    /// Another request after an unusable answer.
     Repair,
 }
 
 impl Purpose {
-    /// All of them.
+    /// All purposes.
     pub const ALL: [Self; 5] = [
         Self::Tree,
         Self::Content,
@@ -40,7 +40,7 @@ impl Purpose {
         Self::Repair,
     ];
 
-    /// Its name in logs and results.
+    /// The name in logs and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tree => "tree",
@@ -74,14 +74,14 @@ impl Purpose {
     }
 }
 
-/// How a model is asked.
+/// Sampling options of every request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AskerOptions {
-    /// 0 for the likeliest answer, up to 2.
+    /// From 0, which selects the likeliest answer, to 2.
     pub temperature: f32,
-    /// The longest answer, in the model's tokens.
+    /// The longest answer, in tokens of the model.
     pub max_tokens: u32,
-    /// The seed of the sampling.
+    /// The seed of the random generator that samples.
     pub seed: u64,
 }
 
@@ -95,18 +95,18 @@ impl Default for AskerOptions {
     }
 }
 
-/// What was asked for one purpose.
+/// Requests and tokens of one purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Answers.
+    /// Answered requests.
     pub calls: u64,
-    /// Tokens of the questions.
+    /// Tokens of the prompts.
     pub prompt_tokens: u64,
     /// Tokens of the answers.
     pub output_tokens: u64,
 }
 
-/// Asks a model, counts, and logs.
+/// Sends requests to a model, counts them by purpose, and logs them.
 pub struct Asker {
     meter: Arc<Meter>,
     options: AskerOptions,
@@ -124,7 +124,7 @@ impl std::fmt::Debug for Asker {
 }
 
 impl Asker {
-    /// Asks `meter`'s model, and writes down what happens. Askers may share a meter, and with it a budget.
+    /// An asker that calls `meter`'s model and logs to `log`. Askers that share a meter share its budget.
     pub fn new(meter: impl Into<Arc<Meter>>, options: AskerOptions, log: Option<LogFile>) -> Self {
         Self {
             meter: meter.into(),
@@ -135,27 +135,27 @@ impl Asker {
         }
     }
 
-    /// The model that is asked unless another is named.
+    /// The default model.
     pub fn model(&self) -> &str {
         self.meter.name()
     }
 
-    /// The longest answer, in the model's tokens.
+    /// The longest answer, in tokens of the model.
     pub fn max_tokens(&self) -> u32 {
         self.options.max_tokens
     }
 
-    /// What the model has used.
+    /// The usage and the budget of the model.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// Where events are written down.
+    /// The event log, if there is one.
     pub fn log_file(&self) -> Option<&LogFile> {
         self.log.as_ref()
     }
 
-    /// Writes an event down.
+    /// Logs an event.
     pub fn log(&self, line: &str) {
         tracing::debug!("{line}");
         if let Some(log) = &self.log {
@@ -163,7 +163,7 @@ impl Asker {
         }
     }
 
-    /// A request to `model`.
+    /// Builds a request to `model` with the sampling options of this asker.
     pub fn request(
         &self,
         model: &str,
@@ -184,7 +184,7 @@ impl Asker {
         }
     }
 
-    /// Has a request answered. `what` is what the answer is for, as in `/src/main.py`.
+    /// Sends a request and waits for the reply. `what` is its subject in the log, such as `/src/main.py`.
     pub(super) fn ask(
         &self,
         purpose: Purpose,
@@ -242,7 +242,7 @@ impl Asker {
         }
     }
 
-    /// Writes a failure down.
+    /// Logs a failure and returns it.
     pub(super) fn refuse(
         &self,
         purpose: Purpose,
@@ -265,7 +265,7 @@ impl Asker {
         *origins.entry(reply.origin).or_default() += 1;
     }
 
-    /// What was asked, by purpose.
+    /// Requests and tokens, by purpose.
     pub fn tallies(&self) -> BTreeMap<Purpose, Tally> {
         self.tallies
             .lock()
@@ -273,7 +273,7 @@ impl Asker {
             .clone()
     }
 
-    /// What a store shows as its counters.
+    /// The counters of the store that uses this asker.
     pub(super) fn counters(&self) -> BTreeMap<&'static str, u64> {
         let totals = self.meter.totals();
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! One piece of work for all who wait for the same thing.
+//! Request coalescing: callers that need the same answer share one model call.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,14 +10,14 @@ use models::Cancel;
 use crate::fuse::interrupt::{Requester, requester};
 use crate::store::{Errno, Result, StoreError};
 
-/// How often who waits looks whether anybody still wants the answer.
+/// How often a waiting call checks whether its caller was interrupted.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long work goes on, and its outcome is kept, for somebody whom a signal has interrupted and who may ask again, as
-/// Python and Go do: they must not start anew each time.
+/// How long work and its outcome stay available after a signal interrupted the caller. Python and Go repeat
+/// such a call, and the repeat must not start the work again.
 const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 
-/// A failure that can be told to several.
+/// A failure that several waiting calls can return.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) errno: Errno,
@@ -41,7 +41,7 @@ impl From<StoreError> for Failed {
 
 type Outcome<T> = std::result::Result<T, Failed>;
 
-/// The work that is going on, by what it is for.
+/// Work in flight, by key.
 #[derive(Debug)]
 pub(super) struct Flights<K, T> {
     running: Mutex<HashMap<K, Arc<Flight<T>>>>,
@@ -58,9 +58,9 @@ struct Flight<T> {
 struct State<T> {
     outcome: Option<Outcome<T>>,
     waiting: usize,
-    /// When somebody last left who may come back.
+    /// When a caller that may repeat its call was last interrupted.
     left: Option<Instant>,
-    /// A thread looks whether somebody has come back.
+    /// Whether a thread waits for an interrupted caller to repeat its call.
     is_watched: bool,
 }
 
@@ -80,9 +80,10 @@ impl<K, T> Default for Flights<K, T> {
 }
 
 impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K, T> {
-    /// Has `work` done on a thread of its own, unless it is being done for somebody already, and waits for what comes
-    /// of it. Who is interrupted waits no longer, and finds the same work if they come back soon; when nobody waits any
-    /// more, the work is cancelled.
+    /// Runs `work` on its own thread, unless work for `key` is in flight, and waits for the outcome.
+    ///
+    /// An interrupted call returns `EINTR`. A repeat within [`COMES_BACK_WITHIN`] joins the same work. Work
+    /// that no call waits for is cancelled.
     pub(super) fn join(
         self: &Arc<Self>,
         key: K,
@@ -93,7 +94,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
             if let Some(flight) = running.get(&key).cloned() {
                 let mut state = lock(&flight.state);
                 if let Some(outcome) = &state.outcome {
-                    // It was done while who has asked for it was away.
+                    // The work ended between an interrupted call and its repeat.
                     let outcome = outcome.clone();
                     running.remove(&key);
                     return Ok(outcome?);
@@ -141,7 +142,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
                 landing.outcome = Some(work(&landing.flight.cancel));
             });
         if let Err(error) = spawned {
-            // The landing went with the closure, and has told everybody.
+            // The closure dropped its `Landing`, which has delivered a failure.
             tracing::error!(%error, "no thread to ask a model");
         }
     }
@@ -176,7 +177,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         }
     }
 
-    /// Cancels what nobody waits for, unless somebody has come in this moment, or may come back.
+    /// Cancels work that no call waits for, unless a caller has just joined or may repeat its call.
     fn abandon(&self, key: &K, flight: &Arc<Flight<T>>) {
         let mut running = self.running();
         let state = lock(&flight.state);
@@ -188,7 +189,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         self.remove(&mut running, key, flight);
     }
 
-    /// Abandons it when nobody has come back for a while.
+    /// Abandons the work if no interrupted caller repeats its call in time.
     fn watch(self: &Arc<Self>, key: &K, flight: &Arc<Flight<T>>) {
         let (flights, watched, of) = (Arc::clone(self), Arc::clone(flight), key.clone());
         let spawned = std::thread::Builder::new()
@@ -198,7 +199,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
                     std::thread::sleep(COMES_BACK_WITHIN / 4);
                     let mut state = lock(&watched.state);
                     if state.waiting > 0 {
-                        // Whoever waits now is watched when they leave.
+                        // A call that waits now starts another watch when it is interrupted.
                         state.is_watched = false;
                         return;
                     }
@@ -233,7 +234,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells everybody what came of it, also if the work panics.
+/// Delivers the outcome to all waiting calls, also if the work panics.
 struct Landing<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> {
     flights: Arc<Flights<K, T>>,
     key: K,
@@ -253,7 +254,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Drop for 
             let mut running = self.flights.running();
             let mut state = lock(&self.flight.state);
             state.outcome = Some(outcome);
-            // Who watches it removes it.
+            // Otherwise the watching thread removes the work.
             if state.waiting > 0 || !state.may_come_back() {
                 self.flights.remove(&mut running, &self.key, &self.flight);
             }
@@ -319,13 +320,13 @@ mod tests {
                 Ok(u64::from(cancel.is_cancelled()))
             }
         };
-        // This thread catches a signal that is pending all the while.
+        // A call whose caller has a caught signal pending.
         let interrupted = |key: u64, takes: u64| {
             crate::fuse::interrupt::while_interrupted(|| {
                 flights.join(key, work(Duration::from_millis(takes)))
             })
         };
-        // It comes back while the work goes on, and after it was done.
+        // The caller repeats its call while the work runs, and after the work has ended.
         for pause in [10, 600] {
             works.store(0, Ordering::Relaxed);
             for _ in 0..3 {
@@ -336,7 +337,7 @@ mod tests {
             assert_eq!(works.load(Ordering::Relaxed), 1, "after {pause} ms");
             assert!(flights.running().is_empty());
         }
-        // It does not come back.
+        // The caller does not repeat its call.
         assert_eq!(interrupted(7, 60_000).unwrap_err().errno, Errno::INTR);
         let deadline = Instant::now() + COMES_BACK_WITHIN * 5;
         while !flights.running().is_empty() {
@@ -349,7 +350,7 @@ mod tests {
     fn work_that_nobody_waits_for_is_cancelled() {
         let flights: Arc<Flights<u64, bool>> = Arc::default();
         let (sender, cancelled) = std::sync::mpsc::channel();
-        // A thread that is not there has given up.
+        // A caller's thread that does not exist counts as gone.
         let interrupted = crate::fuse::interrupt::on_behalf_of(u32::MAX, || {
             flights.join(1, move |cancel| {
                 while !cancel.is_cancelled() {

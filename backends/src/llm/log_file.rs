@@ -1,4 +1,4 @@
-//! The log of a mount: a file beside it, one line an event, rotated.
+//! The event log of a mount: one line an event, rotated by size.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -6,17 +6,16 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes after which a log is put aside.
+/// Size in bytes at which a log is rotated.
 const ROTATE_AT: u64 = 1 << 20;
 
-/// How many logs that were put aside are kept: `LOG.1` is the newest.
+/// How many rotated logs are kept; `LOG.1` is the newest.
 const KEPT: u32 = 3;
 
-/// Its permissions.
+/// The file mode of a log: access for its owner only.
 const PRIVATE: u32 = 0o600;
 
-/// A log of one line an event. Several processes may write it: each line is one `write` to a file that is only
-/// appended to.
+/// A log with one line an event. Several processes may append: each line is one `write` with `O_APPEND`.
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
@@ -24,10 +23,10 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens a log, or starts it.
+    /// Opens a log, or creates it.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be opened for appending, or its mode cannot be set.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: std::path::absolute(path)?,
@@ -35,19 +34,19 @@ impl LogFile {
         })
     }
 
-    /// Where it is.
+    /// The absolute path of the log.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a line; what cannot be written is only warned of.
+    /// Appends a line with a UTC timestamp. A write error is only logged as a warning.
     pub fn line(&self, text: &str) {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ");
         let mut line = format!("{now} ");
         for char in text.chars() {
             match char {
                 '\n' => line.push_str(" | "),
-                // A name must not speak to a terminal.
+                // A name must not send control sequences to a terminal.
                 char if char.is_control() => line.extend(char.escape_default()),
                 char => line.push(char),
             }
@@ -68,7 +67,7 @@ impl LogFile {
         }
         let aside = |number: u32| PathBuf::from(format!("{}.{number}", self.path.display()));
         for number in (1..KEPT).rev() {
-            // The first few do not exist in the beginning.
+            // Older logs may not exist yet.
             let _ = std::fs::rename(aside(number), aside(number + 1));
         }
         std::fs::rename(&self.path, aside(1))?;
@@ -77,7 +76,7 @@ impl LogFile {
     }
 }
 
-/// Opens a log that its owner alone can read: with a policy it holds what was written.
+/// Opens a log that only its owner can read: under a policy it contains written data.
 fn append(path: &Path) -> io::Result<File> {
     let file = File::options()
         .create(true)
@@ -86,7 +85,7 @@ fn append(path: &Path) -> io::Result<File> {
         .open(path)?;
     let mode = file.metadata()?.permissions().mode() & 0o7777;
     if mode & !PRIVATE != 0 {
-        // One that somebody has made before, or an earlier version.
+        // An existing log, such as an earlier version's, may have a wider mode.
         file.set_permissions(Permissions::from_mode(PRIVATE))?;
     }
     Ok(file)

@@ -1,11 +1,8 @@
-//! Files that a language model makes up: two stores that put a model behind `read`.
+//! File systems whose content a language model writes: two stores that call a model from `read`.
 //!
-//! [`HistoryStore`] keeps a log of operations and asks what a file holds now; [`GenerateStore`] has a tree
-//! of names and asks for a file's content when it is first read. Both ask through an [`Asker`], which counts, caches
-//! nothing by itself, and turns a model's failure into an error number and a line in the log. How a model is reached is
-//! in the crate `models`.
-//!
-//! No lookup, `stat`, listing, open or truncation ever asks a model.
+//! [`HistoryStore`] asks what a file holds after a log of operations. [`GenerateStore`] asks for a file on
+//! its first read. Both use an [`Asker`]. Lookup, `stat`, listing and open never call a model; a change only
+//! does under a policy. The model clients are in the crate `models`.
 
 mod asker;
 mod flight;
@@ -19,5 +16,5 @@ pub use generate::GenerateStore;
 pub use history::HistoryStore;
 pub use log_file::LogFile;
 
-/// The attribute with the reason of the last failure.
+/// The extended attribute with the reason of the last failure.
 pub const ERROR: &str = "user.llmfs.error";

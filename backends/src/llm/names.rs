@@ -1,4 +1,4 @@
-//! The paths of inodes: stores know names by directory, prompts want paths.
+//! The paths of inodes: stores index names by directory, prompts need paths.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ impl Names {
         }
     }
 
-    /// Moves a name; `target` is what the new name named before.
+    /// Moves a name; `target` is the inode that had the new name before.
     pub(super) fn rename(
         &mut self,
         source: Ino,
@@ -59,12 +59,12 @@ impl Names {
         Some(format!("/{}", parts.join("/")))
     }
 
-    /// A path of an inode as it is [`shown`]; `None` if it has no name.
+    /// A path of an inode, escaped by [`shown`]; `None` if it has no name.
     pub(super) fn shown_path(&self, ino: Ino) -> Option<String> {
         self.path_by(ino, &|name| shown(name))
     }
 
-    /// The path that `name` in `parent` has, as it is [`shown`].
+    /// The path of `name` in `parent`, escaped by [`shown`].
     pub(super) fn shown_path_in(&self, parent: Ino, name: &[u8]) -> String {
         let dir = self.shown_path(parent);
         let dir = dir.unwrap_or_else(|| "/(removed)".to_owned());
@@ -72,13 +72,13 @@ impl Names {
     }
 }
 
-/// A name, a path or a target on one line, and no two of them alike: what is a control character or no UTF-8 is escaped,
-/// so that no name can pass for another line of a question.
+/// Escapes control characters, backslashes and invalid UTF-8 in a name, a path or a link target. Distinct
+/// names stay distinct, and no name can imitate another line of a prompt.
 pub(super) fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for char in chunk.valid().chars() {
-            // The line and paragraph separators of Unicode end a line, too.
+            // The line and paragraph separators of Unicode also end a line.
             if char.is_control() || matches!(char, '\\' | '\u{2028}' | '\u{2029}') {
                 text.extend(char.escape_default());
             } else {

@@ -1,18 +1,18 @@
-//! Bytes of a file in RAM, with holes.
+//! The content of a file in RAM, with holes.
 
 use std::collections::BTreeMap;
 
 /// Bytes in a chunk; a hole is a missing chunk.
 const CHUNK: u64 = 64 * 1024;
 
-/// The content of one file. The size is kept by the inode; bytes past the chunks are zeros.
+/// The content of one file. The inode holds the size; bytes outside the chunks are zeros.
 #[derive(Debug, Default)]
 pub struct Content {
     chunks: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Content {
-    /// Appends the `size` bytes at `offset` to `out`; the caller has cut `size` at the end of the file.
+    /// Appends the `size` bytes at `offset` to `out`; the caller has limited `size` to the end of the file.
     pub fn read(&self, offset: u64, size: usize, out: &mut Vec<u8>) {
         for (index, within, length) in pieces(offset, size as u64) {
             let target = out.len() + length;
@@ -38,7 +38,7 @@ impl Content {
         }
     }
 
-    /// Forgets everything from `size` on.
+    /// Removes all bytes from `size` on.
     pub fn truncate(&mut self, size: u64) {
         self.chunks.split_off(&size.div_ceil(CHUNK));
         if let Some(chunk) = self.chunks.get_mut(&(size / CHUNK)) {
@@ -46,10 +46,10 @@ impl Content {
         }
     }
 
-    /// Makes a range a hole, as far as whole chunks go, and zeros the rest of it.
+    /// Makes the whole chunks of a range a hole, and zeros the rest of it.
     pub fn punch(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length);
-        // By what is there, not by the range: a range may be larger than any memory.
+        // Iterate over existing chunks, because the range may be larger than any memory.
         let touched = self.chunks.range(offset / CHUNK..end.div_ceil(CHUNK));
         let touched: Vec<u64> = touched.map(|(index, _)| *index).collect();
         for index in touched {
@@ -150,7 +150,7 @@ mod tests {
                 let mut read = Vec::new();
                 content.read(0, flat.len(), &mut read);
                 prop_assert!(read == flat);
-                // What is outside data is zero, and data starts where it says.
+                // Bytes outside data are zeros.
                 let mut at = 0;
                 while let Some(data) = content.next_data(at) {
                     prop_assert!(flat[at as usize..data as usize].iter().all(|b| *b == 0));

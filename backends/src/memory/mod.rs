@@ -1,4 +1,4 @@
-//! A [`Store`] in RAM: the reference model of the other stores, and the floor of what FUSE costs.
+//! A [`Store`] in RAM: the reference model of the other stores, and the lower bound of FUSE's cost.
 //!
 //! Durability: none. Everything is gone when the daemon ends; `fsync` succeeds and promises nothing.
 
@@ -14,7 +14,7 @@ use crate::store::{
 };
 use content::Content;
 
-/// A file system that lives in this process's memory.
+/// A file system in this process's memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     tree: RwLock<Tree>,
@@ -134,7 +134,7 @@ impl Tree {
             .ok_or_else(|| Errno::NOENT.into())
     }
 
-    /// A directory that new names may go into: one that has itself not been removed.
+    /// A directory that may get new names: one that has not been removed.
     fn living_directory(&self, ino: Ino) -> Result<&Node> {
         let node = self.node(ino)?;
         node.directory()?;
@@ -149,7 +149,7 @@ impl Tree {
         self.next_cookie
     }
 
-    /// Stamps a directory whose names have changed, and moves its count of subdirectories.
+    /// Updates the timestamps of a directory whose names changed, and its count of subdirectories.
     fn names_changed(&mut self, dir: Ino, now: Timestamp, subdirectories: i32) -> Result<()> {
         let attr = &mut self.node_mut(dir)?.attr;
         attr.mtime = now;
@@ -158,7 +158,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes one name away from an inode; `Some` if it was the last.
+    /// Removes one name of an inode; `Some` if it was the last.
     fn drop_name(&mut self, ino: Ino, now: Timestamp) -> Result<Option<Ino>> {
         let node = self.node_mut(ino)?;
         node.attr.ctime = now;
@@ -169,7 +169,7 @@ impl Tree {
         Ok((node.attr.nlink == 0).then_some(ino))
     }
 
-    /// Whether directory `dir` is `ancestor` or lies below it.
+    /// Whether directory `dir` is `ancestor` or a descendant of it.
     fn is_within(&self, mut dir: Ino, ancestor: Ino) -> Result<bool> {
         loop {
             if dir == ancestor {
@@ -229,7 +229,7 @@ impl MemoryStore {
     }
 }
 
-/// A call that changes the tree has panicked, and there is no way to undo what it had done of it.
+/// The error after a panic during a change, whose partial effects cannot be rolled back.
 fn half_changed() -> StoreError {
     let reason = "a call panicked amid a change: nothing of this memory is served any more";
     StoreError::storage(Errno::IO, reason)
@@ -611,7 +611,7 @@ impl Store for MemoryStore {
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        // No limit is set: report a terabyte, so that tools that check for space go on.
+        // There is no limit; a terabyte satisfies tools that check for space.
         let blocks = (1 << 40) / 4096;
         Ok(StatFs {
             block_bytes: 4096,

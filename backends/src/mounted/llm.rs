@@ -1,4 +1,4 @@
-//! What an `llm-*` mount is called, and how it is started. What answers is in `model_service`.
+//! The names and launch options of `llm-*` mounts. The sources of answers are in `model_service`.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use super::Launch;
 use crate::backend::Site;
 use crate::model_service::Answers;
 
-/// The longest answer of a model in a run, in its tokens: what it adds after the file must not take the run's time.
+/// The longest answer in a run, in the model's tokens: limits the time that trailing text costs.
 const ANSWER_TOKENS: u32 = 256;
 
-/// What a language model is asked for.
+/// What the mount requests from the language model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LlmMode {
-    /// What a file holds, by the log of operations.
+    /// A file's content, derived from the log of operations.
     History,
-    /// What a file holds that nobody has written.
+    /// The content of a file that no program has written.
     Generate,
 }
 
-/// An `llm-history` or `llm-generate` mount, and what answers.
+/// An `llm-history` or `llm-generate` mount, and its source of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LlmMount {
     pub(crate) mode: LlmMode,
@@ -35,7 +35,7 @@ impl LlmMode {
 }
 
 impl LlmMount {
-    /// The mount that a backend's name stands for: the mode, then maybe what answers, as in `llm-history-recorded`.
+    /// Parses a backend's name: the mode, then an optional source of answers, as in `llm-history-recorded`.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         [LlmMode::History, LlmMode::Generate]
             .into_iter()
@@ -76,7 +76,7 @@ impl LlmMount {
         }
         let mut environment = vec![("CTXBENCH_PROMPT", String::new())];
         if self.answers != Answers::Given {
-            // A model of our own wants no key, and is told none.
+            // Only the external server needs a key; no other may see one.
             environment.extend([
                 ("CTXBENCH_API_KEY", String::new()),
                 ("OPENAI_API_KEY", String::new()),

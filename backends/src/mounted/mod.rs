@@ -1,7 +1,7 @@
-//! Backends whose files a daemon serves: `ctxbench mount` in a process of its own.
+//! Backends whose files a daemon serves: `ctxbench mount` as a child process.
 //!
-//! The daemon can be killed, stopped, measured and restarted, and a mount that waits for the process
-//! it serves cannot happen. It unmounts when its standard input ends, so it does not outlive us.
+//! A separate process can be killed, stopped, measured and restarted. It also excludes a deadlock of a
+//! mount with the process that uses it. It unmounts when its standard input closes, so it ends with us.
 
 mod llm;
 mod relaunched;
@@ -25,10 +25,10 @@ use relaunched::Relaunched;
 use s3::CACHE;
 use workspace::MountedWorkspace;
 
-/// The line a daemon prints on standard output when its mount can be used.
+/// The line that a daemon prints on standard output once its mount is usable.
 pub const READY: &str = "ready";
 
-/// The database of a local store, in its site.
+/// The file name of a local store's database in its site.
 const STORE: &str = "store.db";
 
 /// The stores that can be mounted.
@@ -37,7 +37,7 @@ pub(crate) enum Mounted {
     Null,
     Memory,
     Sqlite,
-    /// `sqlite` where the kernel gathers writes until a file is closed or synced.
+    /// `sqlite` with the kernel's writeback cache.
     SqliteWriteback,
     AgentMemory,
     /// With an embedding model.
@@ -46,12 +46,12 @@ pub(crate) enum Mounted {
     Llm(LlmMount),
 }
 
-/// How a daemon of ours is started, beside what every one is told.
+/// Options and environment of a daemon, besides those that every daemon gets.
 #[derive(Clone, Default)]
 pub struct Launch {
     /// Options of `ctxbench mount`.
     pub arguments: Vec<OsString>,
-    /// Variables; keys are given by them alone.
+    /// Environment variables; the only way to pass keys.
     pub environment: Vec<(&'static str, String)>,
 }
 
@@ -66,12 +66,12 @@ impl Mounted {
         }
     }
 
-    /// Whether a restart takes what is kept on this machine.
+    /// Whether a restart removes the local cache.
     fn starts_empty(self) -> bool {
         matches!(self, Mounted::S3(mount) if mount.starts_empty())
     }
 
-    /// What `ctxbench mount` calls it.
+    /// Its name in `ctxbench mount`.
     fn store(self) -> &'static str {
         match self {
             Mounted::Null => "null",
@@ -83,7 +83,7 @@ impl Mounted {
         }
     }
 
-    /// Where an agent works in the mount `root`: what it lists has to be its own files alone.
+    /// The agent's directory in the mount `root`, which must list only the agent's files.
     fn work(self, root: &Path) -> PathBuf {
         match self {
             // The root also lists `.llmfs`.
@@ -106,7 +106,7 @@ impl Mounted {
         command
     }
 
-    /// How the workspace at `site` is mounted; `beside` is where another host that mounts the same would have its own.
+    /// The launch of the workspace at `site`, or of a second host whose own files are in `beside`.
     fn launch(self, site: &Site, beside: Option<&Path>) -> io::Result<Launch> {
         Ok(match self {
             Mounted::Null | Mounted::Memory => Launch::default(),
@@ -285,7 +285,7 @@ impl Backend for Mounted {
         match self {
             Mounted::Null | Mounted::Memory => Promises::NONE,
             Mounted::Sqlite | Mounted::AgentMemory | Mounted::AgentMemoryMeaning => local,
-            // Of a file that is still open, the kernel may hold what was written.
+            // The kernel may still hold the dirty pages of an open file.
             Mounted::SqliteWriteback => Promises {
                 killed_daemon: Some(Acknowledgement::Close),
                 ..local
@@ -300,7 +300,7 @@ impl Backend for Mounted {
                 }),
                 ..local
             },
-            // The log is a SQLite file, but what a file holds is guessed from it.
+            // The log is a SQLite file, but the model derives a file's content from it anew.
             Mounted::Llm(LlmMount {
                 mode: LlmMode::History,
                 ..
@@ -383,7 +383,7 @@ impl Backend for Mounted {
 
     fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
         if self.starts_empty() {
-            // Its cache would be where those options say, and nobody would empty it.
+            // Those options choose the cache's path, so a restart would not remove it.
             return None;
         }
         Some(Box::new(Relaunched {

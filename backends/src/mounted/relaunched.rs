@@ -1,5 +1,6 @@
-//! A mount that is started by other options than its own, or by more of them. It is asked neither for a second host, whose options
-//! nobody knows, nor for what recordings lack, which only its own options would want.
+//! A mount with replaced or added launch options.
+//!
+//! It has no second host, whose options would be undefined, and does not check recordings.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,9 +13,9 @@ use crate::promise::Promises;
 
 pub(super) struct Relaunched {
     pub(super) mounted: Mounted,
-    /// In place of its own.
+    /// Replaces the backend's own launch.
     pub(super) launch: Option<Launch>,
-    /// Beside those.
+    /// Added to the launch.
     pub(super) options: Vec<OsString>,
 }
 

@@ -1,4 +1,4 @@
-//! What an `s3` mount is called, and how it is started. Its servers are in `s3_service`.
+//! The names, variants and launch options of `s3` mounts. Their servers are in `s3_service`.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,27 +8,27 @@ use super::Launch;
 use crate::backend::Site;
 use crate::s3_service::{self, Server};
 
-/// The cache and journal of a bucket, in its site.
+/// The file name of the local cache and journal in its site.
 pub(super) const CACHE: &str = "cache.s3.db";
 
-/// In what an `s3` mount that is measured differs from others.
+/// A variant of the `s3` mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum S3Variant {
-    /// In nothing: it is as `ctxbench mount s3` makes it.
+    /// The defaults of `ctxbench mount s3`.
     Default,
-    /// `fsync` waits for the bucket.
+    /// `fsync` waits until the change is in the bucket.
     Fsync,
-    /// `close` waits for the bucket, too, and what others wrote is looked for every 50 ms.
+    /// `close` waits for the bucket, too, and the mount polls for other writers' commits every 50 ms.
     Close,
-    /// Of two hosts that change one file, the change that arrives last replaces the other.
+    /// When two hosts change one file, the later commit replaces the other.
     LastWrite,
-    /// As [`S3Variant::Fsync`], and nothing is kept of what is overwritten: what file systems promise that keep no versions.
+    /// As [`S3Variant::Fsync`], without versions of overwritten files, as file systems without versions do.
     Unversioned,
-    /// Each restart begins with an empty cache, as on a host that has never seen the memory.
+    /// Each restart begins with an empty cache, as on a host that has never mounted the memory.
     Fresh,
 }
 
-/// An `s3` mount, and the server that it is measured with.
+/// A variant of the `s3` mount, and its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct S3Mount {
     pub(crate) variant: S3Variant,
@@ -45,7 +45,7 @@ impl S3Variant {
         Self::Fresh,
     ];
 
-    /// What it adds to a backend's name.
+    /// Its suffix in a backend's name.
     fn suffix(self) -> &'static str {
         match self {
             Self::Default => "",
@@ -57,7 +57,7 @@ impl S3Variant {
         }
     }
 
-    /// What it adds to the options of `ctxbench mount s3`.
+    /// Its options of `ctxbench mount s3`.
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Default | Self::Fresh => &[],
@@ -68,7 +68,7 @@ impl S3Variant {
         }
     }
 
-    /// What it adds to a backend's summary.
+    /// Its part of a backend's summary.
     pub(super) fn difference(self) -> &'static str {
         match self {
             Self::Default | Self::Fsync | Self::Fresh => "",
@@ -80,8 +80,8 @@ impl S3Variant {
 }
 
 impl S3Mount {
-    /// The mount that a backend's name stands for: `s3` and maybe a variant, then maybe the server and the distance to it,
-    /// as [`Server::of_suffix`] has them.
+    /// Parses a backend's name: `s3`, an optional variant, then an optional server and distance as in
+    /// [`Server::of_suffix`].
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let rest = name.strip_prefix("s3")?;
         S3Variant::ALL.into_iter().find_map(|variant| {
@@ -99,7 +99,7 @@ impl S3Mount {
         self.variant == S3Variant::Fresh
     }
 
-    /// Removes the cache of a site whose daemon has ended, and has brought everything up: database, log and tails.
+    /// Removes a site's cache: database, log and tails. The daemon must have uploaded everything and ended.
     pub(super) fn remove_cache(site: &Site) -> io::Result<()> {
         for entry in std::fs::read_dir(&site.dir)? {
             let entry = entry?;
@@ -114,7 +114,7 @@ impl S3Mount {
         Ok(())
     }
 
-    /// `beside` is where another host that mounts the same bucket has its cache.
+    /// The launch for `site`, or for a second host of the same bucket whose cache is in `beside`.
     pub(super) fn launch(self, site: &Site, beside: Option<&Path>) -> io::Result<Launch> {
         let cache = beside.unwrap_or(&site.dir).join(CACHE);
         let address = self.server.address(&site.program)?;

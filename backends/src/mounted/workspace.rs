@@ -1,4 +1,4 @@
-//! The life of a daemon that serves a mount: started, asked, stopped, killed, taken down by force.
+//! The lifecycle of a daemon that serves a mount: start, control, stop, kill, forced teardown.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -12,16 +12,16 @@ use crate::backend::{Backend, KillHandle, Site, Workspace};
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters};
 
-/// How long notes may take to be embedded before they are asked about.
+/// How long [`MountedWorkspace::sync`](Workspace::sync) waits for the embedding of all notes.
 const EMBEDDING_MAX: Duration = Duration::from_secs(100);
 
 pub(super) struct MountedWorkspace {
     backend: Mounted,
-    /// In place of the backend's own.
+    /// Replaces the backend's own launch.
     launch: Option<Launch>,
     site: Site,
     mount: PathBuf,
-    /// Where the agent works: the mount, or a directory in it.
+    /// The agent's directory: the mount, or a directory in it.
     root: PathBuf,
     daemon: Option<Daemon>,
     connection: Option<Connection>,
@@ -30,19 +30,19 @@ pub(super) struct MountedWorkspace {
 
 struct Daemon {
     process: Child,
-    /// Ends the daemon when closed.
+    /// Closing it ends the daemon.
     stdin: Option<ChildStdin>,
 }
 
 impl MountedWorkspace {
-    /// Mounts what is in `site`, started by `launch` or else as the backend starts itself.
+    /// Mounts the workspace in `site`, by `launch` or else by the backend's own launch.
     ///
     /// # Errors
     ///
-    /// When the daemon cannot be started, or does not mount in time: with the last lines of its log.
+    /// If the daemon cannot be started, or does not mount in time; with the last lines of its log.
     pub(super) fn open(backend: Mounted, site: &Site, launch: Option<Launch>) -> io::Result<Self> {
         let mount = site.dir.join("mnt");
-        // A dead mount is there, but cannot be looked at; the daemon knows what to do about it.
+        // Accessing a dead mount fails; the daemon detaches it.
         if mount_at(&mount)?.is_none() {
             std::fs::create_dir_all(&mount)?;
         }
@@ -71,7 +71,7 @@ impl MountedWorkspace {
         self.site.dir.join("daemon.log")
     }
 
-    /// What went wrong, with what the daemon said about it.
+    /// An error with the last lines of the daemon's log.
     fn failure(&self, what: &str) -> io::Error {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let last = log.trim().lines().rev().take(5).collect::<Vec<_>>();
@@ -81,10 +81,10 @@ impl MountedWorkspace {
     }
 
     fn start_daemon(&mut self) -> io::Result<()> {
-        // A socket that an earlier daemon left behind would keep the new one from listening.
+        // The socket of an earlier daemon would make the new one's `bind` fail.
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
-        // A server that all workspaces share may start first; that is no workspace's time.
+        // This may start a shared server, whose start must not count in `time_to_ready`.
         let launch = match &self.launch {
             Some(launch) => launch.clone(),
             None => self.backend.launch(&self.site, None)?,
@@ -107,7 +107,7 @@ impl MountedWorkspace {
             std::thread::spawn(move || {
                 let mut line = String::new();
                 let read = BufReader::new(stdout).read_line(&mut line);
-                // Nobody listens any more if it took too long.
+                // After the timeout there is no receiver.
                 let _ = sender.send(read.is_ok() && line.trim() == READY);
             });
         }
@@ -151,13 +151,13 @@ impl MountedWorkspace {
     fn take_down_by_force(&mut self) {
         self.kill_handle().kill();
         if let Some(mut daemon) = self.daemon.take() {
-            // A killed child ends at once; waiting for it leaves no zombie.
+            // Waiting for a killed child leaves no zombie.
             let _ = daemon.process.wait();
         }
         self.connection = None;
     }
 
-    /// Waits until every note has a vector: what is measured is recall by meaning, and nothing beside it.
+    /// Waits until every note has a vector, so that embedding does not run during a measurement.
     fn embed_all(&self) -> io::Result<()> {
         if self.backend != Mounted::AgentMemoryMeaning {
             return Ok(());
@@ -186,7 +186,7 @@ impl Workspace for MountedWorkspace {
     }
 
     fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
-        // With options of somebody else's, nobody knows those of a second host.
+        // A replaced launch does not define the options of a second host.
         if self.launch.is_some() || self.backend.database(&self.site).is_none() {
             return Ok(None);
         }
@@ -224,7 +224,7 @@ impl Workspace for MountedWorkspace {
         if !self.backend.starts_empty() {
             return self.stop_daemon();
         }
-        // What is in the cache alone would be gone with it.
+        // Changes that only the cache holds would be lost with it.
         self.sync()?;
         self.stop_daemon()?;
         S3Mount::remove_cache(&self.site)
@@ -271,7 +271,7 @@ impl Drop for MountedWorkspace {
     }
 }
 
-/// Waits for a child for at most `patience`.
+/// Waits at most `patience` for a child; `None` if it has not ended.
 fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<std::process::ExitStatus>> {
     let deadline = Instant::now() + patience;
     loop {

@@ -117,7 +117,8 @@ impl Old {
 
     /// Whether what was changed last was in a log that is gone.
     fn lacks_log(&self) -> rusqlite::Result<bool> {
-        log_mark::lacks_log(&self.db, Some(self.version), &self.file)
+        let log = log_mark::lacks_log(&self.db, Some(self.version), &self.file)?;
+        Ok(log.is_some())
     }
 
     /// Every row of a query, as far as they can be read; and why not all, if so.

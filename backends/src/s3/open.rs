@@ -156,8 +156,8 @@ impl S3Store {
             }
             Err(error) => return Err(error),
         };
-        let cache =
-            SqliteStore::open(file, owner).map_err(|error| S3OpenError::of_open(file, error))?;
+        let cache = SqliteStore::open_committing(file, owner)
+            .map_err(|error| S3OpenError::of_open(file, error))?;
         // Nobody sets aside what is held, but somebody may have before.
         must_be_there()?;
         cache::prepare(&cache, file, &config)?;

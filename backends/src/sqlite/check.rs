@@ -123,10 +123,10 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
         return Err(unreadable(path, &reason));
     }
     let mut checked = check_rows(&mut connection, version).map_err(wrong)?;
-    if log_mark::lacks_log(&connection, version, path).map_err(wrong)? {
+    if let Some(log) = log_mark::lacks_log(&connection, version, path).map_err(wrong)? {
         let gone = OpenError::LogGone {
             path: path.to_owned(),
-            log: log_mark::log_of(path),
+            log,
         };
         checked.problems.push(gone.to_string());
     }

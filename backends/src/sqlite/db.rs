@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 
+use super::nodes::signed;
+use super::record::{self, Record};
+use super::redo::Redo;
 use super::tails::Tails;
 use crate::store::{Attr, Errno, Ino, Result, StoreError};
 
@@ -41,6 +44,11 @@ pub(crate) struct Db {
     is_broken: Cell<bool>,
     /// The log may say of itself that it is needed: see [`super::log_mark`].
     pub(super) log_says_needed: Cell<bool>,
+    /// Where changes are recorded whose transaction is still open; `None` where every change is committed before it
+    /// returns.
+    pub(super) redo: RefCell<Option<Redo>>,
+    /// A commit has failed: the next change has to commit what is recorded first.
+    is_stuck: Cell<bool>,
 }
 
 /// Undoes a transaction that a panic leaves open, before the lock goes to whoever waits for it.
@@ -68,6 +76,8 @@ impl Db {
             kept: RefCell::default(),
             is_broken: Cell::new(false),
             log_says_needed: Cell::new(false),
+            redo: RefCell::new(None),
+            is_stuck: Cell::new(false),
         }
     }
 
@@ -115,20 +125,35 @@ impl Db {
         Ok(self.statement(sql)?.query_row(params, read).optional()?)
     }
 
-    /// Ends the transaction that is open, if there is one, as if it had never been. If that fails, nothing is served
-    /// any more.
+    /// Takes back what is not committed, but for the changes that are recorded: these are made again. If that fails,
+    /// nothing is served any more.
     fn undo(&self) -> Result<()> {
         // What was kept inside may not be what the rows say after all.
         self.kept.borrow_mut().clear();
         // A full disk makes SQLite roll back by itself.
-        if self.connection.is_autocommit() {
-            return Ok(());
-        }
-        let undone = self.execute("ROLLBACK", ());
+        let undone = match self.connection.is_autocommit() {
+            true => Ok(0),
+            false => self.execute("ROLLBACK", ()),
+        };
+        let undone = undone.and_then(|_| self.redo_pending());
         if undone.is_err() {
             self.is_broken.set(true);
         }
-        undone.map(|_| ())
+        undone
+    }
+
+    /// Makes the recorded changes again, in a transaction that stays open.
+    fn redo_pending(&self) -> Result<()> {
+        let pending = match &*self.redo.borrow() {
+            Some(redo) if redo.is_pending() => redo.pending(),
+            _ => return Ok(()),
+        };
+        let unreadable = |error| StoreError::storage(Errno::IO, format!("the redo log: {error}"));
+        let pending = pending.map_err(unreadable)?;
+        self.execute("BEGIN IMMEDIATE", ())?;
+        pending
+            .iter()
+            .try_for_each(|payload| record::redo(self, payload))
     }
 
     /// Runs `work`, which only reads, with one lock of the log instead of one for each of its statements.
@@ -136,6 +161,9 @@ impl Db {
         &self,
         work: impl FnOnce(&Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
+        if !self.connection.is_autocommit() {
+            return work(self);
+        }
         self.execute("BEGIN", ())?;
         let _undo = UndoOnPanic(self);
         let result = work(self);
@@ -146,19 +174,110 @@ impl Db {
         result
     }
 
-    /// Runs `work` in a transaction: all of it happens, or nothing.
-    pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
-        self.execute("BEGIN IMMEDIATE", ())?;
+    /// Runs `work` in the open transaction: all of it happens, or nothing.
+    fn attempt<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        if self.connection.is_autocommit() {
+            self.execute("BEGIN IMMEDIATE", ())?;
+        }
+        let changes = self.connection.total_changes();
         let _undo = UndoOnPanic(self);
-        let result = work(self).and_then(|value| {
-            self.execute("COMMIT", ())?;
-            Ok(value)
-        });
-        match &result {
-            Ok(_) => Tally::add(&self.tally.commits),
-            Err(_) => self.undo()?,
+        let result = work(self);
+        let is_open = !self.connection.is_autocommit();
+        if result.is_err() && !(is_open && self.connection.total_changes() == changes) {
+            self.undo()?;
         }
         result
+    }
+
+    /// Runs `work` in a transaction that is committed: all of it happens, or nothing.
+    pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let result = self.attempt(work);
+        match (&result, self.is_pending()) {
+            (Ok(_), _) => self.commit_with(1)?,
+            // What is recorded stays for its own commit.
+            (Err(_), true) => {}
+            (Err(_), false) => self.undo()?,
+        }
+        result
+    }
+
+    /// Runs `work`, and records it as `record`: it survives a killed daemon, and is committed later. Where there is no
+    /// redo log, or the change cannot wait, as [`Db::transaction`].
+    pub(crate) fn change<T>(
+        &self,
+        record: &Record<'_>,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<T> {
+        if self.redo.borrow().is_none() || !record.can_wait(self)? {
+            return self.transaction(work);
+        }
+        if self.is_stuck.get() {
+            self.commit()?;
+        }
+        let value = match self.attempt(work) {
+            Ok(value) => value,
+            Err(error) if self.is_pending() => return Err(error),
+            Err(error) => {
+                self.undo()?;
+                return Err(error);
+            }
+        };
+        let (recorded, is_full) = match &mut *self.redo.borrow_mut() {
+            Some(redo) => (redo.append(|out| record.encode(out)), redo.is_full()),
+            None => (Ok(()), true),
+        };
+        if let Err(error) = recorded {
+            self.undo()?;
+            let reason = format!("writing the redo log: {error}");
+            return Err(StoreError::storage(
+                Errno::from_io_error(&error).unwrap_or(Errno::IO),
+                reason,
+            ));
+        }
+        if is_full && let Err(error) = self.commit() {
+            // This change is recorded; the next one has to wait for room.
+            tracing::warn!(%error, "committing changes");
+        }
+        Ok(value)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.redo.borrow().as_ref().is_some_and(Redo::is_pending)
+    }
+
+    /// Commits what is recorded.
+    ///
+    /// # Errors
+    /// If the disk is full or fails; what is recorded stays, and the next change tries again.
+    pub(super) fn commit(&self) -> Result<()> {
+        match self.is_pending() {
+            true => self.commit_with(0),
+            false => Ok(()),
+        }
+    }
+
+    /// Commits the open transaction, in which so many changes are not recorded.
+    fn commit_with(&self, unrecorded: u64) -> Result<()> {
+        let last = self
+            .redo
+            .borrow()
+            .as_ref()
+            .map(|redo| redo.last() + unrecorded);
+        let applied = match last {
+            Some(last) => self.execute("UPDATE log SET applied = ?1", [signed(last)]),
+            None => Ok(0),
+        };
+        let committed = applied.and_then(|_| self.execute("COMMIT", ()));
+        self.is_stuck.set(committed.is_err() && self.is_pending());
+        if let Err(error) = committed {
+            self.undo()?;
+            return Err(error);
+        }
+        Tally::add(&self.tally.commits);
+        if let (Some(redo), Some(last)) = (&mut *self.redo.borrow_mut(), last) {
+            redo.committed(last);
+        }
+        Ok(())
     }
 }
 

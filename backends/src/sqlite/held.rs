@@ -6,6 +6,7 @@ use super::SqliteStore;
 use super::content;
 use super::db::Db;
 use super::nodes;
+use super::record::Record;
 use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, Kind, Result, Seek};
 
 impl SqliteStore {
@@ -16,19 +17,12 @@ impl SqliteStore {
         ino: Ino,
         change: &Change,
     ) -> Result<Attr> {
-        let (old_size, attr) = db.transaction(|db| {
-            let mut attr = match change.size {
-                Some(_) => nodes::get_file(db, ino)?,
-                None => nodes::get(db, ino)?,
-            };
-            let old_size = attr.size;
-            if let Some(size) = change.size {
-                content::truncate(db, &mut attr, size)?;
-            }
-            change.apply(&mut attr, caller.now);
-            nodes::update(db, &attr)?;
-            Ok((old_size, attr))
-        })?;
+        let record = Record::SetAttr {
+            caller: *caller,
+            ino,
+            change: *change,
+        };
+        let (old_size, attr) = db.change(&record, |db| set_attr(db, caller, ino, change))?;
         let tail = content::tail_length(attr.size);
         if attr.kind == Kind::File && tail < content::tail_length(old_size) && self.is_settled(ino)
         {
@@ -87,17 +81,45 @@ impl SqliteStore {
     }
 }
 
+/// Changes attributes; the size before, and the attributes after.
+pub(super) fn set_attr(db: &Db, caller: &Caller, ino: Ino, change: &Change) -> Result<(u64, Attr)> {
+    let mut attr = match change.size {
+        Some(_) => nodes::get_file(db, ino)?,
+        None => nodes::get(db, ino)?,
+    };
+    let old_size = attr.size;
+    if let Some(size) = change.size {
+        content::truncate(db, &mut attr, size)?;
+    }
+    change.apply(&mut attr, caller.now);
+    nodes::update(db, &attr)?;
+    Ok((old_size, attr))
+}
+
 pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-    db.transaction(|db| content::write(db, caller, ino, offset, data))
+    let record = Record::Write {
+        caller: *caller,
+        ino,
+        offset,
+        data,
+    };
+    db.change(&record, |db| content::write(db, caller, ino, offset, data))
 }
 
 /// Writes to the end of a file; where that was.
 pub(crate) fn append(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
-    db.transaction(|db| {
-        let end = nodes::get_file(db, ino)?.size;
-        content::write(db, caller, ino, end, data)?;
-        Ok(end)
-    })
+    let record = Record::Append {
+        caller: *caller,
+        ino,
+        data,
+    };
+    db.change(&record, |db| write_end(db, caller, ino, data))
+}
+
+pub(super) fn write_end(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+    let end = nodes::get_file(db, ino)?.size;
+    content::write(db, caller, ino, end, data)?;
+    Ok(end)
 }
 
 pub(crate) fn fallocate(
@@ -108,30 +130,46 @@ pub(crate) fn fallocate(
     offset: u64,
     length: u64,
 ) -> Result<()> {
-    db.transaction(|db| {
-        let mut attr = nodes::get_file(db, ino)?;
-        let end = offset + length;
-        if end > content::SIZE_MAX {
-            return Err(Errno::FBIG.into());
+    let record = Record::Fallocate {
+        caller: *caller,
+        ino,
+        how,
+        offset,
+        length,
+    };
+    db.change(&record, |db| allocate(db, caller, ino, how, offset, length))
+}
+
+pub(super) fn allocate(
+    db: &Db,
+    caller: &Caller,
+    ino: Ino,
+    how: Allocate,
+    offset: u64,
+    length: u64,
+) -> Result<()> {
+    let mut attr = nodes::get_file(db, ino)?;
+    let end = offset + length;
+    if end > content::SIZE_MAX {
+        return Err(Errno::FBIG.into());
+    }
+    let keep_size = match how {
+        Allocate::Reserve { keep_size } => keep_size,
+        Allocate::PunchHole => {
+            content::punch(db, &mut attr, offset, length)?;
+            true
         }
-        let keep_size = match how {
-            Allocate::Reserve { keep_size } => keep_size,
-            Allocate::PunchHole => {
-                content::punch(db, &mut attr, offset, length)?;
-                true
-            }
-            Allocate::Zero { keep_size } => {
-                content::punch(db, &mut attr, offset, length)?;
-                keep_size
-            }
-        };
-        if !keep_size && end > attr.size {
-            content::truncate(db, &mut attr, end)?;
+        Allocate::Zero { keep_size } => {
+            content::punch(db, &mut attr, offset, length)?;
+            keep_size
         }
-        attr.mtime = caller.now;
-        attr.ctime = caller.now;
-        nodes::update(db, &attr)
-    })
+    };
+    if !keep_size && end > attr.size {
+        content::truncate(db, &mut attr, end)?;
+    }
+    attr.mtime = caller.now;
+    attr.ctime = caller.now;
+    nodes::update(db, &attr)
 }
 
 pub(crate) fn seek(db: &Db, ino: Ino, offset: u64, what: Seek) -> Result<u64> {

@@ -141,7 +141,7 @@ impl Log {
     }
 }
 
-fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
+pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
     // A transaction that a panic left open has been undone before the lock was free.
     db.lock().unwrap_or_else(PoisonError::into_inner)
 }

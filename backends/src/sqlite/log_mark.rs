@@ -18,10 +18,14 @@ use rusqlite::{Connection, ErrorCode};
 use super::check::{check_rows, short_tails};
 use super::db::Db;
 use super::open::{OpenError, connect, identify, must_not_be_cut, own, unreadable};
+use super::redo::redo_of;
 use crate::store::Result;
 
 /// The first schema version that has the mark.
 const SINCE: i32 = 3;
+
+/// The first schema version that has a redo log.
+const WITH_REDO: i32 = 4;
 
 /// The write-ahead log of the database at `path`.
 pub(crate) fn log_of(path: &Path) -> PathBuf {
@@ -45,17 +49,22 @@ pub(crate) fn leave(connection: &Connection, path: &Path) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Whether the database at `path`, of this schema version, needs a log that is not there.
+/// The log that the database at `path`, of this schema version, needs and that is not there: SQLite's, or the redo log.
 pub(crate) fn lacks_log(
     connection: &Connection,
     version: Option<i32>,
     path: &Path,
-) -> rusqlite::Result<bool> {
-    if version.is_none_or(|version| version < SINCE) {
-        return Ok(false);
+) -> rusqlite::Result<Option<PathBuf>> {
+    let Some(version) = version.filter(|version| *version >= SINCE) else {
+        return Ok(None);
+    };
+    let first = |sql| connection.query_row(sql, (), |row| row.get::<_, bool>(0));
+    if first("SELECT needed FROM log")? && !has_log(path) {
+        return Ok(Some(log_of(path)));
     }
-    let is_needed: bool = connection.query_row("SELECT needed FROM log", (), |row| row.get(0))?;
-    Ok(is_needed && !has_log(path))
+    let redo = redo_of(path);
+    let is_needed = version >= WITH_REDO && first("SELECT redo IS NOT NULL FROM log")?;
+    Ok((is_needed && !redo.exists()).then_some(redo))
 }
 
 /// Notes in the log whether the database needs it.
@@ -109,15 +118,23 @@ pub(super) fn end(db: &Db) {
 /// # Errors
 /// As [`super::SqliteStore::open`], and [`OpenError::NotWhole`] if what is left contradicts itself.
 pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
-    if !path.exists() || has_log(path) {
+    if !path.exists() {
         return Ok(false);
     }
     must_not_be_cut(path)?;
-    let _ownership = own(path)?;
+    let _ownership = match own(path) {
+        // A mount has the database, and its logs.
+        Err(OpenError::Owned(_)) => return Ok(false),
+        owned => owned?,
+    };
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let mut connection = connect(path)?;
+    leave(&connection, path).map_err(wrong)?;
     let version = identify(&connection, path)?;
-    if !lacks_log(&connection, version, path).map_err(wrong)? {
+    if lacks_log(&connection, version, path)
+        .map_err(wrong)?
+        .is_none()
+    {
         return Ok(false);
     }
     // Whoever was killed while the log was being copied may have left pages of two states.
@@ -138,6 +155,11 @@ pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
     connection
         .execute("UPDATE log SET needed = 0", ())
         .map_err(wrong)?;
+    if version.is_some_and(|version| version >= WITH_REDO) {
+        connection
+            .execute("UPDATE log SET redo = NULL", ())
+            .map_err(wrong)?;
+    }
     Ok(true)
 }
 
@@ -160,6 +182,7 @@ pub(crate) mod tests {
         say(&store.db(), true).unwrap();
         std::fs::copy(&path, &left).unwrap();
         std::fs::copy(log_of(&path), log_of(&left)).unwrap();
+        std::fs::copy(redo_of(&path), redo_of(&left)).unwrap();
         left
     }
 

@@ -2,12 +2,12 @@
 //!
 //! # What survives
 //!
-//! Every operation is one transaction in SQLite's write-ahead log, committed before the operation
-//! returns. So when `write`, `close`, `rename` or any other call has returned, its effect survives a
-//! killed daemon, complete and in order. It survives power loss once `fsync` of any file or directory
-//! of the mount has returned after it: `fsync` makes the whole log durable, up to what the disk
-//! promises. `close` without `fsync` promises nothing about power loss; after one, the file system
-//! is in the state of some earlier moment, never a mixture.
+//! When `write`, `close`, `rename` or any other call has returned, its effect survives a killed daemon,
+//! complete and in order: it is in the redo log (`redo`), and within 100 ms in SQLite's write-ahead log.
+//! It survives power loss once `fsync` of any file or directory of the mount has returned after it:
+//! `fsync` commits, and makes the whole write-ahead log durable, up to what the disk promises. `close`
+//! without `fsync` promises nothing about power loss; after one, the file system is in the state of some
+//! earlier moment, never a mixture.
 //!
 //! What lies past the first 256 KiB of a file is not in the database, but in a plain file beside it
 //! (`tails`): a write there is as atomic as one to the file system that holds it.
@@ -16,6 +16,7 @@
 //!
 //! Files up to 512 GiB, 2³⁹ inodes. Space is allocated on write: `fallocate` reserves nothing.
 
+mod batch;
 mod check;
 pub(crate) mod content;
 pub(crate) mod db;
@@ -26,6 +27,8 @@ mod moment;
 pub(crate) mod names;
 pub(crate) mod nodes;
 mod open;
+pub(crate) mod record;
+mod redo;
 mod tails;
 mod upgrade;
 pub(crate) mod xattrs;
@@ -40,8 +43,9 @@ use rusqlite::config::DbConfig;
 
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT,
-    RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
+    RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode,
 };
+use batch::Committer;
 pub use check::{Checked, check};
 use db::{Db, Tally};
 use log::{Checkpointer, Log};
@@ -49,6 +53,7 @@ pub use log_mark::go_on_without_log;
 pub(crate) use open::is_cut;
 pub use open::{OpenError, SCHEMA_VERSION};
 use open::{Ownership, connect, must_not_be_cut, or_full, own, prepare, unreadable};
+use record::Record;
 pub use tails::HEAD;
 use tails::Tails;
 
@@ -57,6 +62,8 @@ use tails::Tails;
 pub struct SqliteStore {
     // Order matters when dropped: connections close before the ownership lock ends.
     db: Arc<Mutex<Db>>,
+    /// `None` where every change is committed before it returns.
+    committer: Option<Committer>,
     checkpointer: Checkpointer,
     log: Log,
     tails: Arc<Tails>,
@@ -75,6 +82,23 @@ impl SqliteStore {
     /// # Errors
     /// See [`OpenError`]; the database is as it was.
     pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
+        let begun = Self::begin(path, owner).and_then(|mut store| {
+            store.committer = Some(Committer::start(&store.db, path)?);
+            log::sync_names(path)?;
+            Ok(store)
+        });
+        begun.map_err(|error| or_full(path, error))
+    }
+
+    /// As [`SqliteStore::open`], with every change committed before its call returns: for stores that make other changes
+    /// of the database beside those of the file system, in the same transaction.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; the database is as it was.
+    pub(crate) fn open_committing(
+        path: &Path,
+        owner: &Caller,
+    ) -> std::result::Result<Self, OpenError> {
         Self::begin(path, owner).map_err(|error| or_full(path, error))
     }
 
@@ -87,6 +111,14 @@ impl SqliteStore {
         let tails = Arc::new(Tails::new(path, Arc::clone(&tally)));
         prepare(&connection, &tails, path)?;
         let db = Db::new(connection, Arc::clone(&tails), Arc::clone(&tally));
+        let redone = batch::recover(&db, path)?;
+        if redone > 0 {
+            tracing::info!(
+                changes = redone,
+                "applied the redo log of a mount that was killed"
+            );
+        }
+        batch::remove(path);
         let store_error = |error: StoreError| unreadable(path, &error);
         let (next_ino, has_xattrs) = db
             .transaction(|db| {
@@ -111,6 +143,7 @@ impl SqliteStore {
             .map_err(|error| unreadable(path, &error))?;
         Ok(Self {
             db,
+            committer: None,
             checkpointer,
             log,
             tails,
@@ -144,6 +177,7 @@ impl SqliteStore {
     /// power loss the database may otherwise be in a state that still needs it, such as before a rename
     /// that replaced the file. False leaves it to the next mount to clear away.
     fn is_settled(&self, ino: Ino) -> bool {
+        // The caller has committed it.
         let synced = self.log.sync(&self.tails);
         if let Err(error) = &synced {
             tracing::warn!(ino, %error, "space of a tail is not freed");
@@ -168,6 +202,9 @@ impl SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
+        if self.committer.as_mut().is_some_and(Committer::stop) {
+            batch::remove(&self.path);
+        }
         if let Err(error) = self.db().connection.wal_hook(None::<fn(&mut _, _) -> _>) {
             tracing::warn!(%error, "removing the log hook");
         }
@@ -267,75 +304,47 @@ impl Store for SqliteStore {
         node: &NewNode<'_>,
     ) -> Result<Attr> {
         let ino = self.new_ino()?;
-        self.transaction(|db| {
-            let parent_attr = nodes::get_living_directory(db, parent)?;
-            names::insert(db, parent, name, ino, node.kind)?;
-            let (gid, permissions) = node.inherit(&parent_attr, caller);
-            let is_directory = node.kind == Kind::Directory;
-            let attr = Attr {
-                ino,
-                kind: node.kind,
-                permissions,
-                nlink: if is_directory { 2 } else { 1 },
-                uid: caller.uid,
-                gid,
-                rdev: node.rdev,
-                size: node.target.len() as u64,
-                blocks: 0,
-                atime: caller.now,
-                mtime: caller.now,
-                ctime: caller.now,
-                btime: caller.now,
-            };
-            nodes::insert(db, &attr, is_directory.then_some(parent), node.target)?;
-            nodes::names_changed(db, parent, caller, i32::from(is_directory))?;
-            Ok(attr)
-        })
+        let record = Record::Create {
+            caller: *caller,
+            parent,
+            name,
+            ino,
+            node: *node,
+        };
+        let work = |db: &Db| record::create(db, caller, parent, name, ino, node);
+        self.db().change(&record, work)
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let linked = self.transaction(|db| {
-            nodes::get_living_directory(db, parent)?;
-            let mut attr = nodes::get(db, ino)?;
-            if attr.kind == Kind::Directory {
-                return Err(Errno::PERM.into());
-            }
-            if attr.nlink == 0 {
-                return Err(Errno::NOENT.into());
-            }
-            names::insert(db, parent, name, ino, attr.kind)?;
-            nodes::names_changed(db, parent, caller, 0)?;
-            attr.nlink += 1;
-            attr.ctime = caller.now;
-            nodes::update(db, &attr)?;
-            Ok(attr)
-        });
+        let record = Record::Link {
+            caller: *caller,
+            ino,
+            parent,
+            name,
+        };
+        let work = |db: &Db| record::link(db, caller, ino, parent, name);
+        let linked = self.db().change(&record, work);
         linked.map(|attr| self.with_tail(attr))
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.transaction(|db| {
-            let found = names::get(db, parent, name)?;
-            if nodes::get(db, found.ino)?.kind == Kind::Directory {
-                return Err(Errno::ISDIR.into());
-            }
-            names::remove(db, parent, found.slot)?;
-            nodes::names_changed(db, parent, caller, 0)?;
-            nodes::drop_name(db, found.ino, caller)
-        })
+        let record = Record::Unlink {
+            caller: *caller,
+            parent,
+            name,
+        };
+        let work = |db: &Db| record::unlink(db, caller, parent, name);
+        self.db().change(&record, work)
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.transaction(|db| {
-            let found = names::get(db, parent, name)?;
-            nodes::get_directory(db, found.ino)?;
-            if !names::is_empty(db, found.ino)? {
-                return Err(Errno::NOTEMPTY.into());
-            }
-            names::remove(db, parent, found.slot)?;
-            nodes::names_changed(db, parent, caller, -1)?;
-            nodes::drop_name(db, found.ino, caller)
-        })
+        let record = Record::Rmdir {
+            caller: *caller,
+            parent,
+            name,
+        };
+        let work = |db: &Db| record::rmdir(db, caller, parent, name);
+        self.db().change(&record, work)
     }
 
     fn rename(
@@ -345,74 +354,21 @@ impl Store for SqliteStore {
         (to, to_name): (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        self.transaction(|db| {
-            let source = names::get(db, from, from_name)?;
-            nodes::get_living_directory(db, to)?;
-            let target = names::find(db, to, to_name)?;
-            let mut source_attr = nodes::get(db, source.ino)?;
-            let target_attr = target.map(|name| nodes::get(db, name.ino)).transpose()?;
-            let target_dir = target_attr.filter(|attr| attr.kind == Kind::Directory);
-            let inside_itself = source_attr.kind == Kind::Directory
-                && from != to
-                && nodes::is_within(db, to, source.ino)?;
-            let around_itself = match &target_dir {
-                Some(attr) if from != to => nodes::is_within(db, from, attr.ino)?,
-                _ => false,
-            };
-            let target_is_empty = match &target_dir {
-                Some(attr) => names::is_empty(db, attr.ino)?,
-                None => true,
-            };
-            if !check_rename(
-                &source_attr,
-                target_attr.as_ref(),
-                mode,
-                inside_itself,
-                around_itself,
-                target_is_empty,
-            )? {
-                return Ok(None);
-            }
-
-            let moved = i32::from(source_attr.kind == Kind::Directory);
-            let met = i32::from(target_dir.is_some());
-            let mut replaced = None;
-            match (target, target_attr) {
-                (Some(target), Some(mut target_attr)) => {
-                    names::point(db, to, target.slot, &source_attr)?;
-                    if mode == RenameMode::Exchange {
-                        names::point(db, from, source.slot, &target_attr)?;
-                        target_attr.ctime = caller.now;
-                        nodes::update(db, &target_attr)?;
-                        if met == 1 {
-                            nodes::set_parent(db, target.ino, from)?;
-                        }
-                        nodes::names_changed(db, from, caller, met - moved)?;
-                    } else {
-                        names::remove(db, from, source.slot)?;
-                        replaced = nodes::drop_name(db, target.ino, caller)?;
-                        nodes::names_changed(db, from, caller, -moved)?;
-                    }
-                    nodes::names_changed(db, to, caller, moved - met)?;
-                }
-                _ => {
-                    names::remove(db, from, source.slot)?;
-                    names::insert(db, to, to_name, source.ino, source_attr.kind)?;
-                    nodes::names_changed(db, from, caller, -moved)?;
-                    nodes::names_changed(db, to, caller, moved)?;
-                }
-            }
-            if moved == 1 && from != to {
-                nodes::set_parent(db, source.ino, to)?;
-            }
-            source_attr.ctime = caller.now;
-            nodes::update(db, &source_attr)?;
-            Ok(replaced)
-        })
+        let record = Record::Rename {
+            caller: *caller,
+            from,
+            from_name,
+            to,
+            to_name,
+            mode,
+        };
+        let work = |db: &Db| record::rename(db, caller, (from, from_name), (to, to_name), mode);
+        self.db().change(&record, work)
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
-        let is_gone = self.transaction(|db| reclaim(db, ino))?;
+        let record = Record::Reclaim { ino };
+        let is_gone = self.db().change(&record, |db| reclaim(db, ino))?;
         if is_gone && self.tails.has(ino) && self.is_settled(ino) {
             self.tails.remove(ino);
         }
@@ -478,19 +434,33 @@ impl Store for SqliteStore {
         mode: XattrMode,
     ) -> Result<()> {
         self.has_xattrs.store(true, Ordering::Release);
-        self.transaction(|db| xattrs::set(db, caller, ino, name, value, mode))
+        let record = Record::SetXattr {
+            caller: *caller,
+            ino,
+            name,
+            value,
+            mode,
+        };
+        let work = |db: &Db| xattrs::set(db, caller, ino, name, value, mode);
+        self.db().change(&record, work)
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.transaction(|db| xattrs::remove(db, caller, ino, name))
+        let record = Record::RemoveXattr {
+            caller: *caller,
+            ino,
+            name,
+        };
+        self.db()
+            .change(&record, |db| xattrs::remove(db, caller, ino, name))
     }
 
     fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
-        // Every operation is committed when it returns: there are only tails and log to make durable.
-        self.log.sync(&self.tails)
+        self.sync()
     }
 
     fn sync(&self) -> Result<()> {
+        self.db().commit()?;
         self.log.sync(&self.tails)
     }
 

@@ -21,7 +21,7 @@ const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
 const ROOM: u64 = 5 << 20;
 
 /// `PRAGMA user_version` of the schema in `schema.sql`.
-pub const SCHEMA_VERSION: i32 = 3;
+pub const SCHEMA_VERSION: i32 = 4;
 
 /// Why a database cannot be opened as a file system. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
@@ -236,10 +236,10 @@ pub(super) fn prepare(
 ) -> Result<(), OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let version = identify(connection, path)?;
-    if log_mark::lacks_log(connection, version, path).map_err(wrong)? {
+    if let Some(log) = log_mark::lacks_log(connection, version, path).map_err(wrong)? {
         return Err(OpenError::LogGone {
             path: path.to_owned(),
-            log: log_mark::log_of(path),
+            log,
         });
     }
     let mode: String = connection

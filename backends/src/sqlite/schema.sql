@@ -1,4 +1,4 @@
--- The tables of a ctxbench file system, schema version 3. docs/SQLITE.md explains them.
+-- The tables of a ctxbench file system, schema version 4. docs/SQLITE.md explains them.
 -- Times are nanoseconds since 1970; `mode` is st_mode, type bits included.
 CREATE TABLE inode (
   ino    INTEGER PRIMARY KEY,
@@ -46,12 +46,14 @@ CREATE TABLE xattr (
   PRIMARY KEY (ino, name)
 ) STRICT, WITHOUT ROWID;
 
--- One row. In this file alone it is 1 while a mount has the file, and 0 in the log of that mount: a 1 that can be
--- read means that the log was taken away.
+-- One row. In this file alone `needed` is 1 while a mount has the file, and 0 in the log of that mount: a 1 that can
+-- be read means that the log was taken away.
 CREATE TABLE log (
-  needed INTEGER NOT NULL
+  needed  INTEGER NOT NULL,
+  redo    INTEGER,                     -- while a mount has a redo log: which one
+  applied INTEGER NOT NULL DEFAULT 0   -- its last change that is in these tables
 ) STRICT;
-INSERT INTO log VALUES (0);
+INSERT INTO log (needed) VALUES (0);
 
 -- For people with a plain sqlite3: SELECT path, size FROM file;
 CREATE VIEW file AS

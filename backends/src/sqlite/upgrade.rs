@@ -15,6 +15,21 @@ pub(super) fn bring_up(connection: &Connection, tails: &Tails, version: i32) -> 
     if version < 3 {
         from_version_2(connection)?;
     }
+    if version < 4 {
+        from_version_3(connection)?;
+    }
+    Ok(())
+}
+
+/// Version 3 had no redo log.
+fn from_version_3(connection: &Connection) -> Result<()> {
+    connection.execute_batch(
+        "BEGIN;
+         ALTER TABLE log ADD COLUMN redo INTEGER;
+         ALTER TABLE log ADD COLUMN applied INTEGER NOT NULL DEFAULT 0;
+         PRAGMA user_version = 4;
+         COMMIT;",
+    )?;
     Ok(())
 }
 

@@ -37,8 +37,7 @@ fn what_was_written_is_there_in_a_copy_of_the_files_taken_without_closing() {
     let store = open(&path).unwrap();
     write_file(&store, "note", b"acknowledged");
     let copy = dir.path().join("b.db");
-    std::fs::copy(&path, &copy).unwrap();
-    std::fs::copy(dir.path().join("a.db-wal"), dir.path().join("b.db-wal")).unwrap();
+    killed(&path, &copy);
     assert_eq!(read_file(&open(&copy).unwrap(), "note"), b"acknowledged");
 }
 
@@ -286,6 +285,7 @@ fn an_edit_of_one_byte_in_50_mib_writes_less_than_64_kib() {
         let before = log.metadata().unwrap().len();
         assert_eq!(before, 0);
         store.write(&caller, ino, offset, b"x").unwrap();
+        store.sync().unwrap();
         let written = log.metadata().unwrap().len();
         assert!(
             written > 0 && written <= 64 * 1024,
@@ -377,7 +377,7 @@ fn what_is_no_file_system_of_ours_is_refused_and_left_alone() {
     drop(newer);
     let error = open(&path).unwrap_err().to_string();
     assert!(
-        error.contains("schema version 99; this ctxbench knows version 3"),
+        error.contains("schema version 99; this ctxbench knows version 4"),
         "{error}"
     );
 
@@ -393,6 +393,7 @@ fn people_can_read_it_with_plain_sqlite_while_it_is_open() {
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
     write_file(&store, "note.md", b"# text\n");
+    store.sync().unwrap();
     let reader = rusqlite::Connection::open(&path).unwrap();
     let (name, size): (String, i64) = reader
         .query_row("SELECT path, size FROM file WHERE ino != 1", (), |row| {
@@ -537,7 +538,7 @@ fn ranges_larger_than_the_file_are_punched_at_once() {
 
 /// What a killed daemon leaves: copies of the files of an open store, without the shared memory.
 fn killed(path: &Path, at: &Path) {
-    for suffix in ["", "-wal"] {
+    for suffix in ["", "-wal", "-redo"] {
         let with = |path: &Path| {
             let mut name = path.as_os_str().to_owned();
             name.push(suffix);
@@ -585,7 +586,7 @@ fn a_log_that_was_taken_away_is_missed_and_nothing_is_changed() {
     std::fs::write(&log, b"").unwrap();
     let error = open(&copy).unwrap_err();
     assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
-    assert_eq!(names_in(&left), ["b.db"]);
+    assert_eq!(names_in(&left), ["b.db", "b.db-redo"]);
     assert_eq!(std::fs::read(&copy).unwrap(), before);
 
     std::fs::rename(&kept, &log).unwrap();
@@ -734,6 +735,7 @@ fn a_log_that_another_program_copied_into_the_database_is_not_missed() {
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
     write_file(&store, "note", b"acknowledged");
+    store.sync().unwrap();
     let copy = dir.path().join("b.db");
     killed(&path, &copy);
     drop(store);

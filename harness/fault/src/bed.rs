@@ -1,5 +1,6 @@
-//! What a scenario is played on: a workspace, an agent under its watchdog, the records' history, and the outcome as
-//! far as it is known.
+//! The test bed of a scenario: a workspace, an agent process under its watchdog, the records' history, and
+//! the outcome so far.
+//! The faults themselves live in `injections`.
 
 mod count;
 mod daemon;
@@ -25,14 +26,14 @@ pub use mount::MOUNT;
 
 use super::watch::{Agent, Waited, culprit, waiting_requests};
 
-/// Why a scenario was not played to its end.
+/// Why a scenario did not run to its end.
 #[derive(Debug)]
 pub enum ScenarioError {
-    /// It cannot be done here.
+    /// The scenario cannot run here.
     Skipped(String),
-    /// The harness could not do its work.
+    /// The harness failed.
     Infra(String),
-    /// The user wants to end.
+    /// The user interrupted the run.
     Interrupted,
 }
 
@@ -42,47 +43,47 @@ impl From<io::Error> for ScenarioError {
     }
 }
 
-/// The result of a step.
+/// The result of a step of a scenario.
 pub type Injected<T = ()> = Result<T, ScenarioError>;
 
-/// What a scenario is played on. Dropping it takes everything down.
+/// The test bed of one scenario. Dropping it ends the agent process and unmounts the workspace.
 pub struct TestBed {
     /// The scenario.
     pub scenario: Scenario,
     /// The backend.
     pub backend: Arc<dyn Backend>,
-    /// Where its workspace lives.
+    /// The directory and program of its workspace.
     pub site: Site,
     /// The seed.
     pub seed: u64,
-    /// Set when the user wants to end.
+    /// Set when the user interrupts the run.
     pub interrupt: Arc<AtomicBool>,
-    /// Whether what takes long is not to be shortened.
+    /// Whether long-running steps run at full length.
     pub is_long: bool,
-    /// What was done to the records.
+    /// The changes of the records.
     pub history: History,
-    /// The outcome, as far as it is known.
+    /// The outcome so far.
     pub outcome: FaultOutcome,
-    /// The workspace, while one is open.
+    /// The workspace, while it is open.
     pub workspace: Option<Box<dyn Workspace>>,
     agent: Option<Agent>,
     next_change: u64,
-    /// Bytes of the acknowledgement log when the power was cut: what it says after them is no acknowledgement.
+    /// Bytes of the acknowledgement log at the power cut. Later lines are no acknowledgements.
     acknowledged_before_cut: Option<u64>,
-    /// How often an agent was told that its `fsync` had succeeded.
+    /// How many successful `fsync` calls the agent processes reported.
     fsyncs: u64,
-    /// The answer to a task that no agent was given, because nothing was mounted.
+    /// The answer to a task that no agent process received, because nothing was mounted.
     unasked: Option<Answer>,
-    /// What was written beside the mount, on the directory that it is mounted on.
+    /// Names of files written to the mount point's directory while nothing was mounted there.
     beside: Option<String>,
-    /// The daemon was killed, or has ended as it must not.
+    /// Whether the daemon was killed, or ended when it should not have.
     has_lost_daemon: bool,
-    /// The disk that the workspace lies on, where it has one of its own. Last: it goes when nothing uses it.
+    /// The workspace's own disk, if it has one. Declared last, so that it is dropped when nothing uses it.
     pub disk: Option<SmallDisk>,
 }
 
 impl TestBed {
-    /// A test bed on which nothing has happened yet.
+    /// A test bed before any step.
     pub fn new(
         scenario: &Scenario,
         backend: Arc<dyn Backend>,
@@ -132,7 +133,7 @@ impl TestBed {
         }
     }
 
-    /// Opens the workspace.
+    /// Opens the workspace: starts its daemon and mounts it.
     pub fn open(&mut self) -> Injected {
         let workspace = self.backend.open(&self.site);
         let workspace =
@@ -141,45 +142,45 @@ impl TestBed {
         Ok(())
     }
 
-    /// Where the agent works.
+    /// The directory in which the agent process works.
     pub fn root(&self) -> PathBuf {
         let root = self.workspace.as_ref().map(|open| open.root().to_owned());
         root.unwrap_or_else(|| self.mount_point())
     }
 
-    /// A place in the workspace for what is no record.
+    /// A directory in the workspace for files that are not records.
     pub fn dir(&self) -> PathBuf {
         self.root().join("other")
     }
 
-    /// Where acknowledgements are noted: on a plain file system, beside the workspace.
+    /// Path of the acknowledgement log, on a plain file system next to the workspace.
     pub fn acknowledgements(&self) -> PathBuf {
         let mut path = self.site.dir.clone().into_os_string();
         path.push(".acknowledged");
         path.into()
     }
 
-    /// The hang limit.
+    /// The time limit of one call.
     pub fn hang_limit(&self) -> Duration {
         Duration::from_secs_f64(self.scenario.limits.hang)
     }
 
-    /// What was injected, in a sentence.
+    /// Describes the injected fault, in a sentence.
     pub fn injected(&mut self, what: impl Into<String>) {
         self.outcome.injected = what.into();
     }
 
-    /// Notes a fact.
+    /// Records a fact.
     pub fn fact(&mut self, name: &str, fact: Fact) {
         self.outcome.facts.insert(name.to_owned(), fact);
     }
 
-    /// Notes something that a backend must not do.
+    /// Records a behaviour that the backend must not show.
     pub fn breach(&mut self, what: impl Into<String>) {
         self.outcome.breaches.push(what.into());
     }
 
-    /// Notes that the agent saw something.
+    /// Records what the agent process observed of a call.
     pub fn saw(&mut self, call: &str, what: SeenKind, errno: Option<i32>, text: &str) {
         let seen = self.outcome.seen.iter_mut();
         let mut same = seen.filter(|seen| {
@@ -200,7 +201,7 @@ impl TestBed {
 
     // ── The agent ──────────────────────────────────────────────────────────────────────────────
 
-    /// Gives the agent a task, and does not wait.
+    /// Gives the agent process a task, without waiting for the answer.
     pub fn begin(&mut self, task: &Task) -> Injected {
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(ScenarioError::Interrupted);
@@ -218,13 +219,14 @@ impl TestBed {
         }
     }
 
-    /// Waits for the agent's answer. `None` if it hung or was killed, which is noted; it is another process then.
+    /// Waits for the agent process's answer. `None` if it hung or was killed. Both are recorded, and the
+    /// next task starts a new process.
     pub fn end(&mut self) -> Injected<Option<Answer>> {
         let limit = self.hang_limit();
         self.end_within(limit)
     }
 
-    /// As [`TestBed::end`], with another limit than the scenario's.
+    /// As [`TestBed::end`], with another time limit per call than the scenario's.
     pub fn end_within(&mut self, limit: Duration) -> Injected<Option<Answer>> {
         if let Some(answer) = self.unasked.take() {
             self.note(&answer);
@@ -239,7 +241,8 @@ impl TestBed {
         Ok(answer)
     }
 
-    /// Waits for another agent than the test bed's own, as [`TestBed::end`] does; it is gone if it hung or ended.
+    /// As [`TestBed::end`], for an agent process that is not the test bed's own. The process is not
+    /// returned if it hung or ended.
     pub fn end_of(&mut self, mut other: Agent) -> Injected<(Option<Answer>, Option<Agent>)> {
         let own = self.agent.take();
         let waited = other.wait(self.hang_limit(), &self.interrupt);
@@ -248,7 +251,7 @@ impl TestBed {
         Ok((answer, other))
     }
 
-    /// Notes what came of waiting for an agent, and keeps the agent where it can go on.
+    /// Records the result of waiting for an agent process, and keeps the process if it answered.
     fn take(&mut self, mut agent: Agent, waited: Waited) -> Injected<Option<Answer>> {
         match waited {
             Waited::Answered(answer) => {
@@ -280,12 +283,12 @@ impl TestBed {
         self.end()
     }
 
-    /// The agent, to be killed or looked at.
+    /// The agent process, if one is running.
     pub fn agent(&mut self) -> Option<&mut Agent> {
         self.agent.as_mut()
     }
 
-    /// Another agent's process for what follows.
+    /// Drops the agent process. The next task starts a new one.
     pub fn dismiss_agent(&mut self) {
         self.agent = None;
     }
@@ -318,9 +321,9 @@ impl TestBed {
         self.outcome.uninterruptible_ms = self.outcome.uninterruptible_ms.max(ms);
     }
 
-    /// Finds out whose fault it is that an agent hangs, and ends it.
+    /// Determines the culprit of a hang, and ends the agent process.
     fn blame(&self, agent: &mut Agent) -> Hang {
-        // Before anything is asked: that may take a while, too.
+        // Measured first, because finding the culprit may take seconds.
         let waited = agent.in_call();
         let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
         let had_daemon = self.backend.describe().daemons > 0;
@@ -330,7 +333,7 @@ impl TestBed {
         agent.end_hang(waited, Some(&mount), culprit)
     }
 
-    /// Notes that an agent hung.
+    /// Records a hang of the agent process.
     fn note_hang(&mut self, hang: Hang) {
         let culprit = hang.culprit;
         self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(hang.waited_ms);
@@ -343,7 +346,7 @@ impl TestBed {
         self.outcome.hang.get_or_insert(hang);
     }
 
-    /// The program.
+    /// Path of the ctxbench binary.
     pub fn program(&self) -> &Path {
         &self.site.program
     }
@@ -351,12 +354,13 @@ impl TestBed {
 
 impl Drop for TestBed {
     fn drop(&mut self) {
-        // The agent first: it may have files open in the mount. A daemon that is stopped cannot end.
+        // The agent process is dropped first, because it may have open files in the mount. A stopped daemon
+        // gets SIGCONT, so that it can end.
         self.agent = None;
         if let Some(pid) = self.workspace.as_ref().and_then(|open| open.daemon())
             && let Some(pid) = Pid::from_raw(pid as i32)
         {
-            // An error means that it has ended.
+            // An error means that the daemon has ended.
             let _ = kill_process(pid, Signal::CONT);
         }
         self.workspace = None;

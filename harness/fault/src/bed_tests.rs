@@ -4,7 +4,7 @@ use rundir::faults::Verdict;
 use super::super::history::Change;
 use super::*;
 
-/// A test bed of a backend that mounts, on which nothing is mounted.
+/// A test bed of a backend that mounts, with nothing mounted.
 fn bare(dir: &Path) -> TestBed {
     let text = "name = \"x\"\ngroup = \"daemon\"\ntitle = \"t\"\nessay = \"What it stands for, and what a good backend does about it, in a sentence or two.\"\ninjection = \"nothing\"\n";
     let scenario = Scenario::parse(Path::new("x.toml"), text).unwrap();
@@ -28,12 +28,12 @@ fn bare(dir: &Path) -> TestBed {
 }
 
 #[test]
-fn where_nothing_is_mounted_no_agent_is_asked_and_nothing_is_lost_or_there() {
+fn an_agent_gets_no_task_while_nothing_is_mounted() {
     let dir = tempfile::tempdir().unwrap();
     let mut bed = bare(dir.path());
     bed.history.begin(1, 1, Change::Put);
     bed.history.acknowledge(1, 1, Write);
-    // The bare directory holds a record as if it were the mount's, and would take another.
+    // The bare directory holds a record, and would accept another.
     let usable = bed.is_usable().unwrap();
     assert_eq!(usable, Err("mount: nothing is mounted there".to_owned()));
     let audit = bed.audit_promise(Some(Write)).unwrap();
@@ -48,12 +48,12 @@ fn where_nothing_is_mounted_no_agent_is_asked_and_nothing_is_lost_or_there() {
         std::fs::read_dir(dir.path().join("mnt")).unwrap().count(),
         0
     );
-    // What lies elsewhere is not in the mount.
+    // A path outside the mount point is not in the mount.
     assert!(!bed.is_bare(&dir.path().join("second").join("mnt")));
 }
 
 #[test]
-fn what_was_written_beside_a_mount_that_went_away_is_no_acknowledgement() {
+fn an_agents_writes_to_a_bare_mount_point_are_no_acknowledgements() {
     let dir = tempfile::tempdir().unwrap();
     let mut bed = bare(dir.path());
     let records = dir.path().join("mnt").join("records");
@@ -67,7 +67,7 @@ fn what_was_written_beside_a_mount_that_went_away_is_no_acknowledgement() {
 }
 
 #[test]
-fn a_call_over_the_limit_is_a_breach_although_it_ended() {
+fn a_call_over_the_limit_is_a_breach_even_if_it_ends() {
     let dir = tempfile::tempdir().unwrap();
     let mut bed = bare(dir.path());
     let answer = |seconds: u64| Answer {

@@ -1,7 +1,8 @@
-//! The checker: what became of each record, by what was done to it and what was found. Pure.
+//! The audit of records: the fate of each record, from its history and the state that was found. Pure
+//! functions.
 //!
-//! A record's changes come one after the other, each of them whole: so what is found must be the state after one of
-//! them, and no earlier one than the last that was acknowledged in the class that is promised.
+//! Changes of a record are sequential and atomic. The found state must be the state after one of them,
+//! and after no earlier one than the last that is acknowledged in the promised class.
 
 use std::collections::BTreeMap;
 
@@ -11,43 +12,43 @@ use rundir::faults::{Audit, Verdict};
 use super::history::{Change, History, Step};
 use super::record::{DAMAGED_LINES, LOG_LINES, STRANGERS, State};
 
-/// How many of each kind of those that are not as they should be are named.
+/// How many examples of each wrong fate the audit names.
 const EXAMPLES: usize = 3;
 
-/// What became of a record.
+/// The fate of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is as the last acknowledged change left it, or a later one.
+    /// The record has the state of its last acknowledged change, or of a later one.
     Present,
-    /// It is not there, and nothing ever said that it would be.
+    /// The record is absent, and no change of it was acknowledged.
     AbsentNeverAcknowledged,
-    /// It is gone or old; what says otherwise is less than the backend promises to keep.
+    /// The record is absent or old, but the lost change's acknowledgement is weaker than the promise.
     Unpromised,
-    /// It was acknowledged, and is gone.
+    /// An acknowledged record is absent.
     Lost,
-    /// Its bytes are no state that it ever had.
+    /// The bytes are no version of the record.
     Torn,
-    /// Half of a change is there that was not acknowledged by what is promised, and that nobody promised to be whole.
+    /// Part of a change is present that the promise does not cover and that need not be atomic.
     Half,
-    /// It is as it was before an acknowledged change.
+    /// The record has the state before an acknowledged change.
     Stale,
-    /// Nobody wrote it, or its removal was acknowledged.
+    /// The record was never written, or its removal was acknowledged.
     Phantom,
-    /// It cannot be read.
+    /// The record cannot be read.
     Unreadable,
 }
 
-/// Whether a change is one transaction of its backend's, so that half of it must never be seen. Of ours, which promise to keep
-/// what `write` or `close` acknowledges, it is; the operating system's interface asks that of nobody.
+/// Whether each change is atomic, so that part of it must never be seen. That holds for our stores, which
+/// promise to keep changes from `write` or `close` on. POSIX does not require it.
 fn changes_are_whole(promised: Option<Acknowledgement>) -> bool {
     promised.is_some_and(|promised| promised < Acknowledgement::Fsync)
 }
 
-/// What became of one record, whose backend promises to keep what `promised` acknowledges.
+/// The fate of one record. The backend promises to keep changes that `promised` acknowledges.
 pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) -> Fate {
     let is_promised =
         |step: &Step| promised.is_some_and(|promised| step.acknowledged >= Some(promised));
-    // No state from before this change may be found; none at all means that it may never have been there.
+    // No state before this change is allowed. `None` means that the record may be absent.
     let floor = steps.iter().rposition(is_promised);
     let acknowledged = steps.iter().rposition(|step| step.acknowledged.is_some());
     let is_allowed = |at: usize| floor.is_none_or(|floor| at >= floor);
@@ -88,7 +89,7 @@ pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) ->
             }
         }
         State::Empty => {
-            // A file is made, and then written: without a byte it was made where there was none, and no more.
+            // An empty file was created where no file was, and not yet written.
             let is_being_made = |at: &usize| {
                 let before = at.checked_sub(1).map(|before| steps[before].change);
                 steps[*at].change == Change::Put && before != Some(Change::Put)
@@ -106,7 +107,7 @@ pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) ->
     }
 }
 
-/// What became of all records.
+/// Audits all records.
 pub fn check(
     history: &History,
     found: &BTreeMap<u64, State>,
@@ -119,11 +120,11 @@ pub fn check(
     };
     let known = history.records().keys();
     let numbers: std::collections::BTreeSet<&u64> = known.chain(found.keys()).collect();
-    // A log that cannot be read tells nothing about any of its lines.
+    // If the log cannot be read, the state of all its lines is unknown.
     let unread_log = found
         .get(&LOG_LINES)
         .filter(|state| matches!(state, State::Unreadable(_)));
-    // A piece of the log that is no line may be half of one that was not promised: as many as there are of those.
+    // A damaged piece of the log may be part of an unpromised line. At most as many pieces are excused.
     let mut half_lines = match changes_are_whole(promised) {
         true => 0,
         false => unpromised_lines(history, found, promised),
@@ -169,7 +170,7 @@ pub fn check(
     audit
 }
 
-/// Lines of the log that were begun, are not acknowledged by what is promised, and are not there.
+/// How many log lines have begun, lack the promised acknowledgement and are absent.
 fn unpromised_lines(
     history: &History,
     found: &BTreeMap<u64, State>,

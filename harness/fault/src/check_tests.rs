@@ -9,7 +9,7 @@ fn history(log: &str) -> History {
     history
 }
 
-/// The fate of record 1 after what the log says.
+/// The fate of record 1, from an acknowledgement log and its found state.
 fn fate_of(log: &str, found: State, promised: Acknowledgement) -> Fate {
     let history = history(log);
     let steps = history.records().get(&1).cloned().unwrap_or_default();
@@ -19,7 +19,7 @@ fn fate_of(log: &str, found: State, promised: Acknowledgement) -> Fate {
 const TWICE: &str = "put 1 1\nwrite 1 1\nfsync 1 1\nput 1 2\nwrite 1 2\n";
 
 #[test]
-fn each_planted_fault_is_told_from_the_others() {
+fn the_audit_tells_each_planted_fault_from_the_others() {
     let damaged = || State::Damaged("half".to_owned());
     let unreadable = || State::Unreadable("EIO".to_owned());
     for (log, found, promised, expected) in [
@@ -30,7 +30,7 @@ fn each_planted_fault_is_told_from_the_others() {
         (TWICE, State::Absent, Fsync, Fate::Lost),
         (TWICE, State::Absent, Sync, Fate::Unpromised),
         (TWICE, State::Empty, Write, Fate::Lost),
-        // Half of the second change, by what promises that a change is whole, and by what does not.
+        // Part of the second change, under a promise that makes changes atomic and under others.
         (TWICE, damaged(), Write, Fate::Torn),
         (TWICE, damaged(), Fsync, Fate::Half),
         (TWICE, damaged(), Sync, Fate::Half),
@@ -87,7 +87,7 @@ fn each_planted_fault_is_told_from_the_others() {
             Fsync,
             Fate::Present,
         ),
-        // The removal came first: the later version was acknowledged.
+        // The removal came before the acknowledged later version.
         (
             "put 1 1\nremove 1 2\nfsync 1 2\nput 1 3\nfsync 1 3\n",
             State::Absent,
@@ -105,14 +105,14 @@ fn each_planted_fault_is_told_from_the_others() {
 }
 
 #[test]
-fn nothing_promised_is_nothing_lost() {
+fn a_store_without_promises_loses_nothing() {
     let audit = check(&history(TWICE), &BTreeMap::new(), None);
     assert_eq!((audit.unpromised, audit.lost), (1, 0));
     assert_eq!(audit.verdict, Verdict::Valid);
 }
 
 #[test]
-fn invalid_beats_unknown_beats_valid() {
+fn an_audit_prefers_invalid_to_unknown_to_valid() {
     let log = "put 1 1\nfsync 1 1\nput 2 2\nfsync 2 2\nput 3 3\nfsync 3 3\n";
     let unreadable = State::Unreadable("EIO".to_owned());
     let mut found = BTreeMap::from([
@@ -136,7 +136,7 @@ fn invalid_beats_unknown_beats_valid() {
 }
 
 #[test]
-fn a_log_that_cannot_be_read_hides_no_lost_record_and_loses_no_line() {
+fn an_unreadable_log_hides_no_lost_record_and_loses_no_line() {
     let line = LOG_LINES + 1;
     let log = format!("put 1 1\nfsync 1 1\nput {line} 1\nfsync {line} 1\n");
     let found = BTreeMap::from([(LOG_LINES, State::Unreadable("EIO".to_owned()))]);
@@ -146,7 +146,7 @@ fn a_log_that_cannot_be_read_hides_no_lost_record_and_loses_no_line() {
 }
 
 #[test]
-fn each_damaged_piece_of_a_log_counts_and_half_of_a_line_that_nobody_promised_is_none() {
+fn the_audit_counts_damaged_pieces_of_a_log_except_unpromised_lines() {
     let (first, second) = (LOG_LINES + 1, LOG_LINES + 2);
     let log = format!("put {first} 1\nfsync {first} 1\nput {second} 2\nwrite {second} 2\n");
     let damaged = |at| (DAMAGED_LINES + at, State::Damaged("zeros".to_owned()));
@@ -163,8 +163,8 @@ fn each_damaged_piece_of_a_log_counts_and_half_of_a_line_that_nobody_promised_is
     assert_eq!((audit.half, audit.verdict), (1, Verdict::Valid));
 }
 
-/// Changes of one record, each a version higher, each acknowledged at least as well as all later ones: a crash cuts
-/// off the end of what was acknowledged, by class.
+/// Changes of one record with increasing versions. No change has a stronger acknowledgement than an earlier
+/// one.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let class = prop_oneof![
         Just(None),
@@ -193,9 +193,9 @@ fn state_after(steps: &[Step]) -> State {
 }
 
 proptest! {
-    /// A store that keeps its promise, and may or may not have done what came after, is never accused.
+    /// A store that keeps its promise passes, whichever later changes it kept.
     #[test]
-    fn whoever_keeps_the_promise_is_not_accused(steps in steps(), at in 0..4usize, later in 0..9usize) {
+    fn a_store_that_keeps_its_promise_passes(steps in steps(), at in 0..4usize, later in 0..9usize) {
         let promised = Acknowledgement::ALL[at];
         let floor = steps.iter().rposition(|step| step.acknowledged >= Some(promised));
         let kept = floor.map_or(0, |floor| floor + 1);
@@ -207,9 +207,9 @@ proptest! {
         );
     }
 
-    /// A store that goes back behind its promise is found out, unless what it went back to is what is promised.
+    /// A store with a state before its promise fails, unless that state equals the promised one.
     #[test]
-    fn whoever_breaks_the_promise_is_found_out(steps in steps(), at in 0..4usize, back in 0..8usize) {
+    fn a_store_that_breaks_its_promise_fails(steps in steps(), at in 0..4usize, back in 0..8usize) {
         let promised = Acknowledgement::ALL[at];
         let floor = steps.iter().rposition(|step| step.acknowledged >= Some(promised));
         let Some(floor) = floor else { return Ok(()) };
@@ -220,9 +220,9 @@ proptest! {
         prop_assert_eq!(is_accused, !allowed.contains(&planted), "{:?}", fate);
     }
 
-    /// Bytes that are no version, and versions that nobody wrote, never pass.
+    /// Damaged bytes and versions that were never written always fail.
     #[test]
-    fn what_nobody_wrote_never_passes(steps in steps(), at in 0..4usize) {
+    fn a_store_with_unwritten_content_fails(steps in steps(), at in 0..4usize) {
         let promised = Some(Acknowledgement::ALL[at]);
         let torn = State::Damaged("x".to_owned());
         let floor = steps.iter().rposition(|step| step.acknowledged >= promised);

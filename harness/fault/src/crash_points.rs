@@ -1,6 +1,6 @@
-//! Crash points: the daemon is killed at seeded moments of a stream of changes, comes back, and every record is looked
-//! at; again and again on one store. The seed decides the delay and the changes; which state the kill hits depends on how
-//! the machine schedules them.
+//! Crash points: kills the daemon at seeded moments of a stream of changes, remounts and audits every
+//! record, many times on one store. The seed determines the delay and the changes. The state that a kill
+//! hits depends on scheduling.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,25 +17,26 @@ use super::agent::{Answer, LastCall, Task};
 use super::bed::{Injected, MOUNT, ScenarioError, TestBed};
 use super::check::check;
 
-/// The longest that a daemon works before it is killed, in microseconds: about as long as twenty changes take.
+/// Longest time of work before a kill, in microseconds. It fits about twenty changes.
 pub const LONGEST_US: u64 = 12_000;
 
-/// The same where every tenth change is followed by `ctxbench s3 sync`, so that some are hit in the middle of it.
+/// The same for a stream with `ctxbench s3 sync` after every tenth change, so that some kills fall into a
+/// sync.
 pub const LONGEST_SYNC_US: u64 = 60_000;
 
-/// Changes of one point: more than are made before it is hit.
+/// Changes of one point: more than fit before the kill.
 const CHANGES: u64 = 100_000;
 
-/// What is written between two points.
+/// What the agent process writes between two points.
 pub struct Settings {
-    /// How many records there are at most.
+    /// The number of records.
     pub records: u64,
-    /// Bytes in each.
+    /// Bytes of each record.
     pub bytes: usize,
 }
 
 impl Settings {
-    /// As a scenario's work says.
+    /// The settings of a scenario's work.
     pub fn of_work(work: &Work) -> Self {
         Self {
             records: work.records,
@@ -44,33 +45,33 @@ impl Settings {
     }
 }
 
-/// What came of all points so far.
+/// The results of all points so far.
 #[derive(Default)]
 pub struct Hits {
-    /// How many.
+    /// How many points there were.
     pub points: u64,
-    /// Of those, at which a request was with the daemon.
+    /// Points at which a request was in flight to the daemon.
     pub in_flight: u64,
-    /// At which a change had begun, and was not acknowledged.
+    /// Points at which a change had begun and was not acknowledged.
     pub unacknowledged: u64,
-    /// At which a change was acknowledged since the last.
+    /// Points before which at least one new change was acknowledged.
     pub newly_acknowledged: u64,
-    /// At which something promised was not as it should be.
+    /// Points after which a promise was broken.
     pub broken: u64,
-    /// Times that the daemon had ended before it was killed.
+    /// How often the daemon had ended before the kill.
     pub died_by_itself: u64,
-    /// What became of the records, at all points together.
+    /// The audits of all points, added up.
     pub audit: Audit,
-    /// What was there beside the records when something was first broken.
+    /// Unknown files next to the records at the first broken promise.
     pub beside: Option<String>,
     recoveries: Vec<f64>,
 }
 
-/// Whether there can be another point.
+/// Whether another point can follow. A break holds the reason.
 pub type Next = ControlFlow<String>;
 
-/// Whether a call failed because its request was with the daemon, or queued for it, when that ended: whoever asks afterwards
-/// gets `ENOTCONN`.
+/// Whether a call failed because its request was in flight when the daemon ended. Later calls get
+/// `ENOTCONN`.
 fn was_with_daemon(answer: &Answer) -> bool {
     let aborted = Some(Errno::CONNABORTED.raw_os_error());
     let mut failures = answer.failures.iter();
@@ -78,8 +79,8 @@ fn was_with_daemon(answer: &Answer) -> bool {
 }
 
 impl Hits {
-    /// Has an open test bed's daemon work, kills it, and looks at every record once it is back. Breaks off with the reason where
-    /// it does not come back, or its records cannot be read.
+    /// Kills the daemon of an open test bed at a seeded moment of its work, remounts and audits every
+    /// record. Breaks with the reason if that fails.
     pub fn hit(&mut self, bed: &mut TestBed, settings: &Settings, point: u64) -> Injected<Next> {
         let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37).wrapping_add(point));
         let has_bucket = bed.backend.promises().machine_loss.is_some();
@@ -111,7 +112,8 @@ impl Hits {
         self.look(bed, point, acknowledged)
     }
 
-    /// Looks at every record once a daemon that was killed is back; `acknowledged` is what has been since the last look.
+    /// Remounts after a kill and audits every record. `acknowledged` counts the changes acknowledged since
+    /// the last audit.
     pub fn look(
         &mut self,
         bed: &mut TestBed,
@@ -148,7 +150,7 @@ impl Hits {
         for example in &mut found.examples {
             *example = format!("point {point}: {example}");
         }
-        // Each change once, at the point that it was acknowledged before.
+        // Each change counts once, at the point before which it was acknowledged.
         found.acknowledged = acknowledged;
         self.audit.add(&found);
         let class = promised.unwrap_or(Acknowledgement::Sync);
@@ -166,7 +168,7 @@ impl Hits {
         Ok(Next::Continue(()))
     }
 
-    /// The worst that can be found: nothing of what was there can be read any more.
+    /// Records the worst result: the store does not recover, so no record is readable.
     fn gone(&mut self, bed: &mut TestBed, point: u64, since: Instant, reason: String) -> Next {
         let ms = since.elapsed().as_millis() as u64;
         let reason = format!("after point {point} it did not come back: {reason}");
@@ -181,7 +183,7 @@ impl Hits {
         Next::Break(reason)
     }
 
-    /// The median and the longest time of coming back, in milliseconds.
+    /// The median and the longest recovery time, in milliseconds.
     pub fn recovery_ms(&self) -> (f64, f64) {
         let mut sorted = self.recoveries.clone();
         sorted.sort_by(f64::total_cmp);
@@ -198,7 +200,7 @@ mod tests {
     use crate::agent::Failure;
 
     #[test]
-    fn only_a_request_that_was_with_the_daemon_was_under_way() {
+    fn only_an_aborted_request_counts_as_in_flight() {
         let answer = |errno| Answer {
             failures: vec![Failure {
                 call: "write".to_owned(),

@@ -1,5 +1,5 @@
-//! A thousand crash points on one backend, and what comes to light: killed daemons, the loss of the machine where there is a
-//! bucket, power loss where it can be simulated.
+//! A crash-point run on one backend: killed daemons, machine losses for a bucket, and simulated power cuts.
+//! Single points live in `crash_points` and `power_loss`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,19 +17,19 @@ use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, Settings};
 use super::power_loss::PowerCuts;
 use super::record::{LOG_LINES, STRANGERS};
 
-/// After how many points the bucket is looked at as if the machine were gone.
+/// Number of kills between two machine losses.
 const POINTS_A_MACHINE: u64 = 50;
 
-/// What is written.
+/// The records that are written.
 const SETTINGS: Settings = Settings {
     records: 48,
     bytes: 512,
 };
 
-/// Sees how far it is.
+/// Called with the number of finished points.
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
 
-/// What machine losses came to.
+/// The results of machine losses.
 #[derive(Default)]
 struct Machines {
     points: u64,
@@ -37,8 +37,8 @@ struct Machines {
     audit: Audit,
 }
 
-/// Kills the daemon of a test bed so often; the bucket, where there is one, is looked at in between. What is known is answered
-/// however it ends; the reason why it ended early is in the lines.
+/// Kills the daemon `points` times, with machine losses in between if there is a bucket. Returns the
+/// results even if the run ended early; the reason is then in the lines.
 pub fn kills(bed: &mut TestBed, points: u64, progress: Progress<'_>) -> Injected<Vec<CrashPoints>> {
     let began = Instant::now();
     let mut hits = Hits::default();
@@ -46,7 +46,7 @@ pub fn kills(bed: &mut TestBed, points: u64, progress: Progress<'_>) -> Injected
     let ended = all_kills(bed, points, &mut hits, &mut machines, progress);
     let (status, reason) = match ended {
         Ok(Next::Continue(())) => (Status::Ran, None),
-        // What broke is what is measured.
+        // A store that does not recover is a result, not a failure of the harness.
         Ok(Next::Break(reason)) => (Status::Ran, Some(reason)),
         Err(ScenarioError::Interrupted) => return Err(ScenarioError::Interrupted),
         Err(ScenarioError::Skipped(reason) | ScenarioError::Infra(reason)) => {
@@ -116,9 +116,10 @@ fn all_kills(
             continue;
         }
         if has_bucket {
-            // What was synced at the last look must be there whatever has happened since, of which any part may have gone up.
+            // Synced changes must be in the bucket. Later changes may be there in part, since any of them
+            // may have been uploaded.
             hits.died_by_itself += u64::from(bed.kill_daemon()?.is_some());
-            // Where something was broken since, it is not known what the bucket may hold of it.
+            // After a broken promise, the expected content of the bucket is unknown.
             if hits.broken == broken_at_sync {
                 lose_machine(bed, point, machines)?;
             }
@@ -129,7 +130,7 @@ fn all_kills(
         }
         remove_log(bed)?;
         if has_bucket {
-            // Then all of it, and nothing goes up after the sync has returned.
+            // After the sync, all changes are in the bucket, and the killed daemon uploads nothing more.
             let synced = bed.sync_and_kill()?;
             synced.map_err(|error| {
                 ScenarioError::Infra(format!(
@@ -148,7 +149,7 @@ fn all_kills(
     Ok(Next::Continue(()))
 }
 
-/// The log would grow for ever.
+/// Removes the log, which would otherwise grow without bound.
 fn remove_log(bed: &mut TestBed) -> Injected {
     let task = Task::RemoveLog { root: bed.root() };
     match bed.perform(&task)? {
@@ -160,7 +161,7 @@ fn remove_log(bed: &mut TestBed) -> Injected {
     }
 }
 
-/// What another machine finds in the bucket.
+/// Audits what another machine finds in the bucket.
 fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Machines) -> Injected {
     let Some(mut audit) = bed.audit_machine_loss()? else {
         return Err(ScenarioError::Infra("there is nothing to mount".into()));
@@ -174,10 +175,10 @@ fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Machines) -> Injec
     Ok(())
 }
 
-/// Cuts the power so often, under the store itself.
+/// Simulates `points` power cuts under the sqlite store.
 pub fn power_cuts(bed: &TestBed, points: u64, progress: Progress<'_>) -> Injected<CrashPoints> {
     let began = Instant::now();
-    // In memory where there is such a place: what a disk keeps is decided here, and need not be waited for.
+    // In memory if possible: the simulation decides what survives, so real syncs would only cost time.
     let memory = Path::new("/dev/shm");
     let parent = Some(memory).filter(|memory| memory.is_dir());
     let dir = tempfile::Builder::new()
@@ -193,7 +194,7 @@ pub fn power_cuts(bed: &TestBed, points: u64, progress: Progress<'_>) -> Injecte
             if cuts.losses.audit.verdict != Verdict::Invalid {
                 return Err(error.into());
             }
-            // It is counted, and there is nothing to go on with.
+            // The failure is counted, and no store is left to continue with.
             reason = Some(format!("point {at}: {error}"));
             break;
         }

@@ -1,5 +1,5 @@
-//! A small disk of its own for a store, that can be filled, broken, and lose its power: ext4 in a file, on a loop device; or
-//! btrfs, which alone has a quota that binds root, too.
+//! A small disk under a store, which a scenario can fill, break or cut from power.
+//! It is ext4 in a file on a loop device, or btrfs where a quota must bind root too.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,35 +10,35 @@ use backends::fuse::connection::mount_at;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use rustix::mount::{UnmountFlags, unmount};
 
-/// `EXT4_IOC_SHUTDOWN` of the kernel's `ext4.h`: from then on the file system writes nothing more.
+/// `EXT4_IOC_SHUTDOWN` of the kernel's `ext4.h`: the file system stops all writes.
 const SHUTDOWN: Opcode = opcode::read::<u32>(b'X', 125);
 
-/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: neither what its journal has not written yet.
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: do not write the pending journal either.
 const WITHOUT_LOG_FLUSH: u32 = 2;
 
-/// What a control file holds: more than a journal would keep of it.
+/// Content of a control file. It must not fit into the journal.
 const CONTROL: [u8; 16 * 1024] = [b'c'; 16 * 1024];
 
-/// A mounted disk. It is taken away when dropped.
+/// A mounted disk. Dropping it unmounts it and removes the image.
 pub struct SmallDisk {
     image: PathBuf,
     at: PathBuf,
-    /// Of `mount`.
+    /// Options for `mount -o`.
     options: &'static str,
 }
 
-/// Mebibytes of a disk with a quota: btrfs takes none below 109.
+/// Size in MiB of a btrfs disk. mkfs.btrfs needs at least 109.
 const BTRFS: u64 = 160;
 
 impl SmallDisk {
-    /// Makes a disk of so many MiB and mounts it on `at`, an empty directory.
+    /// Makes an ext4 disk of `mib` MiB and mounts it on `at`, an empty directory.
     ///
     /// # Errors
-    /// What is missing for it, in words.
+    /// The missing requirement, in words.
     pub fn mount(at: &Path, mib: u64) -> Result<Self, String> {
         let disk = Self::blank(at, mib, "loop,errors=remount-ro")?;
         let image = disk.image.as_os_str();
-        // No blocks kept for root, who would otherwise find room on a full disk.
+        // No blocks reserved for root, because root could use them on a full disk.
         run(Command::new("mkfs.ext4")
             .args(["-q", "-m", "0", "-F"])
             .arg(image))?;
@@ -46,10 +46,10 @@ impl SmallDisk {
         Ok(disk)
     }
 
-    /// Makes a larger disk, of which no more than so many MiB may be used, and mounts it on `at`, an empty directory.
+    /// Makes a btrfs disk with a quota of `mib` MiB and mounts it on `at`, an empty directory.
     ///
     /// # Errors
-    /// What is missing for it, in words.
+    /// The missing requirement, in words.
     pub fn with_quota(at: &Path, mib: u64) -> Result<Self, String> {
         let disk = Self::blank(at, BTRFS, "loop")?;
         let made = run(Command::new("mkfs.btrfs").arg("-q").arg(&disk.image));
@@ -85,11 +85,11 @@ impl SmallDisk {
         run(mount.arg(&self.image).arg(&self.at))
     }
 
-    /// Fills what is free with one file; answers how many bytes that took.
+    /// Fills the free space with one file. Returns its size in bytes.
     pub fn fill(&self) -> io::Result<u64> {
         let mut file = File::create(self.filler())?;
         let mut written = 0;
-        // Ever smaller pieces, to the last block.
+        // Smaller and smaller writes, to use the last block.
         for size in [1 << 20, 4096, 1] {
             let piece = vec![b'x'; size];
             loop {
@@ -99,7 +99,7 @@ impl SmallDisk {
                     Err(error) => return Err(error),
                 }
             }
-            // Space is given out when it is written back.
+            // With delayed allocation, space is allocated at writeback.
             match file.sync_all() {
                 Err(error) if !is_full(&error) => return Err(error),
                 _ => {}
@@ -108,10 +108,10 @@ impl SmallDisk {
         Ok(written)
     }
 
-    /// Makes room again.
+    /// Removes the filler file.
     pub fn empty(&self) -> io::Result<()> {
         std::fs::remove_file(self.filler())?;
-        // btrfs gives room back with its next transaction.
+        // btrfs frees the space at its next transaction commit.
         Ok(rustix::fs::syncfs(File::open(&self.at)?)?)
     }
 
@@ -119,10 +119,10 @@ impl SmallDisk {
         self.at.join("filler")
     }
 
-    /// Has the kernel meet an error, upon which it makes the file system read-only.
+    /// Triggers a file system error, upon which the kernel makes the file system read-only.
     ///
     /// # Errors
-    /// If the kernel does not let it be made.
+    /// If the kernel does not offer the trigger.
     pub fn break_down(&self) -> Result<(), String> {
         let mount = mount_at(&self.at).map_err(|error| error.to_string())?;
         let source = mount.map(|mount| mount.source).unwrap_or_default();
@@ -131,7 +131,7 @@ impl SmallDisk {
         std::fs::write(&trigger, "ctxbench fault").map_err(|error| format!("{trigger}: {error}"))
     }
 
-    /// Writes a control file: where it is synced, it has to be there after a cut, and else it must not be.
+    /// Writes a control file. After a power cut, a synced one must exist and an unsynced one must not.
     pub fn plant(&self, name: &str, is_synced: bool) -> io::Result<()> {
         let mut file = File::create(self.at.join(name))?;
         file.write_all(&CONTROL)?;
@@ -142,16 +142,16 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Whether a control file is there with all of its bytes.
+    /// Whether a control file has its full content.
     pub fn has(&self, name: &str) -> bool {
         std::fs::read(self.at.join(name)).is_ok_and(|bytes| bytes == CONTROL)
     }
 
-    /// Cuts the power: what ext4 has not given to the loop device by now never gets there, and every call on it fails. What the
-    /// device was given counts as written, whether or not it was told to flush.
+    /// Cuts the power: data that ext4 has not passed to the loop device is lost, and all further calls
+    /// fail. Data that the device has received counts as written, flushed or not.
     ///
     /// # Errors
-    /// If the kernel does not do that.
+    /// If the ioctl fails.
     #[expect(unsafe_code, reason = "an ioctl of ext4 that rustix does not have")]
     pub fn cut_power(&self) -> io::Result<()> {
         let root = File::open(&self.at)?;
@@ -163,26 +163,28 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Mounts what the cut has left of it, which ext4 recovers by its journal; whatever is mounted on top must be gone.
+    /// Remounts the disk as it is after the power cut. ext4 recovers from its journal. Nothing may be
+    /// mounted on top.
     ///
     /// # Errors
-    /// What failed.
+    /// The step that failed, in words.
     pub fn start_again(&self) -> Result<(), String> {
         let mut copy = self.image.clone().into_os_string();
         copy.push(".cut");
         let copied = std::fs::copy(&self.image, &copy);
         copied.map_err(|error| format!("{}: {error}", self.image.display()))?;
-        // Lazily: a process that was killed may still be on its way out. It has the old image, and nobody else does.
+        // Detach, because a killed process may still be exiting. It keeps the old image; new processes use
+        // the copy.
         unmount(&self.at, UnmountFlags::DETACH).map_err(|error| format!("unmounting: {error}"))?;
         let renamed = std::fs::rename(&copy, &self.image);
         renamed.map_err(|error| format!("{}: {error}", self.image.display()))?;
         self.attach()
     }
 
-    /// Unmounts it, repairs it, and mounts it again; nothing may use it.
+    /// Unmounts the disk, repairs it with e2fsck and mounts it again. No process may use it.
     ///
     /// # Errors
-    /// What failed.
+    /// The step that failed, in words.
     pub fn repair(&self) -> Result<(), String> {
         unmount(&self.at, UnmountFlags::empty()).map_err(|error| format!("unmounting: {error}"))?;
         let mut check = Command::new("e2fsck");
@@ -192,7 +194,7 @@ impl SmallDisk {
             .stdin(Stdio::null())
             .output();
         let checked = checked.map_err(|error| format!("e2fsck: {error}"))?;
-        // 1: errors were corrected.
+        // Exit status 1: e2fsck corrected errors.
         if !matches!(checked.status.code(), Some(0 | 1)) {
             return Err(format!("e2fsck: {}", checked.status));
         }
@@ -218,7 +220,8 @@ fn run(command: &mut Command) -> Result<(), String> {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: it goes as soon as nothing uses it. An error means that it is not mounted.
+        // Detach: the unmount completes when no process uses the disk. An error means that it is not
+        // mounted.
         let _ = unmount(&self.at, UnmountFlags::DETACH);
         if let Err(error) = std::fs::remove_file(&self.image) {
             tracing::warn!("{} stays: {error}", self.image.display());
@@ -231,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_keeps_what_was_synced_and_nothing_else() {
+    fn a_power_cut_keeps_only_synced_files() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("disk");
         std::fs::create_dir(&at).unwrap();

@@ -1,4 +1,4 @@
-//! How long a fault run will take about, to say so before it and during it. No result depends on it.
+//! Estimates the duration of a fault run, for messages before and during it. No result depends on it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,26 +8,26 @@ use workloads::fault::{Injection, S3Fault, Scenario};
 
 use super::schedule::{ScenarioRun, misfit};
 
-/// A scenario that waits for nothing: mounts, work, looks at the data.
+/// A scenario run without waits: mounts, work, audits.
 const A_TURN: Duration = Duration::from_secs(1);
 
-/// The same with a server of its own, a second host and a new machine.
+/// A scenario run with a server, a second host and a new machine.
 const A_TURN_OF_S3: Duration = Duration::from_secs(6);
 
-/// One crash point of one backend, with the power cut that may go with it.
+/// One crash point of one backend, including a simulated power cut.
 const A_POINT: Duration = Duration::from_millis(100);
 
-/// After so much of what was expected, the pace so far says more than what was expected.
+/// Expected time of finished runs from which on their actual pace corrects the estimate.
 const ENOUGH: Duration = Duration::from_secs(10);
 
-/// How long turns will take about.
+/// The expected duration of scenario runs.
 pub struct Estimate {
     expected: Vec<Duration>,
     began: Instant,
 }
 
 impl Estimate {
-    /// Of turns that begin now.
+    /// An estimate for runs that begin now.
     pub fn of(
         turns: &[ScenarioRun],
         scenarios: &[Scenario],
@@ -48,7 +48,7 @@ impl Estimate {
         }
     }
 
-    /// How long the last `left` turns will take about, by how long those before them took.
+    /// Remaining time of the last `left` runs, corrected by the pace so far.
     pub fn left(&self, left: usize) -> Duration {
         self.left_after(left, self.began.elapsed())
     }
@@ -65,7 +65,7 @@ impl Estimate {
     }
 }
 
-/// How long a scenario takes about, with what it waits for.
+/// Expected duration of a scenario with its waits.
 fn lasts(injection: &Injection, is_long: bool) -> Duration {
     let (least, waits) = match injection {
         Injection::StopDaemon {
@@ -79,7 +79,7 @@ fn lasts(injection: &Injection, is_long: bool) -> Duration {
             ..
         }) => {
             let seconds = if is_long { *long_seconds } else { *seconds };
-            // As long again until the mount tries the bucket by itself, but not for ever.
+            // The daemon retries the bucket after a while of the same length, at most 30 s.
             (A_TURN_OF_S3, seconds + seconds.min(30.0))
         }
         Injection::S3(_) => (A_TURN_OF_S3, 0.0),
@@ -90,13 +90,13 @@ fn lasts(injection: &Injection, is_long: bool) -> Duration {
     least + Duration::from_secs_f64(waits)
 }
 
-/// How long so many crash points of so many backends take about.
+/// Expected duration of `points` crash points on each of `backends` backends.
 pub fn of_points(points: u64, backends: usize) -> Duration {
     let count = points.saturating_mul(backends as u64);
     A_POINT * u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// A time in words, to the minute.
+/// A duration in words, in seconds or minutes.
 pub fn roughly(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..90 => format!("{} s", seconds.max(1)),
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_told_by_what_was_done() {
+    fn the_estimate_follows_the_pace_of_finished_runs() {
         let estimate = Estimate {
             expected: vec![Duration::from_secs(20); 3],
             began: Instant::now(),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_that_waits_is_expected_to_wait() {
+    fn the_estimate_includes_the_waits_of_a_scenario() {
         let scenarios = [scenario("stop-daemon").unwrap()];
         let backends = ["sqlite", "direct"].map(|name| {
             let found = backends::backend::find(name).unwrap();

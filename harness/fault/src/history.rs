@@ -1,4 +1,6 @@
-//! What was done to the records, and how far it was acknowledged: the acknowledgement log outside the mount.
+//! The history of the records: every change and its acknowledgement, as the acknowledgement log outside the
+//! mount lists them.
+//! The audit of records against the history lives in `check`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,24 +13,24 @@ use super::record::State;
 /// A change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was written, or overwritten as a whole.
+    /// The record was written or overwritten as a whole.
     Put,
-    /// It was removed.
+    /// The record was removed.
     Remove,
 }
 
-/// A change, in its place among those of one record.
+/// One change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The number of the change among all; that of a [`Change::Put`] is the version it writes.
+    /// The change's number among all changes. A [`Change::Put`] writes it as the record's version.
     pub version: u64,
-    /// What it did.
+    /// The kind of change.
     pub change: Change,
-    /// The strongest call that returned for it; `None` while it is under way, or if it failed.
+    /// The strongest acknowledgement so far. `None` while the change is in flight, or if it failed.
     pub acknowledged: Option<Acknowledgement>,
 }
 
-/// All changes of all records.
+/// All changes of all records, per record in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     records: BTreeMap<u64, Vec<Step>>,
@@ -40,7 +42,7 @@ impl History {
         &self.records
     }
 
-    /// How many changes are acknowledged, from change `first` on, by the strongest call that returned.
+    /// How many changes, from change `first` on, are acknowledged, by their strongest acknowledgement.
     pub fn acknowledged_since(&self, first: u64) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         let steps = self.records.values().flatten();
@@ -52,7 +54,7 @@ impl History {
         counts
     }
 
-    /// A change begins.
+    /// Adds a change that begins.
     pub fn begin(&mut self, number: u64, version: u64, change: Change) {
         self.records.entry(number).or_default().push(Step {
             version,
@@ -61,7 +63,7 @@ impl History {
         });
     }
 
-    /// A call has returned that acknowledges a change.
+    /// Records that a call returned that acknowledges a change.
     pub fn acknowledge(&mut self, number: u64, version: u64, class: Acknowledgement) {
         let steps = self.records.get_mut(&number).into_iter().flatten();
         for step in steps.filter(|step| step.version == version) {
@@ -69,7 +71,7 @@ impl History {
         }
     }
 
-    /// A call has returned that acknowledges everything that was acknowledged at all.
+    /// Records that a call returned that acknowledges all changes that had any acknowledgement.
     pub fn acknowledge_all(&mut self, class: Acknowledgement) {
         let steps = self.records.values_mut().flatten();
         for step in steps.filter(|step| step.acknowledged.is_some()) {
@@ -77,11 +79,12 @@ impl History {
         }
     }
 
-    /// Adds what an acknowledgement log says; what stands after `until` bytes of it was begun, but is not acknowledged. A last
-    /// line without its end is ignored: its writer was killed.
+    /// Adds the changes of an acknowledgement log. Acknowledgements after its first `until` bytes do not
+    /// count; changes there still do. A last line without its line feed is ignored, because its writer was
+    /// killed.
     ///
     /// # Errors
-    /// If a line is none.
+    /// If a line is malformed.
     pub fn read(&mut self, log: &str, until: usize) -> Result<(), String> {
         let mut end = 0;
         for line in log
@@ -113,8 +116,8 @@ impl History {
         Some(())
     }
 
-    /// After a recovery, what is there is there: changes that were under way have either happened, or will never.
-    /// What has been seen since counts as acknowledged by `class`.
+    /// Adopts the recovered state: a change in flight has happened, or never will. What was found counts as
+    /// acknowledged by `class`.
     pub fn settle(&mut self, found: &BTreeMap<u64, State>, class: Acknowledgement) {
         for (number, steps) in &mut self.records {
             let state = found.get(number).unwrap_or(&State::Absent);
@@ -125,7 +128,7 @@ impl History {
             };
             let kept = at.map_or(0, |at| at + 1);
             let last_acknowledged = steps.iter().rposition(|step| step.acknowledged.is_some());
-            // What was lost stays lost: it is counted at every look.
+            // A lost change stays in the history, so that every audit counts it.
             if last_acknowledged.is_some_and(|last| last >= kept) {
                 continue;
             }
@@ -137,7 +140,8 @@ impl History {
         self.records.retain(|_, steps| !steps.is_empty());
     }
 
-    /// Takes what is found for what there is, after it was counted as wrong: what comes to light later is not the same once more.
+    /// Adopts the found state after an audit has counted its errors, so that later audits do not count them
+    /// again.
     pub fn adopt(&mut self, found: &BTreeMap<u64, State>, class: Acknowledgement) {
         self.records.retain(|number, _| found.contains_key(number));
         for (number, state) in found {
@@ -153,19 +157,19 @@ impl History {
                 State::Absent | State::Empty => {
                     self.records.remove(number);
                 }
-                // Nobody knows what it is: it counts at every look.
+                // Its version is unknown, so every audit counts it.
                 State::Damaged(_) | State::Unreadable(_) => {}
             }
         }
     }
 
-    /// Forgets all records of these numbers: we removed them, and that was acknowledged.
+    /// Forgets the records with these numbers, because the harness has removed them.
     pub fn forget(&mut self, numbers: Range<u64>) {
         self.records.retain(|number, _| !numbers.contains(number));
     }
 
-    /// Whether the records together were ever as they are found: after some of the changes, in their order, and none of
-    /// those after them. A file without a byte was made, and not yet written: it counts as not there.
+    /// Whether the records together were ever in the found state: the state after some prefix of all
+    /// changes. An empty file counts as absent, because it was created and not yet written.
     pub fn had_state(&self, found: &BTreeMap<u64, State>) -> bool {
         let mut changes: Vec<(u64, u64, Change)> = Vec::new();
         for (number, steps) in &self.records {
@@ -175,7 +179,7 @@ impl History {
                     .map(|step| (step.version, *number, step.change)),
             );
         }
-        // A record comes before its line in the log, whose number is the higher.
+        // A record is written before its log line, which has the higher number.
         changes.sort_by_key(|(version, number, _)| (*version, *number));
         let mut found = found.clone();
         found.retain(|_, state| *state != State::Empty);
@@ -191,13 +195,13 @@ impl History {
         was_so
     }
 
-    /// Whether a change from `first` on was begun, and not acknowledged.
+    /// Whether a change from `first` on has begun and is not acknowledged.
     pub fn has_unacknowledged_since(&self, first: u64) -> bool {
         let mut steps = self.records.values().flatten();
         steps.any(|step| step.version >= first && step.acknowledged.is_none())
     }
 
-    /// Forgets what came before the last change that `class` acknowledges: for a long run.
+    /// Forgets changes before the last one that `class` acknowledges, to bound the memory of a long run.
     pub fn shorten(&mut self, class: Acknowledgement) {
         for steps in self.records.values_mut() {
             let last = steps
@@ -210,7 +214,7 @@ impl History {
     }
 }
 
-/// The line that says that a change begins.
+/// The log line for a change that begins.
 pub fn begin_line(number: u64, version: u64, change: Change) -> String {
     let word = match change {
         Change::Put => "put",
@@ -219,7 +223,7 @@ pub fn begin_line(number: u64, version: u64, change: Change) -> String {
     format!("{word} {number} {version}\n")
 }
 
-/// The lines that say that changes are acknowledged.
+/// The log lines for acknowledged changes.
 pub fn acknowledge_lines(changes: &[(u64, u64)], class: Acknowledgement) -> String {
     let mut lines = String::new();
     for (number, version) in changes {
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_read_line_by_line_and_half_a_line_is_none() {
+    fn the_parser_ignores_a_truncated_last_line() {
         let mut log = begin_line(3, 1, Change::Put);
         log += &acknowledge_lines(&[(3, 1)], Write);
         log += &begin_line(3, 2, Change::Remove);
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_after_the_power_went_is_no_acknowledgement() {
+    fn a_log_line_after_the_power_cut_is_no_acknowledgement() {
         let log = "put 1 1\nfsync 1 1\nput 1 2\nfsync 1 2\n";
         let mut history = History::default();
         history.read(log, log.len() - 1).unwrap();
@@ -268,11 +272,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_as_wrong_is_not_counted_again() {
+    fn an_adopted_error_is_not_counted_again() {
         use super::super::check::check;
         let mut history = of("put 1 1\nwrite 1 1\nput 2 2\nwrite 2 2\nput 2 3\nwrite 2 3\n");
         let strange = super::super::record::STRANGERS + 9;
-        // One lost, one stale, one that nobody made.
+        // One lost, one stale, one unknown file.
         let found = BTreeMap::from([(2, State::Whole(2)), (strange, State::Whole(0))]);
         let wrong = |history: &History, found: &BTreeMap<u64, State>| {
             let audit = check(history, found, Some(Write));
@@ -281,12 +285,12 @@ mod tests {
         assert_eq!(wrong(&history, &found), 3);
         history.adopt(&found, Write);
         assert_eq!(wrong(&history, &found), 0);
-        // What is lost from then on is found out.
+        // Later losses are still found.
         assert_eq!(wrong(&history, &BTreeMap::new()), 2);
     }
 
     #[test]
-    fn a_mixture_is_told_from_a_state_that_there_was() {
+    fn a_history_tells_a_mixture_from_a_past_state() {
         let history = of("put 1 1\nput 2 2\nput 1 3\nremove 2 4\n");
         let whole = |states: &[(u64, u64)]| -> BTreeMap<u64, State> {
             let states = states.iter();
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_begun_since_counts_as_unacknowledged() {
+    fn a_history_counts_only_new_changes_as_unacknowledged() {
         let mut history = of("put 1 1\nput 2 2\nwrite 2 2\n");
         assert!(history.has_unacknowledged_since(1));
         assert!(!history.has_unacknowledged_since(2));
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_settles_what_was_under_way() {
+    fn a_recovery_settles_changes_in_flight() {
         let log = "put 1 1\nwrite 1 1\nput 1 2\nput 2 3\nput 3 4\nwrite 3 4\n";
         let mut history = of(log);
         let found = BTreeMap::from([(1, State::Whole(2))]);

@@ -1,8 +1,8 @@
-//! `ctxbench fault`: breaks the world of a backend on purpose, and says what came of it.
+//! `ctxbench fault`: injects faults into a backend and audits the result.
 //!
-//! What can be broken is in `workloads::fault`, what came of it in `reports::faults`. Here: the agent that touches the
-//! mount (`agent`) and its watchdog (`watch`), the records (`record`), what was acknowledged (`history`), the pure
-//! checker (`check`), what each injection does (`injections`), and which scenario is played on which backend (`schedule`).
+//! Here: the agent process (`agent`), its watchdog (`watch`), records (`record`), their `history`, the
+//! audit (`check`), the faults (`injections`) and the `schedule`. Scenario definitions live in
+//! `workloads::fault`, outcomes in `reports::faults`.
 
 pub mod agent;
 mod bed;

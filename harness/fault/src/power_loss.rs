@@ -1,12 +1,8 @@
-//! Power loss, simulated under the `sqlite` store: at a seeded moment, every piece of its files is, by the seed, as it was
-//! when the last `fsync` had returned, or as it is now; the store that is opened on that has to hold what `fsync` acknowledged,
-//! and to be in one state that there was.
-//!
-//! The store is called without FUSE, in this process: only so is it known what was in its files when `fsync` returned. A file
-//! system may write back any page of what was not synced, in any order, which is what is simulated; that it tears a
-//! sector, or lies about having synced, is not. What is in the page cache when `fsync` returns counts as synced only if the store
-//! has counted a sync of its log meanwhile; that the kernel was told is not seen. Nor are SQLite's own syncs while it copies
-//! its log, so a point at which the database file changed is not judged.
+//! Simulated power loss under the `sqlite` store, in this process and without FUSE. Each piece of its files
+//! keeps either its content at the last returned `fsync` or its current content, by the seed.
+//! Not simulated: torn sectors, disks that ignore flushes. A sync counts if the store's `log_syncs` counter
+//! rises. Points at which the database file changed are not judged: SQLite's syncs during a checkpoint are
+//! not observed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,35 +23,35 @@ use super::check::check;
 use super::history::{Change, History};
 use super::record::{State, content, identify, name, number};
 
-/// Records.
+/// How many records there are.
 const RECORDS: u64 = 32;
-/// Bytes in each.
+/// Bytes of each record.
 const BYTES: usize = 1024;
-/// What is written back as one piece: a page, or a sector of 512 bytes.
+/// Sizes, in bytes, of what the disk writes atomically: a page, or a sector.
 const PIECES: [usize; 2] = [4096, 512];
-/// Files of a store that a restart reads; its shared memory is none of them.
+/// The files that recovery reads. It rebuilds the shared-memory file.
 const FILES: [&str; 2] = ["store.db", "store.db-wal"];
 
-/// What makes a store durable; another one in tests.
+/// Makes a store durable. Tests replace it.
 type Fsync = fn(&SqliteStore) -> io::Result<()>;
 
-/// The bytes of a store's files.
+/// The bytes of each of a store's files.
 type Image = BTreeMap<&'static str, Vec<u8>>;
 
-/// What came of all points.
+/// The results of all points.
 #[derive(Debug, Default)]
 pub struct PowerLosses {
-    /// Points that were judged.
+    /// How many points were judged.
     pub points: u64,
-    /// Points at which SQLite copied its log meanwhile, which were not.
+    /// How many points were not judged, because SQLite checkpointed its log.
     pub unjudged: u64,
-    /// Points after which the state as a whole was none that there ever was.
+    /// How many points left a state that the records together never had.
     pub mixtures: u64,
-    /// What became of the records.
+    /// The audit of the records, added up.
     pub audit: Audit,
 }
 
-/// A store, and what was done to it.
+/// A store under simulated power loss, and the history of its records.
 pub struct PowerCuts {
     dir: PathBuf,
     seed: u64,
@@ -64,7 +60,7 @@ pub struct PowerCuts {
     next: u64,
     generation: u64,
     fsync: Fsync,
-    /// What was found.
+    /// The results so far.
     pub losses: PowerLosses,
 }
 
@@ -84,7 +80,7 @@ impl PowerCuts {
     /// A new store in `dir`, which must be empty.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the directory or the store cannot be created.
     pub fn new(dir: &Path, seed: u64) -> io::Result<Self> {
         let mut cuts = Self {
             dir: dir.to_owned(),
@@ -128,10 +124,11 @@ impl PowerCuts {
         Ok(image)
     }
 
-    /// Changes records, cuts the power at a seeded change, and looks at what is left.
+    /// Changes records, cuts the power after a seeded number of changes, and audits the recovered store.
     ///
     /// # Errors
-    /// If the store fails while nothing is broken, or files cannot be read and written.
+    /// If the store fails before the cut or cannot be opened after it, or if files cannot be read and
+    /// written.
     pub fn cut(&mut self, point: u64) -> io::Result<()> {
         let mut dice = ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(31).wrapping_add(point));
         let base = self.found()?;
@@ -149,7 +146,7 @@ impl PowerCuts {
                 let syncs = |store: &SqliteStore| store.counters()["log_syncs"];
                 let counted = syncs(self.store()?);
                 (self.fsync)(self.store()?)?;
-                // What it acknowledges is everything before it, of the whole store.
+                // An `fsync` acknowledges all earlier changes of the whole store.
                 for (number, version, _) in &done[acknowledged..] {
                     self.history
                         .acknowledge(*number, *version, Acknowledgement::Fsync);
@@ -161,7 +158,7 @@ impl PowerCuts {
             }
         }
         let now = self.image()?;
-        // Pages get into the database when the log is copied, and at no other time.
+        // Only a checkpoint writes to the database file.
         let has_copied = now.get(FILES[0]) != before.as_ref();
         let left = mix(&synced, &now, &mut dice);
         self.store = None;
@@ -184,7 +181,8 @@ impl PowerCuts {
         has_copied: bool,
     ) -> io::Result<()> {
         if let Err(error) = self.open() {
-            // Whatever could be cut must be opened: nothing of it can be read.
+            // A store must open after every power cut. While it does not, every record counts as
+            // unreadable.
             self.losses.points += 1;
             let mut audit =
                 Audit::unknown(format!("point {point}: the store does not open: {error}"));
@@ -212,7 +210,7 @@ impl PowerCuts {
             }
             self.losses.audit.add(&audit);
         }
-        // What is found is made durable before the next point begins.
+        // Opening the next point syncs the recovered state, so it counts as acknowledged.
         self.history.settle(&found, Acknowledgement::Fsync);
         self.history.shorten(Acknowledgement::Fsync);
         Ok(())
@@ -243,7 +241,7 @@ impl PowerCuts {
                 unlinked => unlinked.map_err(failed)?,
             },
             1..=4 => {
-                // A cut may have come before the last one was renamed.
+                // A power cut may have left the temporary file behind.
                 let left = match store.unlink(&caller, ROOT, b".new") {
                     Err(error) if error.errno == Errno::NOENT => None,
                     unlinked => unlinked.map_err(failed)?,
@@ -279,7 +277,7 @@ impl PowerCuts {
         Ok((number, change))
     }
 
-    /// Every record there is.
+    /// Reads the state of every record.
     fn found(&self) -> io::Result<BTreeMap<u64, State>> {
         let store = self.store()?;
         let mut inodes = Vec::new();
@@ -303,16 +301,16 @@ impl PowerCuts {
     }
 }
 
-/// What a disk may hold after the power was cut: pieces of what was synced, and of what was written since.
+/// The content of the disk after a power cut: each piece is from the last sync or from now.
 fn mix(synced: &Image, now: &Image, dice: &mut ChaCha8Rng) -> Image {
     let piece = PIECES[dice.random_range(0..PIECES.len())];
-    // From nothing of what was not synced to all of it.
+    // In quarters: how much of the unsynced data reached the disk.
     let share = dice.random_range(0..=4);
     let mut left = Image::new();
     for (file, new) in now {
         let empty = Vec::new();
         let old = synced.get(file).unwrap_or(&empty);
-        // A file may have grown on the disk without its bytes, which then are zeros.
+        // A file may have its new length on the disk but not its new bytes. Those read as zeros.
         let is_grown = new.len() <= old.len() || dice.random_range(0..4) < share;
         let length = if is_grown { new.len() } else { old.len() };
         let is_unchanged = old == new;
@@ -331,8 +329,7 @@ fn mix(synced: &Image, now: &Image, dice: &mut ChaCha8Rng) -> Image {
     left
 }
 
-/// Whether what was found is the state after some of what was done, in order, and at least after what was
-/// acknowledged.
+/// Whether the records are in the state after some prefix of `done` that includes all acknowledged changes.
 fn is_a_state_there_was(
     base: &BTreeMap<u64, State>,
     done: &[(u64, u64, Change)],
@@ -340,7 +337,7 @@ fn is_a_state_there_was(
     found: &BTreeMap<u64, State>,
 ) -> bool {
     let mut state = base.clone();
-    // A new file is there without a byte before it is written: a state, too, though no change's.
+    // A new file is empty between its creation and its first write. Empty files count as absent.
     let is_same = |state: &BTreeMap<u64, State>| {
         let (mut state, mut found) = (state.clone(), found.clone());
         state.retain(|_, own| *own != State::Empty);
@@ -364,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_survives_cuts() {
+    fn a_store_survives_power_cuts() {
         let dir = tempfile::tempdir().unwrap();
         let mut cuts = PowerCuts::new(dir.path(), 7).unwrap();
         for point in 0..20 {
@@ -378,12 +375,12 @@ mod tests {
     }
 
     #[test]
-    fn a_store_whose_fsync_does_not_sync_is_found_out() {
+    fn a_store_whose_fsync_does_not_sync_fails_the_audit() {
         let dir = tempfile::tempdir().unwrap();
         let mut cuts = PowerCuts::new(dir.path(), 7).unwrap();
         cuts.fsync = |_| Ok(());
         for point in 0..20 {
-            // A store that does not open any more is found out, too.
+            // A store that no longer opens also counts as a failure.
             if cuts.cut(point).is_err() {
                 break;
             }
@@ -393,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_is_no_state_there_was() {
+    fn a_store_with_a_later_change_alone_is_in_no_past_state() {
         let done = [
             (1, 1, Change::Put),
             (2, 2, Change::Put),

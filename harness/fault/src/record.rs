@@ -1,58 +1,58 @@
-//! The records that scenarios write: each says its number and version, and cannot be mistaken for another.
+//! The records that scenarios write. Each contains its number and version, so that any mix-up is found.
 
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The directory of records in a workspace.
+/// Name of the records' directory in a workspace.
 pub const DIR: &str = "records";
 
-/// The file to which each change is appended.
+/// Name of the log file, to which each change may append a line.
 pub const LOG: &str = "log";
 
-/// What is added to the number of a change for the number of its line in the log, which is a record, too.
+/// Offset of the record numbers of log lines. The line of change N is record `LOG_LINES + N`.
 pub const LOG_LINES: u64 = 1 << 40;
 
-/// Where the numbers of pieces of the log begin that are no lines.
+/// First record number of damaged pieces of the log.
 pub const DAMAGED_LINES: u64 = 1 << 45;
 
-/// Where the numbers of files begin that are among the records, and that nobody made.
+/// First record number of files that no task made.
 pub const STRANGERS: u64 = 1 << 50;
 
-/// Bytes in a line of the log.
+/// Bytes of a line of the log.
 const LINE: usize = 44;
 
-/// What was found in the place of a record.
+/// The state of a record, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Nothing.
+    /// There is no file.
     Absent,
-    /// A file without a byte.
+    /// The file is empty.
     Empty,
-    /// This version of it, whole.
+    /// The file holds this version as a whole.
     Whole(u64),
-    /// Bytes that are no version of it.
+    /// The file holds bytes that are no version of the record.
     Damaged(String),
-    /// It is there, or may be, and cannot be read.
+    /// The file may exist and cannot be read.
     Unreadable(String),
 }
 
-/// The file of a record.
+/// The file name of a record.
 pub fn name(number: u64) -> String {
     format!("r{number:06}")
 }
 
-/// The number of the record in the file of that name.
+/// The record number that a file name denotes. `None` if it is not a record's name.
 pub fn number(name: &str) -> Option<u64> {
     name.strip_prefix('r')?.parse().ok()
 }
 
-/// The bytes of a version of a record; `bytes` is 128 at least.
+/// Content of a version of a record. `bytes` is at least 128.
 pub fn content(seed: u64, number: u64, version: u64, bytes: usize) -> Vec<u8> {
     let mut text = format!("ctx1 {seed:016x} {number:08} {version:08} {bytes:06} ");
-    // Filler that no other version has at the same place.
+    // Filler bytes that differ between versions at every position.
     let mut word = seed ^ (number << 32) ^ version;
     while text.len() + 17 < bytes {
         word = word
@@ -67,7 +67,7 @@ pub fn content(seed: u64, number: u64, version: u64, bytes: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What the bytes in the file of record `number` are.
+/// Identifies the state of record `expected` from the bytes of its file.
 pub fn identify(seed: u64, expected: u64, bytes: &[u8]) -> State {
     if bytes.is_empty() {
         return State::Empty;
@@ -98,21 +98,21 @@ fn parse(seed: u64, bytes: &[u8]) -> Option<(u64, u64)> {
     (is_ours && length == bytes.len()).then_some((number, version))
 }
 
-/// The line that change `change` appends to the log.
+/// The log line that a change appends.
 pub fn log_line(seed: u64, change: u64) -> Vec<u8> {
     let text = format!("{change:08} {seed:016x} ");
     let digest = digest(&text);
     format!("{text}{digest} \n").into_bytes()
 }
 
-/// The lines of a log, as records. Each piece that is no line is a damaged record of its own, from [`DAMAGED_LINES`] on; the
-/// lines after it are lines again.
+/// The lines of a log, as records. A damaged piece becomes a damaged record, from [`DAMAGED_LINES`] on. The
+/// lines after it still count.
 pub fn log_states(seed: u64, log: &[u8]) -> Vec<(u64, State)> {
     let mut states = Vec::new();
     let mut last = None;
     let mut damaged = 0;
     for piece in log.split_inclusive(|byte| *byte == b'\n') {
-        // What is before a whole line in its place, such as zeros without an end.
+        // Bytes before a whole line in the same piece, such as zeros without a line feed.
         let (before, line) = piece.split_at(piece.len().saturating_sub(LINE));
         let change = std::str::from_utf8(line)
             .ok()
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_whole_or_it_is_not() {
+    fn a_reader_tells_whole_records_from_damaged_ones() {
         for bytes in [128, 129, 512, 4096] {
             let whole = content(7, 3, 41, bytes);
             assert_eq!(whole.len(), bytes);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_its_lines() {
+    fn a_log_is_read_as_one_record_per_line() {
         let mut log = log_line(7, 0);
         assert_eq!(log.len(), LINE);
         log.extend(log_line(7, 1));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_piece_that_is_no_line_counts_and_spoils_no_line_after_it() {
+    fn a_damaged_piece_of_a_log_does_not_affect_later_lines() {
         let whole = |change| (LOG_LINES + change, State::Whole(change));
         let mut log = log_line(7, 0);
         log.extend([0; 100]);

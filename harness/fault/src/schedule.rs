@@ -1,4 +1,6 @@
-//! Which scenario is played on which backend, in what order, and what is recorded of it.
+//! The schedule of a fault run: the order of scenarios, backends and seeds, and the recording of their
+//! outcomes.
+//! The faults live in `injections`.
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -16,24 +18,25 @@ use super::bed::{Injected, ScenarioError, TestBed};
 use super::crash_run;
 use super::injections;
 
-/// How long a daemon may take to start or stop.
+/// Time limit for a daemon to start or to stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why there is no row of power cuts for a backend.
+/// The reason that is recorded for a backend without simulated power cuts.
 const POWER_LOSS_NOT_LOOKED_AT: &str = "not here: crash points cut the power under the sqlite store alone, without FUSE, page by page; the scenario power-loss cuts it under the disk of every local store";
 
-/// A scenario, on a backend, by a seed.
+/// One run of a scenario on a backend with a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScenarioRun {
-    /// Which scenario.
+    /// Index of the scenario.
     pub scenario: usize,
-    /// Which backend.
+    /// Index of the backend.
     pub backend: usize,
     /// The seed.
     pub seed: u64,
 }
 
-/// All turns: scenario by scenario, so that a matrix fills row by row; `seed` in the place of the scenarios' own.
+/// All runs in order, one scenario after the other, so that a matrix fills row by row. `seed` replaces the
+/// scenarios' own seeds.
 pub fn turns(scenarios: &[Scenario], backends: usize, seed: Option<u64>) -> Vec<ScenarioRun> {
     let mut turns = Vec::new();
     for (scenario, described) in scenarios.iter().enumerate() {
@@ -49,7 +52,7 @@ pub fn turns(scenarios: &[Scenario], backends: usize, seed: Option<u64>) -> Vec<
     turns
 }
 
-/// Why a scenario makes no sense on a backend, where it does not.
+/// Why a scenario does not apply to a backend. `None` if it applies.
 pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
     if !backend.has_paths() {
         return Some("it has no paths: programs cannot reach its files".to_owned());
@@ -87,30 +90,30 @@ fn site(dir: PathBuf, program: PathBuf) -> Site {
     }
 }
 
-/// Plays turns.
+/// Executes scenario runs.
 pub trait Executor {
-    /// Plays one; `None` if it was interrupted, so that there is nothing whole to record.
+    /// Executes one run. `None` if it was interrupted and leaves no complete outcome.
     fn play(&mut self, turn: &ScenarioRun) -> Option<FaultOutcome>;
 }
 
-/// Sees how far it is.
+/// Observes the progress.
 pub trait Watcher {
-    /// A turn begins.
+    /// A run begins; `left` runs remain, including it.
     fn begins(&mut self, turn: &ScenarioRun, left: usize);
-    /// It was recorded.
+    /// An outcome was recorded.
     fn recorded(&mut self, outcome: &FaultOutcome);
 }
 
-/// How playing ended.
+/// How the execution ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All was played.
+    /// All runs were executed.
     Complete,
-    /// The user wanted to end.
+    /// The user interrupted it.
     Interrupted,
 }
 
-/// Plays all turns, and records each.
+/// Executes all runs and records each outcome.
 ///
 /// # Errors
 /// If an outcome cannot be recorded.
@@ -135,27 +138,27 @@ pub fn play_all(
     Ok(Ended::Complete)
 }
 
-/// Plays on this machine.
+/// Executes scenarios on this machine.
 pub struct Live {
     /// The scenarios.
     pub scenarios: Vec<Scenario>,
-    /// The backends, and why one cannot be used.
+    /// The backends. The second value says why a backend is unavailable.
     pub backends: Vec<(Arc<dyn Backend>, Option<String>)>,
-    /// Where workspaces live.
+    /// Parent directory of the workspaces.
     pub scratch: PathBuf,
     /// The ctxbench binary.
     pub program: PathBuf,
-    /// Set when the user wants to end.
+    /// Set when the user interrupts the run.
     pub interrupt: Arc<AtomicBool>,
-    /// Whether what takes long is not to be shortened.
+    /// Whether long-running steps run at full length.
     pub is_long: bool,
-    /// How many workspaces there were.
+    /// How many workspaces have been created.
     pub sites: usize,
 }
 
 impl Live {
-    /// Has every backend go through so many crash points, and records each stretch, or why there is none; goes on with the next
-    /// where one fails.
+    /// Runs `points` crash points on every backend and records the results, or the reason for their
+    /// absence. A failure does not stop the other backends.
     ///
     /// # Errors
     /// If a line cannot be recorded.
@@ -212,7 +215,7 @@ impl Live {
                 }),
                 _ => Err(ScenarioError::Skipped(POWER_LOSS_NOT_LOOKED_AT.to_owned())),
             };
-            // What was mounted goes before the next is.
+            // Unmounts before the next backend mounts.
             drop(bed);
             let failed = |reason| {
                 vec![CrashPoints::not_run(
@@ -242,7 +245,8 @@ impl Live {
     }
 }
 
-/// What crash points came to, or a line that says why there are none; `None` if the user wanted to end.
+/// The result lines of the crash points, or a line with the reason of the failure. `None` if the user
+/// interrupted the run.
 fn whole(
     played: Injected<Vec<CrashPoints>>,
     failed: impl FnOnce(String) -> Vec<CrashPoints>,
@@ -254,7 +258,7 @@ fn whole(
     }
 }
 
-/// Plays, and takes a panic of ours for a failure of the harness: one scenario must not end the others.
+/// Turns a panic into a harness failure, so that one scenario does not end the others.
 fn guarded<T>(play: impl FnOnce() -> Injected<T>) -> Injected<T> {
     let played = std::panic::catch_unwind(AssertUnwindSafe(play));
     played.unwrap_or_else(|panic| {
@@ -267,7 +271,7 @@ fn guarded<T>(play: impl FnOnce() -> Injected<T>) -> Injected<T> {
     })
 }
 
-/// What crash points need of a backend, in the form of a scenario.
+/// The requirements of crash points on a backend, in the form of a scenario.
 fn crash_points_scenario() -> Scenario {
     let text = include_str!("crash_points.toml");
     Scenario::parse(std::path::Path::new("crash_points.toml"), text)
@@ -305,10 +309,10 @@ impl Executor for Live {
             },
         };
         let mut outcome = bed.outcome.clone();
-        // What is mounted there goes before the directory does.
+        // Dropping the test bed unmounts the workspace before its directory is removed.
         let acknowledgements = bed.acknowledgements();
         drop(bed);
-        // Mostly it is not there.
+        // Most scenarios write no acknowledgement log.
         let _ = std::fs::remove_file(acknowledgements);
         if dir.exists()
             && let Err(error) = std::fs::remove_dir_all(&dir)

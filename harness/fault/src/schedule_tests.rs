@@ -17,7 +17,7 @@ fn scenario(name: &str, rest: &str) -> Scenario {
     Scenario::parse(Path::new("x.toml"), &text).unwrap()
 }
 
-/// Answers what it was asked, and is interrupted at a turn.
+/// An executor that succeeds, and can be interrupted at a given run.
 struct Scripted {
     played: Vec<ScenarioRun>,
     interrupted_at: Option<usize>,
@@ -105,7 +105,7 @@ fn play(interrupted_at: Option<usize>) -> (Ended, Vec<ScenarioRun>, Vec<FaultOut
 }
 
 #[test]
-fn every_scenario_is_played_on_every_backend_by_every_seed_and_recorded() {
+fn the_schedule_runs_and_records_every_scenario_backend_and_seed() {
     let (ended, played, outcomes, watcher) = play(None);
     assert_eq!(ended, Ended::Complete);
     let order: Vec<(usize, usize, u64)> = played
@@ -130,7 +130,7 @@ fn every_scenario_is_played_on_every_backend_by_every_seed_and_recorded() {
 }
 
 #[test]
-fn an_interrupted_run_is_a_smaller_run() {
+fn an_interrupted_run_keeps_its_finished_outcomes() {
     let (ended, _, outcomes, watcher) = play(Some(3));
     assert_eq!(ended, Ended::Interrupted);
     assert_eq!((outcomes.len(), watcher.begun, watcher.recorded), (3, 4, 3));
@@ -153,7 +153,7 @@ fn an_interrupted_run_is_a_smaller_run() {
 }
 
 #[test]
-fn what_does_not_fit_says_why() {
+fn a_misfit_names_the_missing_need() {
     let find = |name: &str| backends::backend::find(name).unwrap();
     let daemon = scenario("a", "needs = [\"daemon\", \"data\", \"persistence\"]");
     let why = |backend: &str| misfit(&daemon, &*find(backend));

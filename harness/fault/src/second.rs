@@ -1,4 +1,4 @@
-//! A second mount of what a workspace holds, as another host or another process would have it.
+//! A second mount of a workspace's data, as on another host or in another process.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -11,28 +11,28 @@ use backends::READY;
 use backends::backend::{Backend, Site};
 use backends::fuse::connection::detach;
 
-/// How long it may take to end.
+/// How long the process may take to become ready, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A second mount. It ends when dropped.
+/// A second mount. Dropping it ends the process.
 pub struct SecondMount {
     process: Child,
     stdin: Option<ChildStdin>,
     root: PathBuf,
 }
 
-/// What came of trying to mount a second time.
+/// The result of mounting a second time.
 pub enum Second {
-    /// It is mounted.
+    /// The second mount is ready.
     Mounted(SecondMount),
-    /// It was refused, in these words.
+    /// The mount was refused; the first lines of its standard error.
     Refused(String),
-    /// There is nothing to mount a second time.
+    /// The backend has nothing to mount a second time.
     NoMount,
 }
 
 impl SecondMount {
-    /// Mounts what the workspace at `site` holds on `beside/mnt`.
+    /// Mounts the data of the workspace at `site` on `beside/mnt`.
     ///
     /// # Errors
     /// If the process cannot be started.
@@ -45,8 +45,8 @@ impl SecondMount {
         }
     }
 
-    /// Runs a command that mounts on `root`, says [`READY`] within `patience` and ends when its standard input does; what it
-    /// says on standard error is in `log`.
+    /// Runs a command that mounts on `root`, prints [`READY`] within `patience`, and ends with its standard
+    /// input. Its standard error goes to `log`.
     ///
     /// # Errors
     /// If the process cannot be started.
@@ -67,7 +67,7 @@ impl SecondMount {
             std::thread::spawn(move || {
                 let mut line = String::new();
                 let read = BufReader::new(stdout).read_line(&mut line);
-                // Nobody listens any more if it took too long.
+                // After the timeout, the receiver is gone.
                 let _ = sender.send(read.is_ok() && line.trim() == READY);
             });
         }
@@ -102,7 +102,7 @@ impl Drop for SecondMount {
             std::thread::sleep(Duration::from_millis(2));
         }
         tracing::warn!("a second mount did not end: killing it");
-        // Errors mean that it has ended, and that nothing is mounted.
+        // Errors mean that the process has ended or that nothing is mounted.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = detach(&self.root);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_is_accepted_ends_with_its_standard_input_and_a_refused_one_is_heard() {
+    fn a_mount_ends_with_its_standard_input_and_a_refusal_is_returned() {
         let began = Instant::now();
         match run("echo ready; cat > /dev/null") {
             Second::Mounted(second) => drop(second),

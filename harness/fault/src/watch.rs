@@ -1,5 +1,5 @@
-//! The watchdog of an agent: how long it is waited for, what it hangs in, whether it can be interrupted, whose fault
-//! it is.
+//! The watchdog of an agent process: its deadlines, its hangs, the signals that end them, and the culprit.
+//! The calls that the agent process makes live in `agent`.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,33 +15,33 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::agent::{Answer, Task};
 
-/// How long an agent that hangs gets to end after a signal, before a stronger means is tried.
+/// How long a hanging agent process may take to end after each signal, before the next means.
 const SIGNAL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A task may take so many times what one call may.
+/// Time limit of a task, as a multiple of the time limit of one call.
 const CALLS_A_TASK: u32 = 20;
 
-/// What an agent that was given a task is in before its first call.
+/// The call name of an agent process that has a task and has not made its first call.
 const START: &str = "start";
 
-/// What makes data durable, of which it is counted how often it has returned.
+/// The call whose returns are counted, because it makes data durable.
 const SYNC: &str = "fsync";
 
-/// How often a waiting watchdog looks whether the user wants to end, and in what state the agent is.
+/// How often the waiting watchdog checks the interrupt flag and the state of the agent process.
 const TICK: Duration = Duration::from_millis(50);
 
-/// An agent's process. It is killed when dropped.
+/// An agent process under a watchdog. Dropping it kills the process.
 pub struct Agent {
     process: Child,
     stdin: Option<ChildStdin>,
     answers: Receiver<Answer>,
-    /// An answer that has come, and that nobody has waited for yet.
+    /// An answer that [`Agent::is_waiting`] received before [`Agent::wait`] was called.
     early: Option<Answer>,
     progress: Arc<Mutex<Progress>>,
     uninterruptible: Uninterruptible,
 }
 
-/// How long a process was seen in state `D` without a break.
+/// How long a process has been in state `D`, from one sample to the next.
 #[derive(Default)]
 struct Uninterruptible {
     since: Option<Instant>,
@@ -60,31 +60,31 @@ impl Uninterruptible {
     }
 }
 
-/// How far an agent is with its task.
+/// The progress of an agent process with its task.
 struct Progress {
-    /// The call it makes, or made last.
+    /// The current call, or the last one.
     call: String,
-    /// When that began.
+    /// When that call began.
     since: Instant,
-    /// How many calls of `fsync` have returned.
+    /// How many `fsync` calls have returned.
     syncs: u64,
 }
 
-/// How waiting for an answer ended.
+/// The result of waiting for an answer.
 #[derive(Debug)]
 pub enum Waited {
-    /// With an answer.
+    /// The agent process answered.
     Answered(Answer),
-    /// The limit has passed.
+    /// A call or the task exceeded its time limit.
     Overdue,
-    /// The agent's process has ended.
+    /// The agent process ended; its exit status, if known.
     Ended(Option<ExitStatus>),
-    /// The user wants to end.
+    /// The user interrupted the run.
     Interrupted,
 }
 
 impl Agent {
-    /// Starts one.
+    /// Starts an agent process.
     ///
     /// # Errors
     /// If the process cannot be started.
@@ -109,7 +109,7 @@ impl Agent {
                 .flat_map(|stdout| BufReader::new(stdout).lines());
             for line in lines.map_while(Result::ok) {
                 let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
-                // Whatever it says next, the call before that has returned.
+                // Any further line of output means that the previous call has returned.
                 current.syncs += u64::from(current.call == SYNC);
                 let name = line.strip_prefix('>').unwrap_or(START);
                 name.clone_into(&mut current.call);
@@ -121,7 +121,7 @@ impl Agent {
                 if let Ok(answer) = serde_json::from_str(&line)
                     && sender.send(answer).is_err()
                 {
-                    // Nobody waits any more.
+                    // The [`Agent`] was dropped.
                     break;
                 }
             }
@@ -136,15 +136,15 @@ impl Agent {
         })
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Gives it a task.
+    /// Sends the agent process a task.
     ///
     /// # Errors
-    /// If it has ended.
+    /// If the process has ended.
     pub fn ask(&mut self, task: &Task) -> io::Result<()> {
         {
             let mut progress = self.progress();
@@ -156,7 +156,8 @@ impl Agent {
         writeln!(stdin, "{line}")
     }
 
-    /// Waits for the answer, as long as no call of the task takes longer than `limit`, nor the task many times that.
+    /// Waits for the answer. A call may take at most `limit`, the task at most `CALLS_A_TASK` times
+    /// `limit`.
     pub fn wait(&mut self, limit: Duration, interrupt: &AtomicBool) -> Waited {
         let deadline = Instant::now() + limit * CALLS_A_TASK;
         if let Some(answer) = self.early.take() {
@@ -180,10 +181,10 @@ impl Agent {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.process.id() as i32) {
-            // An error means that it has ended.
+            // An error means that the process has ended.
             let _ = kill_process(pid, signal);
         }
     }
@@ -192,17 +193,17 @@ impl Agent {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The call that it makes, or made last.
+    /// The name of the current call, or of the last one.
     pub fn call(&self) -> String {
         self.progress().call.clone()
     }
 
-    /// How many calls of `fsync` have returned, as far as it has said.
+    /// How many `fsync` calls have returned, according to the process's output.
     pub fn syncs(&self) -> u64 {
         self.progress().syncs
     }
 
-    /// Whether a call of its task has been under way for so long, and has not returned.
+    /// Whether the current call of the task has been in flight for at least this long.
     pub fn is_waiting(&mut self, for_at_least: Duration) -> bool {
         if self.early.is_none() {
             self.early = self.answers.try_recv().ok();
@@ -215,7 +216,7 @@ impl Agent {
             && progress.since.elapsed() >= for_at_least
     }
 
-    /// The longest that its process was seen in state `D` without a break.
+    /// The longest time for which the process was sampled in state `D` without a break.
     pub fn uninterruptible(&self) -> Duration {
         self.uninterruptible.longest
     }
@@ -225,13 +226,13 @@ impl Agent {
         self.uninterruptible.see(state, Instant::now());
     }
 
-    /// How long it has been in that call.
+    /// How long the current call has been in flight.
     pub fn in_call(&self) -> Duration {
         self.progress().since.elapsed()
     }
 
-    /// Ends a call that hangs: by SIGINT, by SIGKILL, and if neither helps, by aborting the connection of the mount
-    /// at `mount`. Says what it took.
+    /// Ends a hanging call by SIGINT, then SIGKILL, then an abort of the FUSE connection of `mount`.
+    /// Returns a record of the hang and of the means that ended it.
     pub fn end_hang(&mut self, waited: Duration, mount: Option<&Path>, culprit: Culprit) -> Hang {
         let mut hang = Hang {
             call: self.call(),
@@ -253,7 +254,7 @@ impl Agent {
         hang
     }
 
-    /// Tries to end it by SIGINT, then by SIGKILL; says which did.
+    /// Sends SIGINT, then SIGKILL. Returns the name of the signal that ended the process.
     pub fn interrupt(&mut self) -> Option<&'static str> {
         let signals = [("SIGINT", Signal::INT), ("SIGKILL", Signal::KILL)];
         let ended = signals.into_iter().find(|(_, signal)| {
@@ -279,7 +280,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // An error means that it has ended.
+        // An error means that the process has ended.
         let _ = self.process.kill();
         if !self.ends_within(SIGNAL_PATIENCE) {
             tracing::warn!(
@@ -290,40 +291,42 @@ impl Drop for Agent {
     }
 }
 
-/// Aborts the connection of a FUSE mount.
+/// Aborts the connection of a FUSE mount. Returns whether that succeeded.
 fn abort(mount: &Path) -> bool {
     let found = connection::mount_at(mount).ok().flatten();
     let connection = found.as_ref().and_then(connection::Connection::of);
     connection.is_some_and(|connection| connection.abort().is_ok())
 }
 
-/// The state of a process, as in `/proc/PID/stat`: `R`, `S`, `D`, `T`, `Z`.
+/// The state of a process from `/proc/PID/stat`: `R`, `S`, `D`, `T`, `Z`. `None` if there is no such
+/// process.
 pub fn state_of(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     state_in(&stat)
 }
 
 fn state_in(stat: &str) -> Option<char> {
-    // The name in parentheses may hold anything.
+    // The command name in parentheses may contain any character.
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.chars().next()
 }
 
-/// Whether every thread of a process stands still after SIGSTOP: one that does not yet may still answer. False where there is
-/// no such process.
+/// Whether every thread of a process is stopped. After SIGSTOP, a thread that still runs may answer a
+/// request. False if there is no such process.
 pub fn stands_still(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;
     };
     let mut states = threads.flatten().filter_map(|thread| {
-        // A thread that has ended meanwhile does not move, either.
+        // A thread that has ended meanwhile counts as stopped.
         let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
         state_in(&stat)
     });
     states.all(|state| state == 'T')
 }
 
-/// How many requests of the FUSE mount at `mount` are with the daemon or queued for it; `None` where the kernel does not say.
+/// The number of requests of the FUSE mount at `mount` that are queued for the daemon or unanswered by it.
+/// `None` where the kernel does not report it.
 pub fn waiting_requests(mount: &Path) -> Option<u64> {
     let found = connection::mount_at(mount).ok()??;
     let control = found.is_fuse().then(connection::fusectl)??;
@@ -331,7 +334,8 @@ pub fn waiting_requests(mount: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Whose fault it is that a call does not end, by the daemon, its control socket, and how many requests wait for it.
+/// The culprit of a hang, from the daemon's state, its control socket and the number of its waiting
+/// requests.
 pub fn culprit(
     daemon: Option<u32>,
     had_daemon: bool,
@@ -348,7 +352,8 @@ pub fn culprit(
     match state_of(pid) {
         None | Some('Z' | 'X') => Culprit::DaemonDied,
         Some('T' | 't') => Culprit::DaemonStuck,
-        // It asks no FUSE request, so that it cannot hang as the call does; it gives up after ten seconds.
+        // The control socket does not go through the mount, so it cannot hang with it. It times out after
+        // ten seconds.
         _ => match fuse::ask(control, fuse::Command::Counters) {
             Ok(_) => who_waits(waiting),
             Err(_) => Culprit::DaemonStuck,
@@ -356,7 +361,7 @@ pub fn culprit(
     }
 }
 
-/// Who waits while a daemon answers on its control socket, and not in the mount.
+/// The culprit while the daemon answers on its control socket but not in the mount.
 fn who_waits(waiting: Option<u64>) -> Culprit {
     match waiting {
         Some(0) => Culprit::KernelWaits,
@@ -370,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_stands_still_when_each_of_its_threads_does() {
+    fn a_process_is_stopped_when_all_its_threads_are() {
         assert!(!stands_still(std::process::id()), "this thread runs");
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id() as i32).unwrap();
@@ -390,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_blame_is_told_by_the_daemon() {
+    fn the_daemons_state_determines_the_culprit() {
         let nowhere = Path::new("/nonexistent");
         assert_eq!(culprit(None, true, nowhere, None), Culprit::DaemonDied);
         assert_eq!(culprit(None, false, nowhere, None), Culprit::NoDaemon);
@@ -426,14 +431,14 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_has_requests_waits_itself() {
+    fn a_daemon_with_queued_requests_is_the_one_that_waits() {
         assert_eq!(who_waits(Some(0)), Culprit::KernelWaits);
         assert_eq!(who_waits(Some(2)), Culprit::DaemonWaits);
         assert_eq!(who_waits(None), Culprit::Unclear);
     }
 
     #[test]
-    fn only_what_is_seen_without_a_break_counts_as_uninterruptible() {
+    fn only_unbroken_samples_of_state_d_count_as_uninterruptible() {
         let mut seen = Uninterruptible::default();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
@@ -465,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_under_way_until_its_agent_says_more() {
+    fn a_call_is_in_flight_until_its_agent_writes_another_line() {
         let dir = tempfile::tempdir().unwrap();
         let mut agent = scripted(dir.path(), "echo '>fsync'; exec sleep 60");
         until("the call begins", || agent.is_waiting(Duration::ZERO));
@@ -474,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_has_answered_waits_for_nothing() {
+    fn an_agent_that_has_answered_is_not_waiting() {
         let dir = tempfile::tempdir().unwrap();
         let answer = serde_json::to_string(&Answer::default()).unwrap();
         let script = format!("echo '>fsync'; echo '>close'; echo '{answer}'; exec sleep 60");

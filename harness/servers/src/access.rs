@@ -1,26 +1,26 @@
-//! Where a server listens and who may use it.
+//! The endpoint and the credentials of a server.
 
 use std::io;
 
-/// The region that every server of ours claims to be in.
+/// The region of every server.
 pub const REGION: &str = "us-east-1";
 
 /// What a client needs to use a server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Access {
-    /// As in `http://127.0.0.1:9000`.
+    /// Such as `http://127.0.0.1:9000`.
     pub endpoint: String,
-    /// The name half of the credentials.
+    /// The access key id.
     pub access_key: String,
-    /// The secret half of the credentials.
+    /// The secret access key.
     pub secret_key: String,
-    /// What requests are signed for.
+    /// The region for which requests are signed.
     pub region: String,
 }
 
 impl std::fmt::Debug for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The secret stays out of logs.
+        // Keeps the secret out of logs.
         f.debug_struct("Access")
             .field("endpoint", &self.endpoint)
             .field("access_key", &self.access_key)
@@ -30,15 +30,15 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// Fresh random credentials for a server on a loopback port.
+    /// An endpoint on a loopback port, with fresh random credentials.
     ///
     /// # Errors
-    /// If the kernel has no random bytes.
+    /// If the kernel provides no random bytes.
     pub fn random(port: u16) -> io::Result<Self> {
         Self::on(port, None)
     }
 
-    /// Such keys, or fresh random ones, for a server on a loopback port.
+    /// An endpoint on a loopback port, with the given credentials or fresh random ones.
     pub(crate) fn on(port: u16, keys: Option<&(String, String)>) -> io::Result<Self> {
         let (access_key, secret_key) = match keys {
             Some(keys) => keys.clone(),
@@ -53,7 +53,7 @@ impl Access {
     }
 }
 
-/// Random bytes as hexadecimal digits: what every server takes as a key.
+/// Random bytes as hexadecimal digits, which every server accepts as a key.
 fn random_hex(bytes: usize) -> io::Result<String> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! Making a bucket, the one request that `object_store` cannot send, and seeing that it can be used.
+//! Creates a bucket, which `object_store` cannot do, and checks that it is usable.
 
 use std::time::Duration;
 
@@ -13,60 +13,60 @@ use tokio::time::timeout;
 
 use crate::Access;
 
-/// The bucket that every server of ours starts with.
+/// Name of the bucket that every server starts with.
 pub const BUCKET: &str = "ctxbench";
 
-/// The object by which a bucket is tried, and what it holds.
+/// Key and content of the object that checks a bucket.
 const PROBE: &str = "ctxbench-is-it-ready";
 
-/// How long one request may take; a loopback server that needs more does not work.
+/// Time limit of one request to a loopback server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How much of an answer is looked at.
+/// Longest answer that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
-/// Why there is no bucket.
+/// Why a bucket is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {
-    /// The endpoint or the bucket name cannot be part of an address.
+    /// The endpoint or the bucket's name is not valid in a URL.
     #[error("bucket {bucket} at {endpoint} is no valid address: {reason}")]
     Address {
-        /// Where it should have been.
+        /// The endpoint.
         endpoint: String,
-        /// What it should have been called.
+        /// Name of the bucket.
         bucket: String,
-        /// What is wrong with it.
+        /// What is invalid.
         reason: String,
     },
-    /// Nobody answered, or not in HTTP.
+    /// The server did not answer, or not in HTTP.
     #[error("no answer from {endpoint}: {reason}")]
     NoAnswer {
-        /// Who was asked.
+        /// The endpoint.
         endpoint: String,
         /// What happened instead.
         reason: String,
     },
-    /// The server answered, but did not do it.
+    /// The server answered with an error.
     #[error("{endpoint} refused to {what}: {status}: {answer}")]
     Refused {
-        /// Who was asked.
+        /// The endpoint.
         endpoint: String,
-        /// What it was asked to do.
+        /// The refused operation.
         what: String,
-        /// Its status code.
+        /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// The body of the answer.
         answer: String,
     },
 }
 
-/// Makes a bucket over plain HTTP; one that is there already, and is the caller's, is well, too.
+/// Creates a bucket over plain HTTP. An existing bucket of the caller also counts as success.
 ///
 /// # Errors
 /// If the server does not answer, or refuses.
 pub async fn create_bucket(access: &Access, bucket: &str) -> Result<(), BucketError> {
     let (status, answer) = send(access, bucket, &Action::CreateBucket).await?;
-    // Only the owner is told `BucketAlreadyOwnedByYou`; other servers have but one owner.
+    // Other servers answer `BucketAlreadyExists` to the owner, too; they have only one account.
     let is_there = status == StatusCode::CONFLICT
         && (answer.contains("BucketAlreadyOwnedByYou") || answer.contains("BucketAlreadyExists"));
     if is_there {
@@ -75,10 +75,10 @@ pub async fn create_bucket(access: &Access, bucket: &str) -> Result<(), BucketEr
     must_succeed(access, format!("make bucket {bucket}"), status, &answer)
 }
 
-/// Writes, reads and removes a small object: SeaweedFS has a bucket long before it can hold anything.
+/// Writes, reads and removes a small object. SeaweedFS creates a bucket long before it can store objects.
 ///
 /// # Errors
-/// If the server does not answer, or refuses, or has something else than what was written.
+/// If the server does not answer, refuses, or returns other content than was written.
 pub(crate) async fn try_bucket(access: &Access, bucket: &str) -> Result<(), BucketError> {
     for (action, what) in [
         (Action::Put, "write"),
@@ -101,7 +101,7 @@ pub(crate) async fn try_bucket(access: &Access, bucket: &str) -> Result<(), Buck
     Ok(())
 }
 
-/// A request that is sent here.
+/// A request to the server.
 enum Action {
     CreateBucket,
     Put,
@@ -155,7 +155,7 @@ async fn send(
         .map_err(|_| no_answer(format!("nothing within {} s", PATIENCE.as_secs())))?
 }
 
-/// The signed request: whom to connect to, and what to ask for.
+/// Signs a request. Returns the authority to connect to, and path with query.
 fn presigned(
     access: &Access,
     bucket: &str,
@@ -211,7 +211,7 @@ async fn exchange(
 ) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    // A signature covers the host as it is written in the URL, where port 80 is left out.
+    // The signature covers the host as in the URL, which omits port 80.
     let host = authority.strip_suffix(":80").unwrap_or(authority);
     let request = Request::builder()
         .method(method)

@@ -1,4 +1,4 @@
-//! A server's process: its log, its end, and that it cannot outlive us.
+//! The process of an external server: its log, its end, and its death with its parent.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,34 +14,34 @@ use tokio::time::timeout;
 
 use crate::launch::Launch;
 
-/// How many lines of a log are shown.
+/// Number of log lines that an error shows.
 const SHOWN_LINES: usize = 10;
 
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to end.
 const FORCE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A process that could not be started or ended.
+/// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// Its log cannot be written.
+    /// Its log cannot be opened.
     #[error("cannot write the log {}: {source}", log.display())]
     Log {
-        /// The log.
+        /// Path of the log.
         log: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The program does not start.
     #[error("cannot start {}: {source}", program.display())]
     Spawn {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// A running process, in a process group of its own; killed when dropped.
+/// A running process in its own process group. Dropping it kills the group.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: Process,
@@ -51,7 +51,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts a server, through `launcher` where there is one, with all it says in `log`.
+    /// Starts a server, through `launcher` if that is not empty. Its output goes to `log`.
     pub(crate) fn spawn(
         launch: Launch,
         launcher: &[OsString],
@@ -68,7 +68,7 @@ impl Child {
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr)
-            // A Ctrl-C is for us: we stop the server, in our own way.
+            // Its own group, so that Ctrl-C does not reach the server: we stop it in order.
             .process_group(0);
         let process = command
             .spawn()
@@ -81,17 +81,17 @@ impl Child {
         })
     }
 
-    /// Its end, if it has ended.
+    /// The exit status, if the process has ended.
     pub(crate) fn has_ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.try_wait()
     }
 
-    /// Waits for an end that nobody asked for.
+    /// Waits until the process ends by itself.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.process.wait().await
     }
 
-    /// The last lines that it said.
+    /// The last lines of the log.
     pub(crate) fn last_words(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -99,19 +99,19 @@ impl Child {
         lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
     }
 
-    /// Stops it: politely, if it has grace, and by force in the end.
+    /// Stops the process: with SIGTERM if it has a grace period, then with SIGKILL.
     pub(crate) async fn stop(mut self) -> io::Result<()> {
         if let Some(grace) = self.grace {
             self.signal(Signal::TERM);
             if timeout(grace, self.process.wait()).await.is_ok() {
-                // What it started may have stayed.
+                // Dropping it kills the children that it left behind.
                 return Ok(());
             }
         }
         self.kill().await
     }
 
-    /// Ends it by force.
+    /// Kills the process group.
     pub(crate) async fn kill(mut self) -> io::Result<()> {
         self.signal(Signal::KILL);
         self.process.wait().await?;
@@ -121,7 +121,7 @@ impl Child {
     fn signal(&self, signal: Signal) {
         let id = self.process.id().and_then(|id| i32::try_from(id).ok());
         if let Some(group) = id.and_then(Pid::from_raw) {
-            // It may have ended in this moment; then there is nobody to tell.
+            // An error means that the process has just ended.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -129,7 +129,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // If it was not stopped, it is now, and seen to be gone, so that its directory can be removed.
+        // Waits for the end of a process that was not stopped, so that its directory can be removed.
         self.signal(Signal::KILL);
         let deadline = Instant::now() + FORCE_PATIENCE;
         while let Ok(None) = self.process.try_wait() {
@@ -140,13 +140,13 @@ impl Drop for Child {
             std::thread::sleep(Duration::from_millis(1));
         }
         for leftover in &self.leftovers {
-            // It may have cleared up itself.
+            // The server may have removed it itself.
             let _ = std::fs::remove_file(leftover);
         }
     }
 }
 
-/// `command`, as the arguments of `launcher`.
+/// `command` as the arguments of `launcher`.
 fn through(launcher: &[OsString], command: std::process::Command) -> std::process::Command {
     let Some((first, more)) = launcher.split_first() else {
         return command;
@@ -156,7 +156,7 @@ fn through(launcher: &[OsString], command: std::process::Command) -> std::proces
         .args(more)
         .arg(command.get_program())
         .args(command.get_args());
-    // Servers get an environment of their own: what a user has set for them is not for ours.
+    // Servers get their own environment, because the user's variables are not meant for them.
     launched.env_clear();
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
@@ -169,7 +169,7 @@ fn through(launcher: &[OsString], command: std::process::Command) -> std::proces
     launched
 }
 
-/// Becomes `program`, which the kernel kills as soon as the process `parent` ends, however it ends.
+/// Replaces this process by `program`, which the kernel kills when the process `parent` ends.
 ///
 /// Returns only if that fails.
 #[must_use]
@@ -177,7 +177,7 @@ pub fn exec_bound_to_parent(parent: u32, program: &Path, arguments: &[OsString])
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return error.into();
     }
-    // Had the parent ended before the kernel was asked, nobody would be told any more.
+    // If the parent ended before the call, no signal would come.
     let is_parent = getppid().is_some_and(|now| u32::try_from(now.as_raw_pid()) == Ok(parent));
     if !is_parent {
         return io::Error::other("the process that wanted it has ended");

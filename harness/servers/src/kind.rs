@@ -1,4 +1,4 @@
-//! The servers there are, what they are called everywhere, and where their programs lie.
+//! The supported S3 servers: their names and the search for their programs.
 
 use std::fmt;
 use std::io;
@@ -6,16 +6,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The variable that names a MinIO program.
+/// Environment variable with the path of a MinIO program.
 const MINIO_VARIABLE: &str = "CTXBENCH_MINIO";
 
-/// How the version of MinIO's module begins inside its program.
+/// Prefix of the MinIO module's version inside its program.
 const MINIO_MODULE: &[u8] = b"\tgithub.com/minio/minio\tv";
 
 /// A server that can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServerKind {
-    /// The one in this program.
+    /// The embedded server of this program.
     Embedded,
     /// `minio server`.
     Minio,
@@ -25,19 +25,19 @@ pub enum ServerKind {
     Rclone,
 }
 
-/// Why a server cannot be started here, and what to do about it.
+/// Why a server cannot be started here, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} is not installed: {reason}; {fix}")]
 pub struct NotFound {
-    /// Which server.
+    /// The server.
     pub kind: ServerKind,
-    /// Where it was looked for.
+    /// Where the search looked.
     pub reason: String,
-    /// How to get it.
+    /// How to install it.
     pub fix: String,
 }
 
-/// A server that can be started here.
+/// A server that is available here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     kind: ServerKind,
@@ -54,7 +54,7 @@ impl ServerKind {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Embedded, Self::Minio, Self::Seaweedfs, Self::Rclone];
 
-    /// Its name on a command line and in file names.
+    /// Its name on the command line and in file names.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl ServerKind {
         }
     }
 
-    /// What it is called wherever a person reads it.
+    /// Its name in texts for people.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -76,10 +76,10 @@ impl ServerKind {
         }
     }
 
-    /// Looks for its program.
+    /// Searches for the server's program.
     ///
     /// # Errors
-    /// [`NotFound`], with the places that were looked at and the way to get it.
+    /// [`NotFound`], with the searched places and the fix.
     pub fn find(self) -> Result<Found, NotFound> {
         let (program, fix) = match self {
             Self::Embedded => {
@@ -97,7 +97,7 @@ impl ServerKind {
             reason,
             fix: fix.to_owned(),
         };
-        // Who names a program means that one, and no other.
+        // A program that the user names must be that one and no other.
         if self == Self::Minio
             && let Some(named) = std::env::var_os(MINIO_VARIABLE)
         {
@@ -148,16 +148,16 @@ impl Found {
         self.kind
     }
 
-    /// Its program, if it has one of its own.
+    /// Path of its program; `None` for the embedded server.
     #[must_use]
     pub fn program(&self) -> Option<&Path> {
         self.program.as_deref()
     }
 
-    /// Asks it for its version.
+    /// Asks the program for its version.
     ///
     /// # Errors
-    /// If the program does not say.
+    /// If the program does not print one.
     pub fn version(&self) -> io::Result<String> {
         let Some(program) = &self.program else {
             return Ok(concat!("ctxbench ", env!("CARGO_PKG_VERSION")).to_owned());
@@ -181,7 +181,7 @@ impl Found {
                 "`{program} {argument}` said no version ({status})"
             )));
         }
-        // What `go install` builds does not know its version, but carries that of its module.
+        // MinIO from `go install` does not print its version, but contains the version of its module.
         if self.kind == ServerKind::Minio && version.starts_with("DEVELOPMENT") {
             return module_version(program);
         }
@@ -189,7 +189,7 @@ impl Found {
     }
 }
 
-/// The `target` directories in which our scripts install programs: of the current directory, and of this program.
+/// The `target` directories for installed programs: of the current directory, and of this program.
 #[must_use]
 pub fn targets() -> Vec<PathBuf> {
     let mut targets: Vec<PathBuf> = std::env::current_dir()
@@ -212,7 +212,7 @@ fn is_program(path: &Path) -> bool {
         .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// The version of MinIO's module, as the Go linker writes it into a program.
+/// The version of MinIO's module, as the Go linker writes it into the program.
 fn module_version(program: &Path) -> io::Result<String> {
     let bytes = std::fs::read(program)?;
     let at = memchr::memmem::find(&bytes, MINIO_MODULE).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! How each server is started: its arguments, its environment, its files.
+//! The command of each external server: its arguments, environment and files.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -10,33 +10,33 @@ use std::time::Duration;
 
 use crate::{Access, ServerKind};
 
-/// How a server is started, and how it is ended.
+/// How a server's process is started and stopped.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) command: Command,
-    /// How long it may take to end when it is asked to; `None` if it is killed at once.
+    /// Time to end after SIGTERM; `None` to kill it at once.
     pub(crate) grace: Option<Duration>,
-    /// What it leaves outside of its directory.
+    /// Files that the server leaves outside of its directory.
     pub(crate) leftovers: Vec<PathBuf>,
 }
 
-/// How long a server may take to end when it is asked to; `None` if it is not worth asking.
+/// Time to end after SIGTERM; `None` to kill the server at once.
 fn grace(kind: ServerKind) -> Option<Duration> {
     match kind {
-        // It takes 25 seconds, and what it was told is in its files all the same.
+        // An orderly end takes 25 seconds, and acknowledged data is in its files anyway.
         ServerKind::Seaweedfs => None,
         _ => Some(Duration::from_secs(2)),
     }
 }
 
-/// A loopback port that is free in this moment.
+/// A loopback port that is currently free.
 pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?
         .port())
 }
 
-/// How to serve `dir` on a loopback port; secrets are in the environment or in a file.
+/// The command that serves `dir` on a loopback port. Secrets go into the environment or a file.
 pub(crate) fn launch(
     kind: ServerKind,
     program: &Path,
@@ -55,7 +55,7 @@ pub(crate) fn launch(
         .env("TMPDIR", dir)
         .current_dir(dir);
     match kind {
-        // There is no program to start; `start` does not ask.
+        // The embedded server has no process.
         ServerKind::Embedded => return Err(io::ErrorKind::Unsupported.into()),
         ServerKind::Minio => {
             command
@@ -67,11 +67,11 @@ pub(crate) fn launch(
                 .env("MINIO_ROOT_USER", &access.access_key)
                 .env("MINIO_ROOT_PASSWORD", &access.secret_key)
                 .env("MINIO_BROWSER", "off")
-                // Buckets may be part of the name `localhost`, too.
+                // Also accepts virtual-hosted requests below `localhost`.
                 .env("MINIO_DOMAIN", "localhost")
-                // It looks for updates on the network otherwise.
+                // Without this, MinIO looks for updates on the network.
                 .env("MINIO_UPDATE", "off")
-                // It refuses a directory on the root disk otherwise.
+                // Without this, MinIO refuses a directory on the root disk.
                 .env("CI", "1");
         }
         ServerKind::Seaweedfs => {
@@ -88,12 +88,12 @@ pub(crate) fn launch(
             for role in ["master", "volume", "filer", "s3"] {
                 let port = free_port()?;
                 command.arg(format!("-{role}.port.grpc={port}"));
-                // No option moves these elsewhere.
+                // SeaweedFS has no option for the path of these sockets.
                 leftovers.push(format!("/tmp/seaweedfs-{role}-grpc-{port}.sock").into());
             }
-            // Without the first it runs out of volumes at the third bucket.
+            // Without `-volume.max`, SeaweedFS runs out of volumes at the third bucket.
             command.args(["-volume.max=0", "-master.volumeSizeLimitMB=64"]);
-            // Otherwise it takes fixed ports, leaves sockets in /tmp, and reports to its makers.
+            // Without these, SeaweedFS takes fixed ports, leaves sockets in /tmp and sends telemetry.
             command.args([
                 "-s3.port.iceberg=0",
                 "-s3.port.lance=0",
@@ -108,7 +108,7 @@ pub(crate) fn launch(
                 .arg(format!("127.0.0.1:{port}"))
                 .arg(&data)
                 .env("RCLONE_CONFIG", dir.join("rclone.conf"))
-                // Quoted: the variable is a list, and its items hold a comma.
+                // Quoted: the variable is a list, and its items contain a comma.
                 .env(
                     "RCLONE_AUTH_KEY",
                     format!("\"{},{}\"", access.access_key, access.secret_key),

@@ -1,7 +1,7 @@
-//! The S3 servers that a run starts, and the delay and the faults that are put before them.
+//! The S3 servers that a run starts, and the delay proxy and fault proxy before them.
 //!
-//! [`start`] brings one up on a loopback port, with a bucket in it and credentials of its own, and
-//! [`Server::stop`] takes it down again. What talks to a server as a file system is not here.
+//! [`start`] starts a server on a loopback port with a bucket and its own credentials; [`Server::stop`]
+//! stops it. File systems on top of S3 live elsewhere.
 
 mod access;
 mod bucket;

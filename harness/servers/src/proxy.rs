@@ -1,8 +1,8 @@
-//! A TCP proxy on a loopback port that adds a round-trip time, and nothing else.
+//! A TCP proxy on a loopback port that adds a round-trip time. Faults live in `faults`.
 //!
-//! Every chunk is passed on half a round trip after it arrived, so bandwidth stays what it was. A new
-//! connection costs one round trip, as its handshake would. Threads sleep here, not tasks: tokio's
-//! timers know only whole milliseconds.
+//! It forwards every chunk half a round trip after its arrival, so bandwidth is unchanged. A new connection
+//! costs one more round trip, as a TCP handshake does. It uses threads, because tokio's timers have
+//! millisecond resolution.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,30 +12,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// The longest chunk that is passed on at once.
+/// Longest chunk that is forwarded at once, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// How many chunks of one direction may be on their way: 64 MiB, more than any delay here needs.
+/// Chunks in flight per direction: 64 MiB, more than any delay here needs.
 const ON_THEIR_WAY: usize = 1024;
 
-/// How long to wait when the process has no file descriptors left for another connection.
+/// Delay before the next accept when no file descriptors are left.
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 
-/// A running proxy; it takes no new connections after it is dropped.
+/// A running proxy. After it is dropped, it accepts no new connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
 }
 
-/// A chunk, and when it shall be passed on.
+/// A chunk with the time at which it is forwarded.
 type Chunk = (Instant, Vec<u8>);
 
 impl Proxy {
     /// Listens on a loopback port (0 for any) for connections to `upstream`.
     ///
     /// # Errors
-    /// If the port cannot be had.
+    /// If the port is not available.
     pub fn start(port: u16, upstream: SocketAddr, rtt: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
@@ -47,7 +47,7 @@ impl Proxy {
         Ok(Self { address, stop })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -57,7 +57,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts; if that fails, it is awake.
+        // Wakes the accepting thread. If that fails, the thread is awake.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -76,19 +76,19 @@ fn accept(listener: &TcpListener, upstream: SocketAddr, rtt: Duration, stop: &At
     }
 }
 
-/// Joins a client with the server, by a pump a direction.
+/// Connects a client with the server, by one pump per direction.
 fn connect(client: TcpStream, upstream: SocketAddr, rtt: Duration) -> io::Result<()> {
     let accepted = Instant::now();
     let server = TcpStream::connect(upstream)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (to_server, to_client) = (server.try_clone()?, client.try_clone()?);
-    // The kernel has shaken hands already; over the distance it would have taken one round trip.
+    // The local handshake is already done. Over a real distance it takes one round trip.
     pump(client, to_server, accepted + rtt, rtt / 2)?;
     pump(server, to_client, accepted, rtt / 2)
 }
 
-/// Passes on what comes from one side to the other, late.
+/// Forwards data in one direction, with the delay.
 fn pump(from: TcpStream, to: TcpStream, not_before: Instant, delay: Duration) -> io::Result<()> {
     let (sender, receiver) = sync_channel(ON_THEIR_WAY);
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -97,18 +97,18 @@ fn pump(from: TcpStream, to: TcpStream, not_before: Instant, delay: Duration) ->
     Ok(())
 }
 
-/// Ends when the side ends, or when nobody takes chunks any more.
+/// Reads chunks until the connection or the receiver ends.
 fn read(mut from: TcpStream, sender: &SyncSender<Chunk>, not_before: Instant, delay: Duration) {
     let mut buffer = vec![0; CHUNK];
     loop {
         let length = match from.read(&mut buffer) {
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // A broken connection ends as a closed one does, half a round trip later.
+            // A broken connection counts as closed, half a round trip later.
             Err(_) => 0,
         };
         let due = Instant::now().max(not_before) + delay;
-        // An empty chunk is the end, which takes as long to arrive as any other.
+        // An empty chunk marks the end of the stream, which is delayed as any other chunk.
         let is_gone = sender.send((due, buffer[..length].to_vec())).is_err();
         if length == 0 || is_gone {
             return;
@@ -117,8 +117,8 @@ fn read(mut from: TcpStream, sender: &SyncSender<Chunk>, not_before: Instant, de
 }
 
 fn write(mut to: TcpStream, receiver: &Receiver<Chunk>) {
-    // The kernel may let a thread sleep 50 microseconds too long, to save power; not this one. Where
-    // it does not allow that, the delay is that much longer, and a measurement of it shows it.
+    // The kernel may let a thread oversleep by 50 microseconds to save power. If it refuses the change, the
+    // delay is that much longer.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     for (due, chunk) in receiver {
         let wait = due.saturating_duration_since(Instant::now());
@@ -126,12 +126,12 @@ fn write(mut to: TcpStream, receiver: &Receiver<Chunk>) {
             std::thread::sleep(wait);
         }
         if chunk.is_empty() {
-            // Only this direction: the other side may have more to say.
+            // Only this direction: the other one may still have data.
             let _ = to.shutdown(Shutdown::Write);
             return;
         }
         if to.write_all(&chunk).is_err() {
-            // Nobody listens; the reader of this connection must not wait for more, either.
+            // The receiver is gone, so the reader of this connection must stop, too.
             let _ = to.shutdown(Shutdown::Both);
             return;
         }
@@ -143,7 +143,7 @@ fn write(mut to: TcpStream, receiver: &Receiver<Chunk>) {
 mod tests {
     use super::*;
 
-    /// A server that answers the first byte of each request with so many bytes.
+    /// A server that answers the first byte of each request with `length` bytes.
     fn answering(length: usize) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -175,7 +175,7 @@ mod tests {
         begun.elapsed()
     }
 
-    /// The middle of how long so many exchanges took, on one connection.
+    /// The median duration of `times` exchanges on one connection.
     fn typical(to: SocketAddr, length: usize, times: usize) -> Duration {
         let (mut stream, mut answer) = (connect(to), vec![0; length]);
         exchange(&mut stream, &mut answer);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_comes_one_round_trip_later_not_one_a_chunk() {
+    fn a_long_answer_takes_one_round_trip_longer_not_one_per_chunk() {
         let length = 1 << 20;
         let server = answering(length);
         let direct = typical(server, length, 21);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_takes_a_round_trip_more() {
+    fn a_new_connection_takes_one_more_round_trip() {
         let proxy = Proxy::start(0, answering(1), MS(20)).unwrap();
         let begun = Instant::now();
         exchange(&mut connect(proxy.address()), &mut [0]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_passed_on_and_a_dropped_proxy_takes_nobody() {
+    fn the_proxy_forwards_the_end_of_a_stream_and_stops_listening_when_dropped() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let proxy = Proxy::start(0, listener.local_addr().unwrap(), MS(1)).unwrap();
         let mut client = connect(proxy.address());

@@ -1,4 +1,4 @@
-//! A server from start to stop, whichever it is.
+//! A running S3 server of any kind, from start to stop.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,33 +17,33 @@ use crate::{
     Access, BUCKET, BucketError, ChildError, Embedded, Found, Proxy, ServerKind, create_bucket,
 };
 
-/// How long a server may take until it answers; SeaweedFS needs up to ten seconds on a busy machine.
+/// How long a server may take to become ready. SeaweedFS needs up to ten seconds on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a server that is coming up is asked.
+/// Interval between two readiness checks.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
-/// What shall be started, and how.
+/// Settings for starting a server.
 #[derive(Clone)]
 pub struct Options {
-    /// Which server.
+    /// The server to start.
     pub server: Found,
-    /// Where it keeps its data and its log; it must be there.
+    /// Directory for its data and its log; it must exist.
     pub dir: PathBuf,
-    /// The loopback port that is announced; 0 for any.
+    /// The announced loopback port; 0 for any.
     pub port: u16,
-    /// The round-trip time that is added; zero for none, and no proxy.
+    /// The added round-trip time; zero for no proxy.
     pub rtt: Duration,
-    /// Access key and secret, for a server that comes back on what it had; `None` for fresh random ones.
+    /// Access key and secret, for a server that restarts on existing data. `None` for fresh random ones.
     pub keys: Option<(String, String)>,
-    /// What is put before the server's program and arguments, as a program that calls
-    /// [`exec_bound_to_parent`](crate::exec_bound_to_parent); empty for nothing.
+    /// Program and arguments that launch the server's command, such as a program that calls
+    /// [`exec_bound_to_parent`](crate::exec_bound_to_parent). May be empty.
     pub launcher: Vec<OsString>,
 }
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The keys stay out of logs.
+        // Keeps the credentials out of logs.
         f.debug_struct("Options")
             .field("server", &self.server)
             .field("dir", &self.dir)
@@ -53,52 +53,52 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// Why a server is not running.
+/// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its directory, its port or its random credentials cannot be had.
+    /// Its directory, its port or its random credentials are not available.
     #[error("{server} cannot {what}: {source}")]
     Setup {
-        /// Which server.
+        /// The server.
         server: ServerKind,
-        /// What it needs to do.
+        /// The step that failed.
         what: String,
-        /// Why it cannot.
+        /// The cause.
         source: io::Error,
     },
-    /// Its process cannot be started.
+    /// Its process does not start.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// It ended while it was coming up.
+    /// Its process ended before it was ready.
     #[error("{server} ended before it was ready ({status}); it said:\n{last_words}")]
     Ended {
-        /// Which server.
+        /// The server.
         server: ServerKind,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of its log.
         last_words: String,
     },
-    /// It is running, but there is no bucket in it that can be used.
+    /// It runs, but its bucket was not usable in time.
     #[error("{server} was not ready within {} s: {last}\n{last_words}", PATIENCE.as_secs())]
     NotReady {
-        /// Which server.
+        /// The server.
         server: ServerKind,
-        /// What it answered last.
+        /// The last failure.
         last: BucketError,
         /// The end of its log.
         last_words: String,
     },
 }
 
-/// A running server with an empty or earlier [`BUCKET`] in it.
+/// A running server with [`BUCKET`] in it, which is empty or holds earlier data.
 #[derive(Debug)]
 pub struct Server {
     kind: ServerKind,
     version: String,
     access: Access,
     rtt: Duration,
-    // Before the server: no connection shall be waiting for one that is gone.
+    // Declared before the server, so that the proxy is dropped first.
     _proxy: Option<Proxy>,
     process: Process,
 }
@@ -109,29 +109,29 @@ enum Process {
     Child(Box<Child>),
 }
 
-/// What `ctxbench s3 serve` says of a server, as one line of JSON.
+/// The announcement of `ctxbench s3 serve`: one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// As in `http://127.0.0.1:9000`.
+    /// Such as `http://127.0.0.1:9000`.
     pub endpoint: String,
-    /// What the server is called: [`ServerKind::label`].
+    /// Name of the server for people: [`ServerKind::label`].
     pub server: String,
     /// Its version.
     pub version: String,
-    /// The name half of the credentials.
+    /// The access key id.
     pub access_key: String,
-    /// The secret half of the credentials.
+    /// The secret access key.
     pub secret_key: String,
-    /// What requests are signed for.
+    /// The region for which requests are signed.
     pub region: String,
-    /// The bucket that is there.
+    /// Name of the existing bucket.
     pub bucket: String,
-    /// The round-trip time that is added, in milliseconds.
+    /// The added round-trip time, in milliseconds.
     #[serde(serialize_with = "whole_if_it_is")]
     pub rtt_ms: f64,
 }
 
-/// `0` for 0.0.
+/// Serializes a whole number without a fraction: `0` for 0.0.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
 fn whole_if_it_is<S: serde::Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if number.fract() == 0.0 && (0.0..1e9).contains(number) {
@@ -141,13 +141,13 @@ fn whole_if_it_is<S: serde::Serializer>(number: &f64, serializer: S) -> Result<S
     }
 }
 
-/// Starts a server and waits until it has answered, and has the bucket [`BUCKET`].
+/// Starts a server and waits until it answers and has the bucket [`BUCKET`].
 ///
-/// Call it on a thread that lives as long as the server shall: the kernel takes the end of that
-/// thread for the end of the parent.
+/// Call it on a thread that lives as long as the server: the kernel's parent-death signal fires when that
+/// thread ends.
 ///
 /// # Errors
-/// [`StartError`]; nothing is left running then.
+/// [`StartError`]; no process is left running then.
 pub async fn start(options: Options) -> Result<Server, StartError> {
     let kind = options.server.kind();
     let setup = |what: &str| {
@@ -203,7 +203,7 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
         _proxy: None,
         process,
     };
-    // A program takes a while to say its version; the server comes up meanwhile.
+    // The program's version is asked for while the server starts, because both take time.
     let found = options.server.clone();
     let version = tokio::task::spawn_blocking(move || found.version());
     if let Err(error) = server.wait_until_ready().await {
@@ -230,7 +230,7 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
 }
 
 impl Server {
-    /// Makes the bucket and tries it, until both work.
+    /// Creates the bucket and uses it, until both succeed.
     async fn wait_until_ready(&mut self) -> Result<(), StartError> {
         let started = Instant::now();
         loop {
@@ -268,19 +268,19 @@ impl Server {
         }
     }
 
-    /// Which server it is.
+    /// The kind of server.
     #[must_use]
     pub fn kind(&self) -> ServerKind {
         self.kind
     }
 
-    /// What a client needs to use it; behind a proxy, the proxy's address.
+    /// What a client needs to use the server. Behind a proxy, the endpoint is the proxy's.
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// What `ctxbench s3 serve` says of it.
+    /// The announcement of `ctxbench s3 serve`.
     #[must_use]
     pub fn announcement(&self) -> Announcement {
         Announcement {
@@ -295,7 +295,7 @@ impl Server {
         }
     }
 
-    /// Waits for an end that nobody asked for, and says what is known of it.
+    /// Waits until the server ends by itself. Returns the reason as far as it is known.
     pub async fn has_ended(&mut self) -> String {
         let server = self.kind;
         match &mut self.process {
@@ -314,10 +314,10 @@ impl Server {
         }
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills the server with SIGKILL.
     ///
     /// # Errors
-    /// If the process cannot be waited for.
+    /// If waiting for the process fails.
     pub async fn kill(self) -> io::Result<()> {
         match self.process {
             Process::Embedded(_) => Ok(()),
@@ -325,10 +325,10 @@ impl Server {
         }
     }
 
-    /// Stops it; when this returns, its process is gone.
+    /// Stops the server. Its process has ended when this returns.
     ///
     /// # Errors
-    /// If the process cannot be waited for.
+    /// If waiting for the process fails.
     pub async fn stop(self) -> io::Result<()> {
         match self.process {
             Process::Embedded(_) => Ok(()),

@@ -1,9 +1,9 @@
-//! What came into an agent's context in the sessions that a run replays.
+//! The agent's context in the sessions that a run replays.
 
 use serde::{Deserialize, Serialize};
 use tokens::{Conversation, ThinkingStays};
 
-/// A line of `contexts.jsonl`: a workload's session under one context policy. Written before the first pass.
+/// A line of `contexts.jsonl`: a workload's session under one context policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionContext {
@@ -13,47 +13,47 @@ pub struct SessionContext {
     pub workload: String,
     /// The context policy, or the name of a published account.
     pub policy: String,
-    /// Where the tokens come from.
+    /// The origin of the token counts.
     pub basis: Basis,
     /// The model that the session was recorded on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The model's own tokens for each `o200k` token, by the model's name, with where that comes from.
+    /// For each model, its own tokens per `o200k` token, with the source.
     pub factors: Vec<ModelFactor>,
     /// The session.
     pub conversation: Conversation,
 }
 
-/// What a model counts for an `o200k` token.
+/// A model's own tokens per `o200k` token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFactor {
     /// The model.
     pub model: String,
-    /// Its own tokens for each `o200k` token.
+    /// Its own tokens per `o200k` token.
     pub per_o200k: f64,
-    /// The factor with its standing and source, in words.
+    /// The factor with its reliability and source, in words.
     pub label: String,
-    /// How long its thinking stays in its prompts. In older runs it is missing, and taken out already of the
-    /// conversation where the recorded model's goes.
+    /// How long its thinking stays in its prompts. Older runs lack this field;
+    /// their conversations are already without the thinking that the recorded model drops.
     #[serde(default)]
     pub thinking: ThinkingStays,
 }
 
-/// Where the tokens of a session come from.
+/// The origin of a session's token counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// Counted when the session was imported, from what was recorded.
+    /// Counted by the importer, from the recording.
     Recorded,
-    /// Counted from what an agent would write and be shown.
+    /// Counted from what an agent would write and see.
     Generated,
-    /// In part counted from texts, in part stated by who published the session, who gave no text for it.
+    /// Partly counted from texts, partly stated by the session's publisher without the text.
     PartlyStated,
-    /// What the session would have been under a context policy: calls are added that nobody made, and how much
-    /// is read back is assumed.
+    /// Computed for a context policy that the recording did not have.
+    /// It adds calls that no agent made, and assumes how much is read back.
     Simulated,
-    /// Somebody's published figures, in their own units: nothing was counted.
+    /// Published figures in their own units, not counted by us.
     Published,
 }
 

@@ -15,29 +15,29 @@ use super::{
 
 /// The plan's file.
 pub const PLAN: &str = "plan.toml";
-/// Where fault runs up to schema version 2 have their plan: read only to refuse them with their version.
+/// The plan file of fault runs up to schema version 2, read only to refuse them with their version.
 const OLD_FAULT_PLAN: &str = "fault-plan.json";
 /// The environment's file.
 pub const ENVIRONMENT: &str = "env.json";
 /// The policy's file.
 pub const POLICY: &str = "policy.toml";
-/// One line a session and context policy.
+/// The file with one line per session and context policy.
 pub const CONTEXTS: &str = "contexts.jsonl";
-/// One line a pass.
+/// The file with one line per pass.
 pub const SAMPLES: &str = "samples.jsonl";
-/// One line an arm, cell and epoch.
+/// The file with one line per arm, cell and epoch.
 pub const CELLS: &str = "cells.jsonl";
-/// One line an epoch.
+/// The file with one line per epoch.
 pub const EPOCHS: &str = "epochs.jsonl";
-/// One line a probe.
+/// The file with one line per probe.
 pub const PROBES: &str = "probes.jsonl";
-/// One line a fault.
+/// The file with one line per fault.
 pub const FAULTS: &str = "faults.jsonl";
-/// One line a fault scenario, arm and seed.
+/// The file with one line per fault scenario, arm and seed.
 pub const FAULT_OUTCOMES: &str = "fault-outcomes.jsonl";
-/// One line a stretch of crash points.
+/// The file with one line per series of crash points.
 pub const CRASH_POINTS: &str = "crash-points.jsonl";
-/// What was found of files that a language model makes up.
+/// The results for model-generated files.
 pub const MODEL_FILES: &str = "model-files.json";
 
 /// Why a run directory cannot be read or written.
@@ -48,10 +48,10 @@ pub enum RunError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The run was made by a ctxbench whose files look different.
+    /// Another version of ctxbench with another schema made the run.
     #[error("{}: schema version {found}; this ctxbench reads version {SCHEMA_VERSION}\n  fix: report it with the ctxbench that made it", .file.display())]
     Schema {
         /// The file.
@@ -59,57 +59,57 @@ pub enum RunError {
         /// Its version.
         found: u64,
     },
-    /// A file is not what it should be.
+    /// A file does not parse.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
 
-/// What is wrong in a file, and where.
+/// A defect in a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}: {message}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
 pub struct Broken {
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1, where there are lines.
+    /// The line, from 1; `None` for a file that is not read by lines.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The defect.
     pub message: String,
 }
 
-/// A run, read back.
+/// A run directory in memory.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Where it lies.
+    /// The run directory.
     pub dir: PathBuf,
-    /// What was to be measured.
+    /// The plan.
     pub plan: Plan,
     /// The machine.
     pub environment: Environment,
-    /// The policy's text, where the run was made for one.
+    /// The policy's text, if the run has one.
     pub policy: Option<String>,
-    /// What its sessions put into a context.
+    /// The contexts of its sessions.
     pub contexts: Vec<SessionContext>,
-    /// What was measured, pass by pass.
+    /// The samples, one per pass.
     pub samples: Vec<Sample>,
-    /// What was measured and counted of each arm, cell and epoch.
+    /// Latencies and exact counts, one per arm, cell and epoch.
     pub cells: Vec<CellEpoch>,
-    /// The epochs that came to their end.
+    /// The completed epochs.
     pub epochs: Vec<Epoch>,
-    /// What was probed.
+    /// The probes.
     pub probes: Vec<Probe>,
-    /// What was broken.
+    /// The faults of the probes' stage.
     pub faults: Vec<Fault>,
-    /// What came of fault scenarios.
+    /// The results of fault scenarios.
     pub fault_outcomes: Vec<FaultOutcome>,
-    /// What came of crash points.
+    /// The results of crash points.
     pub crash_points: Vec<CrashPoints>,
-    /// What was found of files that a language model makes up.
+    /// The results for model-generated files.
     pub model_files: Option<ModelFiles>,
 }
 
 impl Run {
-    /// Reads a run directory, a complete or an interrupted one: a last line without its end, as a
-    /// full disk or a killed run leaves it, is ignored.
+    /// Reads the directory of a complete or interrupted run. A last line without its end is ignored:
+    /// a full disk or a killed run leaves one.
     ///
     /// # Errors
     /// See [`RunError`].
@@ -178,7 +178,7 @@ fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
     serde_path_to_error::deserialize(value).map_err(|error| broken(file, None, &error))
 }
 
-/// Writes a JSON document that is not there yet.
+/// Writes a JSON document to a new file.
 ///
 /// # Errors
 /// See [`RunError`].
@@ -202,14 +202,14 @@ fn read_text(file: &Path) -> Result<String, RunError> {
     fs::read_to_string(file).map_err(|error| io_error(file, error))
 }
 
-/// Reads JSON lines; a last one without its end is ignored.
+/// Reads JSON lines; a last line without its end is ignored.
 ///
 /// # Errors
 /// See [`RunError`].
 fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
-        // A run that was interrupted early has not come to all of them.
+        // An interrupted run may not have created every file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(io_error(file, error)),
     };
@@ -249,10 +249,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a run in `dir`, which must not hold one yet.
+    /// Starts a run in `dir`, which must not contain a run yet.
     ///
     /// # Errors
-    /// If `dir` holds a plan, or cannot be written.
+    /// If `dir` contains a plan, or cannot be written.
     pub fn create(
         dir: &Path,
         plan: &Plan,
@@ -274,14 +274,14 @@ impl Writer {
         write_json(&dir.join(ENVIRONMENT), environment)?;
         let text =
             toml::to_string_pretty(plan).map_err(|error| broken(&dir.join(PLAN), None, &error))?;
-        // The plan last: a directory with a plan is a run.
+        // The plan is last because a directory with a plan counts as a run.
         write_new(&dir.join(PLAN), &text)?;
         Ok(Self {
             dir: dir.to_owned(),
         })
     }
 
-    /// Goes on with the run in `dir`; what a killed run left of a line is cut off.
+    /// Resumes the run in `dir`, and truncates each file after its last complete line.
     ///
     /// # Errors
     /// If `dir` cannot be read and written.
@@ -308,12 +308,12 @@ impl Writer {
     /// Appends a sample.
     ///
     /// # Errors
-    /// If it cannot be written; what was written before stays readable.
+    /// If the line cannot be written. Earlier lines stay readable.
     pub fn sample(&self, sample: &Sample) -> Result<(), RunError> {
         append(&self.dir.join(SAMPLES), sample)
     }
 
-    /// Appends what came of an arm in a cell of an epoch; errors as [`Writer::sample`].
+    /// Appends the result of an arm in a cell of an epoch; errors as [`Writer::sample`].
     ///
     /// # Errors
     /// If it cannot be written.
@@ -345,7 +345,7 @@ impl Writer {
         append(&self.dir.join(FAULTS), fault)
     }
 
-    /// Writes what was found of files that a language model makes up, whole or not at all; errors as [`Writer::sample`].
+    /// Writes the results for model-generated files atomically; errors as [`Writer::sample`].
     ///
     /// # Errors
     /// If it cannot be written.
@@ -357,7 +357,7 @@ impl Writer {
         written.map_err(|error| io_error(&file, error))
     }
 
-    /// Appends what came of a scenario; errors as [`Writer::sample`].
+    /// Appends the result of a scenario; errors as [`Writer::sample`].
     ///
     /// # Errors
     /// If it cannot be written.
@@ -365,7 +365,7 @@ impl Writer {
         append(&self.dir.join(FAULT_OUTCOMES), outcome)
     }
 
-    /// Appends a stretch of crash points; errors as [`Writer::sample`].
+    /// Appends a series of crash points; errors as [`Writer::sample`].
     ///
     /// # Errors
     /// If it cannot be written.

@@ -1,19 +1,19 @@
-//! What came of a fault scenario on a backend, and of a stretch of crash points.
+//! The results of fault scenarios and of crash points, as a run directory keeps them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Nothing of the backend's was killed: what a living mount shows.
+/// Audit of the mount in use; no process of the backend was killed.
 pub const IN_USE: &str = "in-use";
-/// After the mount was ended in order, and made again.
+/// Audit after an orderly unmount and a new mount.
 pub const ORDERLY_END: &str = "orderly-end";
-/// The daemon, or where there is none the program, was killed.
+/// Audit after the daemon was killed; without a daemon, after the agent's process was killed.
 pub const KILLED_DAEMON: &str = "killed-daemon";
-/// What the machine had not written is gone.
+/// Audit after a power failure: data that had not reached the disk is gone.
 pub const POWER_LOSS: &str = "power-loss";
-/// The machine and its disks are gone.
+/// Audit after the loss of the machine and its disks.
 pub const MACHINE_LOSS: &str = "machine-loss";
 
 /// A line of `fault-outcomes.jsonl`: one scenario, one backend, one seed.
@@ -30,42 +30,42 @@ pub struct FaultOutcome {
     pub backend: String,
     /// The seed.
     pub seed: u64,
-    /// Whether it was run.
+    /// Whether the scenario ran.
     pub status: Status,
-    /// Why it was not, where it was not.
+    /// Why the scenario did not run; `None` if it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was broken, as it was done, in a sentence.
+    /// The injected fault and the method, in a sentence.
     pub injected: String,
-    /// What of it was shortened, simulated or recorded; `None` where all of it was real and whole.
+    /// Which parts were shortened, simulated or recorded; `None` if every part was real and complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What the agent saw, in the order in which it was first seen.
+    /// What the agent saw, by first occurrence.
     pub seen: Vec<Seen>,
     /// The longest call, in milliseconds.
     pub longest_call_ms: u64,
-    /// The longest that an agent's process was seen in state `D`, in which no signal but a deadly one ends it, or none at all, in milliseconds: looked at
-    /// every 50 ms while it is waited for, every 5 ms while a call that hangs is being ended.
+    /// The longest observed time of an agent's process in state `D` (uninterruptible sleep), in milliseconds.
+    /// The harness polls every 50 ms while it waits, and every 5 ms while it ends a hung call.
     #[serde(default)]
     pub uninterruptible_ms: u64,
-    /// The call that did not end within the limit, where there was one.
+    /// The call that did not end within the limit; `None` if every call ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang: Option<Hang>,
-    /// How it came back; `None` where nothing had to.
+    /// How the backend came back; `None` if it never went away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
-    /// What became of the data, by what was lost: `killed-daemon`, `power-loss`, `machine-loss`.
+    /// Audits by loss: `in-use`, `orderly-end`, `killed-daemon`, `power-loss`, `machine-loss`.
     pub audits: BTreeMap<String, Audit>,
-    /// What else was found, by name: counts, times, words.
+    /// Other findings by name: counts, times, words.
     pub facts: BTreeMap<String, Fact>,
-    /// What a backend must not do, and did.
+    /// What the backend did although no backend may.
     pub breaches: Vec<String>,
-    /// How long it took with everything around it, in milliseconds.
+    /// How long the scenario took with preparation and audits, in milliseconds.
     pub took_ms: u64,
 }
 
 impl FaultOutcome {
-    /// What it comes to, for a matrix: the worst of what happened.
+    /// The outcome as one cell of the matrix: the worst event.
     pub fn cell(&self) -> CellKind {
         match self.status {
             Status::Unfit => return CellKind::Unfit,
@@ -106,67 +106,67 @@ impl FaultOutcome {
         }
     }
 
-    /// Lines that agents added to a shared file, whose calls all returned, and that are not in it afterwards.
+    /// Lines that agents appended to a shared file, with success, and that are missing from it afterwards.
     pub fn updates_lost(&self) -> u64 {
         self.count("updates_lost")
     }
 
-    /// Damaged lines that agents read of a shared file.
+    /// Damaged lines that agents read from a shared file.
     pub fn torn_reads(&self) -> u64 {
         self.count("torn_reads")
     }
 }
 
-/// Whether a scenario was run on a backend.
+/// Whether a scenario ran on a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// It was.
+    /// It ran.
     Ran,
-    /// It makes no sense for the backend.
+    /// The scenario does not apply to the backend.
     Unfit,
-    /// It cannot be done here, such as without root.
+    /// This machine or user cannot run it, for example without root.
     Skipped,
-    /// The harness could not do its work.
+    /// The harness failed.
     Infra,
 }
 
-/// Something that the agent saw.
+/// One kind of event that the agent saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
     /// The call, such as `write`.
     pub call: String,
-    /// What came of it.
+    /// The result of the call.
     pub what: SeenKind,
-    /// The error number, where there was one.
+    /// The error number; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
-    /// The text of the error, or what was wrong.
+    /// The text of the error, or a description of the defect.
     pub text: String,
     /// How often.
     pub times: u64,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeenKind {
-    /// Nothing out of the ordinary.
+    /// The call succeeded with the expected result.
     Nothing,
     /// An error number.
     Errno,
-    /// Success, with bytes that were never written there.
+    /// Success, with bytes that were never written to this place.
     WrongBytes,
     /// A failure without an error number, such as a write of no bytes.
     Unnumbered,
-    /// What another had written was not seen in time.
+    /// Another agent's write became visible too late.
     Late,
-    /// A refusal to start, with its text.
+    /// The backend refused to start.
     Refusal,
     /// No answer within the limit.
     Hang,
-    /// The agent's process was killed: by the scenario, or by a signal that the call gave it.
+    /// The agent's process was killed, by the scenario or by a signal that the call raised.
     Killed,
 }
 
@@ -176,37 +176,37 @@ pub enum SeenKind {
 pub struct Hang {
     /// The call.
     pub call: String,
-    /// How long it was waited for, in milliseconds.
+    /// How long the harness waited for the call, in milliseconds.
     pub waited_ms: u64,
-    /// Whose fault it was.
+    /// The process that does not answer.
     pub culprit: Culprit,
-    /// The state of the agent's process as the kernel gives it: `S` sleeps, `D` cannot be interrupted.
+    /// The kernel's state of the agent's process: `S` for interruptible sleep, `D` for uninterruptible.
     pub state: String,
-    /// What ended it: `SIGINT`, `SIGKILL`, `abort` (of the FUSE connection), or `nothing`.
+    /// What ended the call: `SIGINT`, `SIGKILL`, `abort` (of the FUSE connection), or `nothing`.
     pub ended_by: String,
-    /// How long that took, in milliseconds.
+    /// How long ending the call took, in milliseconds.
     pub ended_after_ms: u64,
-    /// For how much of that the process was seen in state `D`, in milliseconds.
+    /// How long the process was observed in state `D` while the call was being ended, in milliseconds.
     #[serde(default)]
     pub uninterruptible_ms: u64,
 }
 
-/// What does not answer.
+/// The process that does not answer a hung call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Culprit {
-    /// The daemon is no more.
+    /// The daemon has exited.
     DaemonDied,
-    /// The daemon is there, and does not answer on its control socket either, or is stopped.
+    /// The daemon is stopped, or does not answer on its control socket either.
     DaemonStuck,
-    /// The daemon answers on its control socket, and has requests of the mount that it has not answered: it waits for
-    /// somebody else, or for a lock of its own.
+    /// The daemon answers on its control socket, but holds unanswered requests of the mount.
+    /// It waits for another process, or for a lock of its own.
     DaemonWaits,
-    /// The daemon answers on its control socket, and no request is with it: the call waits in the kernel.
+    /// The daemon answers on its control socket and holds no request: the call waits in the kernel.
     KernelWaits,
-    /// The daemon answers on its control socket; whether a request is with it could not be looked at.
+    /// The daemon answers on its control socket; whether it holds a request could not be read.
     Unclear,
-    /// There is no daemon.
+    /// The backend has no daemon.
     NoDaemon,
 }
 
@@ -230,15 +230,15 @@ impl Culprit {
 pub struct Recovery {
     /// What brought it back.
     pub how: Return,
-    /// From the end of the fault, or the start of the next try, to usable files, in milliseconds.
+    /// From the end of the fault, or the start of the next attempt, to usable files, in milliseconds.
     pub ms: u64,
-    /// What had to be done by hand, or why it did not come back.
+    /// The manual step, or why the backend did not come back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
 }
 
 impl Recovery {
-    /// Whether it came back without help.
+    /// Whether the backend came back without a manual step.
     pub fn is_unaided(&self) -> bool {
         matches!(self.how, Return::ByItself | Return::NextMount)
     }
@@ -248,56 +248,56 @@ impl Recovery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Return {
-    /// The mount went on as soon as the fault had ended.
+    /// The same mount worked again once the fault had ended.
     ByItself,
-    /// The caller's next mount, without a step more.
+    /// The caller's next mount, without any other step.
     NextMount,
-    /// A mount after a step by hand.
+    /// A mount after a manual step.
     AfterStep,
-    /// Nothing that was tried.
+    /// No attempt worked.
     Never,
 }
 
-/// What became of the records.
+/// The state of the records after a loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Audit {
-    /// The weakest call after which the backend promises to keep data; `None` where it promises nothing.
+    /// The weakest call after which the backend promises to keep data; `None` if it promises nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<String>,
-    /// What it comes to.
+    /// The checker's verdict.
     pub verdict: Verdict,
-    /// Why it is not known, or how the loss was simulated.
+    /// Why the verdict is unknown, or how the loss was simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Changes that were acknowledged, by the strongest call that returned.
+    /// Acknowledged changes, by the strongest call that returned.
     pub acknowledged: BTreeMap<String, u64>,
-    /// Records that are as they should be.
+    /// Records in the expected state.
     pub present: u64,
-    /// Records that are not there, and never were acknowledged.
+    /// Missing records that were never acknowledged.
     pub absent: u64,
-    /// Records that were acknowledged, but by less than the backend promises to keep, and are gone or old.
+    /// Missing or old records, acknowledged only by a weaker call than the one that the promise requires.
     pub unpromised: u64,
-    /// Records that were acknowledged, and are gone.
+    /// Missing records whose change was acknowledged as the promise requires.
     pub lost: u64,
-    /// Records whose bytes are no state that they ever had.
+    /// Records whose bytes match none of their states.
     pub torn: u64,
-    /// Records of which half of a change is there that was not acknowledged by what is promised, where nothing is promised
-    /// of such a change either.
+    /// Records with half of a change, where the backend promises nothing for a change that is not yet
+    /// acknowledged.
     #[serde(default)]
     pub half: u64,
-    /// Records that are as they were before an acknowledged change.
+    /// Records in their state before an acknowledged change.
     pub stale: u64,
-    /// Records that were never written, or that are back although their removal was acknowledged.
+    /// Records that were never written, or that returned after an acknowledged removal.
     pub phantom: u64,
     /// Records that could not be read.
     pub unreadable: u64,
-    /// The first of those that are not as they should be.
+    /// The first few records that violate the promise.
     pub examples: Vec<String>,
 }
 
 impl Audit {
-    /// One that could not be made.
+    /// An audit that could not be made.
     pub fn unknown(reason: impl ToString) -> Self {
         Self {
             verdict: Verdict::Unknown,
@@ -306,7 +306,7 @@ impl Audit {
         }
     }
 
-    /// Adds what another stretch of the same came to; invalid beats unknown beats valid.
+    /// Adds another audit of the same loss; invalid beats unknown beats valid.
     pub fn add(&mut self, other: &Self) {
         self.verdict = self.verdict.max(other.verdict);
         for (class, count) in &other.acknowledged {
@@ -323,7 +323,7 @@ impl Audit {
         self.stale += other.stale;
         self.phantom += other.phantom;
         self.unreadable += other.unreadable;
-        // Of each kind a few: many of the first would hide the others.
+        // At most three of each kind, so that the first kind does not hide the others.
         for example in &other.examples {
             let kind = |example: &str| {
                 let mut words = example.split([' ', ':']);
@@ -340,16 +340,16 @@ impl Audit {
     }
 }
 
-/// What a checker says: the later, the worse.
+/// A checker's verdict, from best to worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Everything that was promised is there.
+    /// Everything promised was kept.
     #[default]
     Valid,
-    /// It could not be looked at.
+    /// The data could not be checked.
     Unknown,
-    /// Something that was promised is not as it should be.
+    /// A promise was broken.
     Invalid,
 }
 
@@ -364,7 +364,7 @@ impl Verdict {
     }
 }
 
-/// Something that was found.
+/// The value of a finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Fact {
@@ -386,26 +386,27 @@ impl fmt::Display for Fact {
     }
 }
 
-/// What a scenario comes to on a backend, for a picture: the later, the worse.
+/// The outcome of a scenario on a backend in the matrix, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CellKind {
-    /// It makes no sense there.
+    /// The scenario does not apply to the backend.
     Unfit,
-    /// It cannot be done here.
+    /// This machine or user cannot run it.
     Skipped,
-    /// Nothing was seen of it.
+    /// The agent saw nothing of the fault.
     Clean,
     /// The agent saw an error, and everything promised was kept.
     Error,
-    /// Agents that did not exclude one another lost updates, or read half of one: no promise of the backend's.
+    /// Agents without mutual exclusion lost updates or read torn ones, which the backend does not promise to
+    /// prevent.
     Raced,
-    /// What became of the data is not known.
+    /// The state of the data is unknown.
     Unknown,
     /// The harness failed.
     Infra,
-    /// Something that must not be, but no data was lost.
+    /// The backend did something forbidden, without losing data.
     Breach,
-    /// It came back only by hand, or not at all.
+    /// The backend came back only after a manual step, or not at all.
     Manual,
     /// A call did not end within the limit.
     Hang,
@@ -432,7 +433,7 @@ impl CellKind {
     }
 }
 
-/// A line of `crash-points.jsonl`: so many crash points of one kind on one backend.
+/// A line of `crash-points.jsonl`: the crash points of one kind on one backend.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrashPoints {
@@ -440,47 +441,47 @@ pub struct CrashPoints {
     pub v: u32,
     /// The backend.
     pub backend: String,
-    /// What was lost at each: `killed-daemon`, `power-loss`, `machine-loss`.
+    /// The loss at each point: `killed-daemon`, `power-loss`, `machine-loss`.
     pub loss: String,
-    /// Whether it was looked at.
+    /// Whether the points ran.
     #[serde(default = "ran")]
     pub status: Status,
-    /// Why it was not, or not to the end.
+    /// Why they did not run, or not to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How it was done, and what of it is simulated.
+    /// The method, and which parts are simulated.
     pub how: String,
     /// The seed.
     pub seed: u64,
     /// How many points.
     pub points: u64,
-    /// Of those, points at which a request was with the daemon, or queued for it, when it was killed: the agent's call
-    /// failed with `ECONNABORTED`. `None` where that is not looked at.
+    /// Points at which the daemon held or had queued a request when it was killed.
+    /// The agent's call then failed with `ECONNABORTED`. `None` if not recorded.
     #[serde(default)]
     pub in_flight: Option<u64>,
-    /// Points at which at least one change had begun and was not acknowledged; `None` where that is not looked at.
+    /// Points with at least one change begun but not acknowledged; `None` if not recorded.
     #[serde(default)]
     pub unacknowledged: Option<u64>,
-    /// Points before which at least one change was acknowledged since the last; `None` where that is not looked at.
+    /// Points with at least one change acknowledged since the previous point; `None` if not recorded.
     #[serde(default)]
     pub newly_acknowledged: Option<u64>,
-    /// Points at which something promised was lost, torn, stale or phantom; `None` where points are not told apart. What was
-    /// counted once is not counted at later points.
+    /// Points at which a promised record was lost, torn, stale or phantom; `None` if points are not told apart.
+    /// A record counts once, not again at later points.
     #[serde(default)]
     pub broken: Option<u64>,
-    /// Times that the daemon had ended by itself before it was to be killed.
+    /// Times that the daemon exited before it was to be killed.
     #[serde(default)]
     pub died_by_itself: u64,
-    /// Points that could not be judged, which are not among the points.
+    /// Points that could not be judged; `points` does not include them.
     pub unjudged: u64,
-    /// Points after which the records together were in no state that there ever was; `None` where that is not looked at.
+    /// Points after which all records together match no state that ever existed; `None` if not checked.
     #[serde(default)]
     pub mixtures: Option<u64>,
-    /// What was found, over all points: a record that is looked at after each of ten points counts ten times.
+    /// The audits of all points, added up: a record checked after each of ten points counts ten times.
     pub audit: Audit,
-    /// Recovery times in milliseconds: median, and the longest.
+    /// Recovery times in milliseconds: median and maximum.
     pub recovery_ms: (f64, f64),
-    /// How long all of it took, in milliseconds.
+    /// How long all points took, in milliseconds.
     pub took_ms: u64,
 }
 
@@ -489,7 +490,7 @@ fn ran() -> Status {
 }
 
 impl CrashPoints {
-    /// A line that says that nothing was looked at, and why.
+    /// A line for points that were not run, with the reason.
     pub fn not_run(backend: &str, loss: &str, status: Status, reason: impl ToString) -> Self {
         Self {
             v: super::SCHEMA_VERSION,
@@ -516,7 +517,7 @@ impl CrashPoints {
         }
     }
 
-    /// Whether what was looked at is as promised, or was not to be looked at. False if it is not known.
+    /// Whether the data was kept as promised, or the points do not apply. False if the data is unknown.
     pub fn is_passed(&self) -> bool {
         match self.status {
             Status::Unfit | Status::Skipped => true,

@@ -1,4 +1,4 @@
-//! Latencies of the calls of one kind in one pass, as a line of JSON can carry them.
+//! Latencies of the calls of one kind, in a form for JSON lines.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,30 +6,30 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-/// An empty histogram of nanoseconds, to 3 significant digits, up to an hour and growing beyond.
+/// An empty histogram of nanoseconds with 3 significant digits, for up to an hour.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
         .unwrap_or_else(|_| unreachable!("these bounds are valid"))
 }
 
-/// The calls of one kind in one pass that ended well.
+/// The successful calls of one kind in one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calls {
-    /// How many.
+    /// Number of calls.
     pub count: u64,
-    /// Their service times in nanoseconds, summed.
+    /// The sum of their service times, in nanoseconds.
     pub total_ns: u64,
     /// The median service time in nanoseconds.
     pub p50_ns: u64,
-    /// The 90th percentile in nanoseconds; of fewer than ten calls, the longest.
+    /// The 90th percentile in nanoseconds; with fewer than ten calls, the maximum.
     pub p90_ns: u64,
     /// The longest service time in nanoseconds.
     pub max_ns: u64,
 }
 
 impl Calls {
-    /// Summarises a histogram; `total_ns` is exact, while the histogram rounds.
+    /// Summarises a histogram. `total_ns` is passed separately because the histogram rounds.
     pub fn of(histogram: &Histogram<u64>, total_ns: u64) -> Self {
         Self {
             count: histogram.len(),
@@ -46,7 +46,8 @@ impl Calls {
     }
 }
 
-/// All service times of one kind of call in one cell of one epoch: an HdrHistogram in its V2 deflate encoding, in base64.
+/// All service times of one kind of call in one cell of one epoch.
+/// The encoding is an HdrHistogram (V2, deflate) in base64.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Latencies(String);

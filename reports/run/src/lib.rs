@@ -1,9 +1,8 @@
-//! A run directory: what is in it, how it is written, how it is read.
+//! A run directory: its files, and how they are written and read.
 //!
-//! `plan.toml` says what was to be measured, `env.json` on what machine, `policy.toml` what would be decided by it,
-//! `contexts.jsonl` what its sessions put into an agent's context, all before the first pass. `samples.jsonl` gets a line
-//! a pass, `cells.jsonl` one an arm, cell and epoch, `epochs.jsonl` one an epoch, `probes.jsonl` and `faults.jsonl` one a
-//! probe, `fault-outcomes.jsonl` one a scenario, arm and seed, `crash-points.jsonl` one a stretch of crash points; `model-files.json` is written once, at the end. Nothing is ever changed afterwards.
+//! The plan, environment, policy and session contexts are written before the first pass.
+//! Results are appended as JSON lines during the run, and `model-files.json` is written once, at the end.
+//! No file is changed afterwards. [`dir`] names the files; evaluation is in the crates `stats` and `reports`.
 
 mod context;
 pub mod dir;

@@ -1,4 +1,4 @@
-//! When a run may look at its verdicts, and how much of the error rate each look may spend.
+//! Looks: the interim and final analyses of a run, and the share of the error rate that each may spend.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Look {
-    /// After so many epochs of a cell.
+    /// The number of epochs of a cell after which the look takes place.
     pub epochs: u32,
-    /// The share of all runs in which this look may leave out the true value.
+    /// The share of all runs in which the interval at this look may exclude the true value.
     pub alpha: f64,
 }
 
-/// The looks of a plan, by epochs. By Bonferroni's inequality the shares add up to at most the error rate of the
-/// whole run, however the looks depend on each other; no share is saved by stopping early.
+/// The looks of a plan, by epochs. By Bonferroni's inequality the error rate of the whole run is at most
+/// the sum of the shares, however the looks depend on each other. Stopping early saves no share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Looks(pub Vec<Look>);
 
 impl Looks {
-    /// Looks after five eighths and all of `epochs`, which spend 0.3 and 0.7 % of the 1 % there is. With fewer than
-    /// five epochs there is one look, at the end.
+    /// Two looks: after five eighths of `epochs`, at 0.3 %, and after all of them, at 0.7 %.
+    /// With fewer than five epochs there is one look, at the end, at 1 %.
     pub fn within(epochs: u32) -> Self {
         let first = (epochs * 5).div_ceil(8);
         if epochs < 5 || first == epochs {
@@ -34,7 +34,7 @@ impl Looks {
         )
     }
 
-    /// One look, at the end.
+    /// One look, at the end, at 1 %.
     pub fn at_end(epochs: u32) -> Self {
         Self(vec![Look {
             epochs,
@@ -42,13 +42,13 @@ impl Looks {
         }])
     }
 
-    /// Whether verdicts may be looked at after `epochs` epochs.
+    /// Whether a look is planned after `epochs` epochs.
     pub fn is_due(&self, epochs: usize) -> bool {
         self.0.iter().any(|look| look.epochs as usize == epochs)
     }
 
-    /// What the interval of a cell with `epochs` epochs leaves out. Where a run ended between two looks, what the
-    /// next one would have spent; past the last look, what the last one spends.
+    /// The error rate of the interval of a cell with `epochs` epochs. Between two looks it is the share
+    /// of the next one; after the last look, the share of the last one.
     pub fn alpha(&self, epochs: usize) -> f64 {
         let next = self.0.iter().find(|look| look.epochs as usize >= epochs);
         next.or(self.0.last()).map_or(0.01, |look| look.alpha)

@@ -1,8 +1,8 @@
-//! What a run found of files that a language model makes up: `model-files.json`.
+//! The results for model-generated files: `model-files.json`.
 
 use serde::{Deserialize, Serialize};
 
-/// How much of them is measured.
+/// How much of model-generated files is measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFilesPlan {
@@ -10,58 +10,58 @@ pub struct ModelFilesPlan {
     pub lengths: Vec<u32>,
     /// Histories of each length.
     pub histories: u32,
-    /// Files that are asked for in each history.
+    /// Files read in each history.
     pub reads: u32,
     /// The seed of the histories.
     pub seed: u64,
-    /// Fewer mounts, and nothing is asked anew.
+    /// Fewer mounts, and no repeated questions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_brief: bool,
 }
 
-/// Everything that was found.
+/// All results for model-generated files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelFiles {
-    /// Why there is nothing else.
+    /// Why there are no other results; `None` if there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// How much was measured.
     pub plan: ModelFilesPlan,
-    /// `live`, `recorded` or `simulated`: of all answers in here, which have one origin.
+    /// The common origin of all answers: `live`, `recorded` or `simulated`.
     pub origin: String,
     /// The model.
     pub model: String,
-    /// What runs it, or did when it was recorded.
+    /// The engine that runs the model, or ran it for the recording.
     pub engine: String,
-    /// How often `llm-history` was right, by the length of the history.
+    /// How often `llm-history` answered correctly, by the length of the history.
     pub fidelity: Vec<AtLength>,
-    /// Whether the same request gave the same answer.
+    /// How often the same request gave the same answer.
     pub repeats: Repeats,
-    /// Where the time of the answers went.
+    /// The parts of the answer time.
     pub latency: AnswerLatency,
-    /// A mount of `llm-history`.
+    /// The results on a mount of `llm-history`.
     pub history: MountedModel,
-    /// A mount of `llm-generate`.
+    /// The results on a mount of `llm-generate`.
     pub generate: MountedModel,
-    /// A generated file read again, as a ratio to `memory`, with its 99 % interval.
+    /// The time of rereading a generated file, as a ratio to `memory`, with its 99 % interval.
     pub memory_ratio: Option<(f64, f64, f64)>,
 }
 
-/// Whether the same request gave the same answer.
+/// How often the same request gave the same answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeats {
     /// Questions that were asked twice.
     pub asked_twice: u32,
-    /// Of those, how many had the same answer.
+    /// Questions whose two answers were equal.
     pub equal: u32,
-    /// The server takes no temperature: sampling is its own.
+    /// The server accepts no temperature and samples as it is configured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_own_sampling: bool,
 }
 
-/// Where the time of the answers about histories went, each a mean in milliseconds.
+/// The parts of the answer time for histories, each a mean in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerLatency {
@@ -69,19 +69,19 @@ pub struct AnswerLatency {
     pub answers: u64,
     /// Waiting for the model to be free.
     pub queue_ms: f64,
-    /// Transfer and the reading of the question.
+    /// Transfer, and the model's processing of the prompt.
     pub first_byte_ms: f64,
-    /// Writing the answer.
+    /// Generation of the answer.
     pub generation_ms: f64,
-    /// Reading and checking the answer.
+    /// Parsing and checking the answer.
     pub validation_ms: f64,
-    /// Tokens of questions that the model reads in a second.
+    /// Prompt tokens that the model processes per second.
     pub prompt_tokens_per_second: f64,
-    /// Tokens of answers that the model writes in a second.
+    /// Output tokens that the model generates per second.
     pub output_tokens_per_second: f64,
 }
 
-/// What was found at one length of histories.
+/// The results at one length of histories.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AtLength {
@@ -89,23 +89,23 @@ pub struct AtLength {
     pub operations: u32,
     /// Histories.
     pub histories: u32,
-    /// Files that are there and were asked for.
+    /// Reads of files that exist.
     pub reads: Vec<ModelRead>,
-    /// Files that were removed and asked for.
+    /// Removed files that were asked for.
     pub removed_asked: u32,
-    /// Of those, how many the model says are there.
+    /// Removed files that the model claims to exist.
     pub removed_invented: u32,
-    /// Names that are there and were named.
+    /// Existing names that the model listed.
     pub names_right: u32,
-    /// Names that are there and were not named.
+    /// Existing names that the model did not list.
     pub names_missing: u32,
-    /// Names that are not there and were named.
+    /// Names that the model listed although they do not exist.
     pub names_invented: u32,
-    /// Answers that could not be used, of any kind: the model's fault.
+    /// Unusable answers of any kind, by the model's fault.
     pub unusable: u32,
-    /// Questions that the provider did not answer, which are in no other figure.
+    /// Questions that the provider did not answer. They are in no other figure.
     pub unanswered: u32,
-    /// Why the first of them was not.
+    /// Why the first of them was not answered.
     pub unanswered_because: Option<String>,
     /// Tokens of the questions.
     pub prompt_tokens: u64,
@@ -113,46 +113,46 @@ pub struct AtLength {
     pub output_tokens: u64,
     /// Answers.
     pub calls: u64,
-    /// Milliseconds an answer, in the mean.
+    /// The mean time per answer, in milliseconds.
     pub answer_ms: f64,
 }
 
-/// A file that was asked for.
+/// A read of one file in a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRead {
     /// Its size in bytes.
     pub bytes: usize,
-    /// Changes since the file was made.
+    /// Changes since the file was created.
     pub changes: u32,
-    /// The answer was what had been written, to the byte.
+    /// Whether the answer equals the written bytes.
     pub is_exact: bool,
-    /// Bytes to insert, delete or replace; `None` without an answer.
+    /// The edit distance in bytes: insertions, deletions and replacements; `None` without an answer.
     pub distance: Option<usize>,
 }
 
-/// What was done on one mount, and on a plain directory.
+/// The same work on one mount and in a plain directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MountedModel {
-    /// What tools did.
+    /// The steps of tools.
     pub steps: Vec<AskedStep>,
-    /// Seconds of a short session: here, and in a plain directory.
+    /// Seconds of a short session: on this mount, and in a plain directory.
     pub session: Option<(f64, f64)>,
-    /// Reads of that session, and how many were byte-exact.
+    /// Reads of that session, and how many of them were byte-exact.
     pub session_reads: Option<(u32, u32)>,
-    /// Questions of that session, their tokens, and those of the answers.
+    /// Questions of that session, their prompt tokens, and the output tokens.
     pub session_tokens: Option<(u64, u64, u64)>,
-    /// What was tried of consistency, and what was found.
+    /// Consistency checks and their results.
     #[serde(default)]
     pub consistency: Vec<(String, String)>,
 }
 
-/// What a tool did, and what it asked of the model.
+/// A step of a tool, and its questions to the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedStep {
-    /// What was done.
+    /// The step, in words.
     pub what: String,
     /// Questions to the model.
     pub calls: u64,
@@ -162,8 +162,8 @@ pub struct AskedStep {
     /// Tokens of the answers.
     #[serde(default)]
     pub output_tokens: u64,
-    /// How long it took.
+    /// The duration of the step, in seconds.
     pub seconds: f64,
-    /// `ok`, or how it ended.
+    /// `ok`, or how the step ended.
     pub outcome: String,
 }

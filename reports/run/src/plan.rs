@@ -1,4 +1,4 @@
-//! What a run is to measure, and on what machine.
+//! The plan of a run (`plan.toml`) and the machine it ran on (`env.json`).
 
 use std::collections::BTreeMap;
 
@@ -14,42 +14,42 @@ pub struct Plan {
     pub schema: u32,
     /// The suite's name.
     pub suite: String,
-    /// What the suite is for.
+    /// The purpose of the suite.
     pub essay: String,
     /// When the run was planned, in UTC.
     pub created: String,
     /// Version and commit of the ctxbench that planned and ran it.
     pub ctxbench: String,
-    /// The command line that plans the same run.
+    /// The command line that makes the same plan.
     pub command: String,
-    /// Decides the order of cells and arms and the order of calls; nothing else is random.
+    /// The seed for the order of cells, arms and calls; nothing else is random.
     pub seed: u64,
-    /// How long it measures, in how many epochs and rounds.
+    /// The time budget, and the numbers of epochs and rounds.
     pub schedule: Schedule,
     /// The differences below which we do not care.
     pub margins: Margins,
     /// What counts as a busy machine.
     pub limits: Limits,
-    /// Whether probes run after the passes.
+    /// Whether probes run, after the passes.
     pub probes: bool,
-    /// How much is measured after that of files that a language model makes up; `None` for nothing.
+    /// How much of model-generated files is measured, after the probes; `None` for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_files: Option<ModelFilesPlan>,
     /// How calls are measured.
     pub settings: Settings,
-    /// The policy that the run was made for.
+    /// The policy of the run.
     pub policy: Option<PlannedPolicy>,
     /// The backends, `direct` twice.
     pub arms: Vec<Arm>,
-    /// What is replayed.
+    /// The workloads that every arm replays.
     pub workloads: Vec<PlannedWorkload>,
-    /// What is broken on purpose, in order; only in a fault run.
+    /// The fault scenarios, in order; only in a fault run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scenarios: Vec<PlannedScenario>,
-    /// Crash points for each backend that they fit; 0 for none.
+    /// Crash points for each backend that supports them; 0 for none.
     #[serde(default)]
     pub crash_points: u64,
-    /// What is tried on each arm, in order, as `group: name`; only in a conformance run.
+    /// Features tried on each arm, in order, as `group: name`; only in a conformance run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
     /// Cells that cannot be measured, with the reason.
@@ -58,12 +58,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether it is the plan of a fault run.
+    /// Whether this is the plan of a fault run.
     pub fn breaks_things(&self) -> bool {
         !self.scenarios.is_empty() || self.crash_points > 0
     }
 
-    /// Why it has nothing to compare, to decide by or to go on with: it is a fault run's or a conformance run's.
+    /// Why the run cannot be compared, decided on or resumed; `None` if it measures passes.
     pub fn measures_nothing(&self) -> Option<&'static str> {
         if self.breaks_things() {
             return Some("a fault run measures no passes");
@@ -71,7 +71,7 @@ impl Plan {
         (!self.features.is_empty()).then_some("a conformance run measures no passes")
     }
 
-    /// A plan that measures no passes: of a fault run, or of a conformance run.
+    /// A plan without passes: for a fault run or a conformance run.
     pub fn without_passes(
         suite: &str,
         essay: &str,
@@ -121,39 +121,40 @@ pub struct PlannedScenario {
     pub name: String,
     /// Its group.
     pub group: String,
-    /// What happens, in a few words.
+    /// The injected fault, in a few words.
     pub title: String,
-    /// What it stands for, and what a good backend does.
+    /// The real fault that it represents, and how a good backend behaves.
     pub essay: String,
     /// SHA-256 of its file.
     pub sha256: String,
-    /// After how many seconds a call counts as hung.
+    /// The time after which a call counts as hung, in seconds.
     pub hang_limit_s: f64,
 }
 
-/// How long a run measures.
+/// The length of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
-    /// What measuring may take, in milliseconds; the first three epochs and two rounds of each cell are made all the same.
+    /// The time budget of measuring, in milliseconds. Three epochs and two rounds of each cell are run
+    /// regardless.
     pub budget_ms: u64,
-    /// The most epochs. A cell is in every epoch until it is decided at a look.
+    /// The maximum number of epochs. A cell is in every epoch until an interim analysis decides it.
     pub epochs: u32,
-    /// The most rounds of a cell in an epoch.
+    /// The maximum number of rounds of a cell in an epoch.
     pub rounds: u32,
-    /// When verdicts are looked at.
+    /// The interim analyses and the final one.
     pub looks: Looks,
 }
 
-/// The differences below which we do not care. In a cell the widest of them holds.
+/// The differences below which we do not care. In each cell the widest one applies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Margins {
     /// As a share of the baseline: 0.05 is 5 %.
     pub relative: f64,
-    /// For each call, in nanoseconds.
+    /// The absolute margin per call, in nanoseconds.
     pub absolute_ns: f64,
-    /// Of a recorded session, as a share of its turns, summed: 0.001 is 0.1 %.
+    /// For a recorded session: a share of the summed time of its turns. 0.001 is 0.1 %.
     pub session_share: f64,
 }
 
@@ -167,27 +168,28 @@ impl Default for Margins {
     }
 }
 
-/// What counts as a busy machine: a pass outside is repeated.
+/// The limits of a quiet machine. A pass beyond any of them is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Processors' time that other processes used than the harness, its daemons and servers, as a multiple of one
-    /// processor, over a stretch of rounds.
+    /// Processor time of other processes than the harness, its daemons and servers.
+    /// It is measured over several rounds, as a multiple of one processor.
     pub foreign_cpu: f64,
-    /// Share of a pass in which a task waited for a processor, where the pass has no daemon and leaves the disk alone.
+    /// Share of a pass in which a task waited for a processor.
+    /// It applies to passes without a daemon and without disk access.
     pub cpu: f64,
-    /// Share of a pass in which a task waited for input or output, where the pass leaves the disk alone.
+    /// Share of a pass in which a task waited for input or output. It applies to passes without disk access.
     pub io: f64,
     /// Share of a pass in which a task waited for memory.
     pub memory: f64,
-    /// Share of a stretch of rounds that the hypervisor gave to other machines.
+    /// Share of several rounds that the hypervisor gave to other machines.
     pub steal: f64,
-    /// Tasks, beside the harness's own, that are still ready to run five milliseconds after they were first seen before a
-    /// round.
+    /// Runnable tasks of other processes before a round, counted again five milliseconds after they were
+    /// first seen.
     pub runnable: u32,
-    /// Rounds that may be repeated for it, as a share of those that are wanted.
+    /// The most rounds that may be repeated, as a share of the planned rounds.
     pub repeats: f64,
-    /// Share of a run's passes outside from which it gets no verdicts.
+    /// Share of busy passes above which a run gets no verdicts.
     pub busy_share: f64,
 }
 
@@ -210,20 +212,20 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// A call that takes longer counts as a timeout, and later as a hang; milliseconds.
+    /// The time after which a call counts as a timeout, and later as a hang, in milliseconds.
     pub call_timeout_ms: u64,
-    /// Where the client and the daemon run: `shared-cpu`, both on one, another one each epoch, or `free`, where the
-    /// scheduler puts them.
+    /// Where client and daemon run. `shared-cpu`: both on one processor, a different one each epoch.
+    /// `free`: where the scheduler puts them.
     pub placement: String,
 }
 
-/// The policy that a run was made for.
+/// The policy of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedPolicy {
     /// Its name.
     pub name: String,
-    /// SHA-256 of its text, which lies beside the plan.
+    /// SHA-256 of its text, which is in the run directory.
     pub sha256: String,
 }
 
@@ -233,56 +235,56 @@ pub struct PlannedPolicy {
 pub struct Arm {
     /// Its name in samples.
     pub name: String,
-    /// Set on the A/A arm, the second of two identical ones: the name of the first.
+    /// On the A/A arm, the second of two identical arms: the name of the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_as: Option<String>,
-    /// Set on an arm that is slower on purpose: by how many percent every call of it is lengthened.
+    /// On an arm that is slower on purpose: by how many percent each call is lengthened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowed_percent: Option<u32>,
-    /// The arm that it is compared with, where that is not the baseline.
+    /// The arm of comparison, if it is not the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
-    /// Why it cannot be measured here, and what to do about it.
+    /// Why the arm cannot be measured here, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
     /// The backend.
     pub backend: ArmBackend,
 }
 
-/// What a plan keeps of a backend's description and receipt.
+/// The parts of a backend's description and receipt that a plan keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArmBackend {
     /// Its name.
     pub name: String,
-    /// The TOML file that describes it, where it is no part of `ctxbench`.
+    /// The TOML file that describes the backend, if it is not built in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// What it is.
+    /// A short description.
     pub summary: String,
-    /// What survives, by the last call that returned.
+    /// What data survives, by the last call that returned.
     pub durability: String,
-    /// It returns the bytes that were written to it.
+    /// Whether reads return the bytes that were written.
     pub holds_data: bool,
-    /// What it holds survives its daemon.
+    /// Whether its files survive its daemon.
     pub persistent: bool,
-    /// Its daemon counts requests.
+    /// Whether its daemon counts requests.
     pub counts_requests: bool,
-    /// A sync that is asked of its mount waits for a bucket, which survives the loss of the machine.
+    /// Whether a requested sync of its mount waits for a bucket, which survives the loss of the machine.
     #[serde(default)]
     pub has_bucket: bool,
-    /// The call after which data survives, by what is lost; missing where nothing is promised.
+    /// The call after which data survives, by loss; a loss is missing if nothing is promised for it.
     #[serde(default)]
     pub promises: BTreeMap<String, String>,
-    /// Processes beside the agent.
+    /// Number of processes in addition to the agent.
     pub daemons: u32,
-    /// Mounts.
+    /// Number of mounts.
     pub mounts: u32,
-    /// What must be on the machine.
+    /// Requirements on the machine.
     pub needs: Vec<String>,
-    /// Lines of code that must work for its files to be there; 0 where they were not counted.
+    /// Lines of code that its files depend on; 0 if not counted.
     pub lines_of_code: u32,
-    /// Versions of its parts; empty if it is unavailable.
+    /// Versions of its parts; empty if the backend is unavailable.
     pub receipt: BTreeMap<String, String>,
 }
 
@@ -295,30 +297,30 @@ pub struct PlannedWorkload {
     /// The file that defines it, if it is not built in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// What it stands for.
+    /// The real use that it represents.
     pub essay: String,
     /// SHA-256 of its definition and trace.
     pub sha256: String,
-    /// The cache states it is measured in.
+    /// The cache states in which it is measured.
     pub states: Vec<String>,
     /// Timed calls in a hot pass, by kind.
     pub calls: BTreeMap<String, u64>,
-    /// Recorded calls that no file operation stands for, by what they do.
+    /// Recorded calls that no file operation can replay, by what they do.
     pub not_replayed: BTreeMap<String, u64>,
-    /// Tokens of all results as an agent is shown them (o200k); only for agent workloads that are
-    /// generated: what a recorded agent was shown of a file is not replayed.
+    /// Tokens (`o200k`) of all results as an agent sees them. Only for generated agent workloads:
+    /// a replay does not show what a recorded agent saw of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_tokens: Option<u64>,
-    /// The recording's times from one model answer to the next, summed, in milliseconds; only for recorded
-    /// sessions.
+    /// The summed time of the recording's turns, from one model answer to the next, in milliseconds.
+    /// Only for recorded sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_ms: Option<u64>,
-    /// Those times in the recording.
+    /// Number of turns in the recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u64>,
 }
 
-/// A cell that is not measured.
+/// A cell that the run leaves out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skipped {
@@ -328,7 +330,7 @@ pub struct Skipped {
     pub workload: String,
     /// The cache state.
     pub state: String,
-    /// Why not, and what would change it.
+    /// Why it is left out, and what would change that.
     pub reason: String,
 }
 
@@ -350,7 +352,7 @@ pub struct Environment {
     pub clock: String,
     /// The hypervisor, if the machine says that it runs on one.
     pub hypervisor: Option<String>,
-    /// Where the workspaces were.
+    /// The scratch file system of the workspaces.
     pub scratch: ScratchReceipt,
     /// The user: `root` or `non-root`.
     pub user: String,
@@ -360,7 +362,7 @@ pub struct Environment {
     pub binary_sha256: String,
     /// Load averages over 1, 5 and 15 minutes at the start.
     pub load: String,
-    /// Share of time in which something waited for a processor in the 10 s before the start, in percent.
+    /// Share of the 10 s before the start in which a task waited for a processor (PSI `avg10`), in percent.
     pub cpu_pressure_avg10: Option<f64>,
     /// Whether a hung mount can be aborted through `fusectl`.
     pub fusectl: bool,

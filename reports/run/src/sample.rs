@@ -1,4 +1,4 @@
-//! What came of one pass, one cell of an epoch, one epoch, one probe, one fault.
+//! The results of one pass, one cell in an epoch, one epoch, one probe and one fault.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,23 +11,23 @@ use super::{Calls, Latencies};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// As the model says.
+    /// The result matches the reference model.
     Ok,
-    /// It cannot be measured here.
+    /// It cannot be measured on this machine.
     Skipped,
-    /// It ended well, but too late.
+    /// It succeeded, but too late.
     Timeout,
-    /// With an error number that the model does not expect.
+    /// It failed with an error number that the reference model does not expect.
     Errno,
-    /// Successfully, with bytes, names or sizes that are not what they should be.
+    /// It succeeded, but returned wrong bytes, names or sizes.
     WrongData,
-    /// It had to be ended by force.
+    /// The watchdog had to abort it.
     Hang,
-    /// The daemon died under it.
+    /// The daemon died during it.
     Crash,
-    /// The workspace could not be brought up or filled.
+    /// The workspace could not be mounted or filled.
     Setup,
-    /// The harness could not do its work, or could not prove what it measured.
+    /// The harness failed, or could not prove what it measured.
     Infra,
 }
 
@@ -64,7 +64,7 @@ pub struct Sample {
     pub epoch: u32,
     /// The round within the cell's epoch, from 0; passes of one round are paired.
     pub round: u32,
-    /// Its place in the order of all passes, from 0.
+    /// The position of the pass among all passes, from 0.
     pub order: u64,
     /// The arm.
     pub arm: String,
@@ -72,22 +72,22 @@ pub struct Sample {
     pub workload: String,
     /// The cache state.
     pub state: String,
-    /// It only brings caches up and is counted: it is in no latency.
+    /// The pass fills the caches; it is in exact counts, but in no latency.
     #[serde(default, skip_serializing_if = "is_false")]
     pub warm_up: bool,
-    /// How it ended: the worst of its calls, or why there were none.
+    /// The worst outcome of its calls, or why there were none.
     pub outcome: Outcome,
-    /// The first thing that went wrong.
+    /// The first failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Timed calls by how they ended.
+    /// Timed calls by outcome.
     pub outcomes: BTreeMap<Outcome, u64>,
-    /// Service times by call kind, of calls that ended well.
+    /// Service times of successful calls, by kind.
     pub calls: BTreeMap<String, Calls>,
-    /// Service times of all calls that ended well, summed: what the agent waited for files, in nanoseconds.
+    /// The sum of the service times of all successful calls, in nanoseconds: the agent's wait for files.
     pub makespan_ns: u64,
-    /// What the caller waited for all timed calls, wrong answers and failures among them, in nanoseconds: no
-    /// latency, but what a session took that was answered wrongly.
+    /// The caller's wait for all timed calls, wrong and failed ones included, in nanoseconds.
+    /// It is no latency, but the duration of a session with wrong answers.
     pub waited_ns: u64,
     /// Bytes that reads and searches returned.
     pub bytes_read: u64,
@@ -95,16 +95,16 @@ pub struct Sample {
     pub cpu: Cpu,
     /// How busy the machine was.
     pub load: Load,
-    /// What became of the lines that two hosts added to one file; only where they did.
+    /// The lines that two hosts appended to one file; only in workloads that do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
-    /// What was found of planted evidence, by method and then by what is counted, outside the clock; only where a workload
-    /// asks for it, and not in every pass.
+    /// How much planted evidence was found, by search method and then by counted unit, outside the clock.
+    /// Only in workloads that ask for it, and not in every pass.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<String, BTreeMap<String, Score>>,
     /// From the start of the run to the start of the pass, in milliseconds.
     pub started_ms: u64,
-    /// How long it took with everything around it, in microseconds.
+    /// How long the pass took with preparation and checks, in microseconds.
     pub took_us: u64,
 }
 
@@ -113,7 +113,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Sample {
-    /// Whether it is in the latencies of its cell: timed, ended well, on a quiet machine unless `also_busy`.
+    /// Whether the pass is in the latencies of its cell: timed, successful, and on a quiet machine unless
+    /// `also_busy`.
     pub fn is_measured(&self, also_busy: bool) -> bool {
         !self.warm_up && self.outcome == Outcome::Ok && (also_busy || self.load.busy.is_none())
     }
@@ -125,18 +126,19 @@ impl Sample {
 pub struct Score {
     /// What was counted: answers, or tokens.
     pub sum: u64,
-    /// Over so many questions.
+    /// The number of questions.
     pub of: u64,
 }
 
-/// How busy the machine was beside the pass.
+/// How busy the machine was during the pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Which limit of the plan it was outside of, with the figure; `None` on a quiet machine.
+    /// The limit of the plan that was exceeded, with the figure; `None` on a quiet machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<String>,
-    /// Share of the pass in which a task waited for a processor (PSI), machine-wide, the pass's own among them.
+    /// Share of the pass in which any task of the machine waited for a processor (PSI), the pass's own tasks
+    /// included.
     pub cpu: f32,
     /// Share of the pass in which a task waited for input or output (PSI).
     pub io: f32,
@@ -144,7 +146,7 @@ pub struct Load {
     pub memory: f32,
 }
 
-/// A line of `cells.jsonl`: one arm in one cell of one epoch, all its passes together.
+/// A line of `cells.jsonl`: all passes of one arm in one cell of one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellEpoch {
@@ -158,21 +160,21 @@ pub struct CellEpoch {
     pub workload: String,
     /// The cache state.
     pub state: String,
-    /// All measured service times, by call kind.
+    /// All measured service times, by kind of call.
     pub latencies: BTreeMap<String, Latencies>,
-    /// What was counted exactly, in the passes that are counted: the warm-up pass of a hot cell, else every pass.
+    /// Exact counts of the counted passes: the warm-up pass of a hot cell, else every pass.
     pub counted: Counted,
-    /// The daemon's memory at the end.
+    /// The daemon's memory at the end of the cell.
     pub memory: Memory,
     /// From each start of the daemon to a usable mount, in nanoseconds; empty without a daemon.
     pub ready_ns: Vec<u64>,
-    /// What the cell took with everything around it, in milliseconds.
+    /// How long the cell took with preparation and checks, in milliseconds.
     pub took_ms: u64,
-    /// Of that, the arm's measured service times, in microseconds.
+    /// The sum of the arm's measured service times, in microseconds.
     pub timed_us: u64,
 }
 
-/// What the counted passes of an arm in a cell did.
+/// Exact counts of an arm's counted passes in a cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counted {
@@ -180,16 +182,15 @@ pub struct Counted {
     pub passes: u64,
     /// Timed calls in them.
     pub calls: u64,
-    /// What the caller waited for these calls, in nanoseconds.
+    /// The caller's wait for these calls, in nanoseconds.
     pub waited_ns: u64,
-    /// System calls that the timed calls made.
+    /// System calls made by the timed calls.
     pub system_calls: u64,
-    /// Bytes that the timed calls had written to disk, by the client and the daemon, so far as they were written by the
-    /// end of the pass.
+    /// Bytes that client and daemon wrote to disk for the timed calls, by the end of the pass.
     pub disk_written_bytes: u64,
-    /// Bytes that the caller fetched from disk.
+    /// Bytes that the caller read from disk.
     pub disk_read_bytes: u64,
-    /// What reached the daemon; `None` where nothing counts.
+    /// Requests that reached the daemon; `None` if the backend counts none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daemon: Option<DaemonCounters>,
 }
@@ -211,7 +212,7 @@ impl Counted {
     }
 }
 
-/// A line of `epochs.jsonl`, written at the epoch's end.
+/// A line of `epochs.jsonl`, written at the end of the epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Epoch {
@@ -219,58 +220,58 @@ pub struct Epoch {
     pub v: u32,
     /// The epoch, from 0.
     pub epoch: u32,
-    /// The processor that client and daemons shared, if they did.
+    /// The processor that client and daemons shared; `None` with free placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
-    /// Why nothing of it counts: the clock jumped, the machine slept.
+    /// Why the epoch is void: the clock jumped, or the machine slept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void: Option<String>,
-    /// Cells in it.
+    /// Number of cells.
     pub cells: u32,
-    /// What it took, in milliseconds.
+    /// How long the epoch took, in milliseconds.
     pub took_ms: u64,
-    /// Wall-clock of its hot cells, from the first mount to the last unmount, in milliseconds.
+    /// Wall-clock time of the hot cells, from the first mount to the last unmount, in milliseconds.
     pub hot_ms: u64,
-    /// Of that, timed work, in milliseconds.
+    /// The timed part of `hot_ms`, in milliseconds.
     pub hot_timed_ms: u64,
-    /// Share of the processors' time that the hypervisor gave to other machines.
+    /// Share of processor time that the hypervisor gave to other machines.
     pub steal: f64,
     /// Share of the epoch in which a task waited for a processor, for input or output, for memory (PSI).
     pub stalled: [f64; 3],
 }
 
-/// What became of the lines that two hosts added to the same files, once nothing changed any more.
+/// The lines that two hosts appended to the same files, after the last change had settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settled {
-    /// Lines whose adding had succeeded: the four below, summed.
+    /// Lines appended with success: the sum of the four counts below.
     pub lines: u64,
-    /// Of those, in a file on both hosts.
+    /// Lines in a file on both hosts.
     pub on_both: u64,
-    /// In a file on one host only.
+    /// Lines in a file on one host only.
     pub on_one: u64,
-    /// In no file, but in a version that is kept of one.
+    /// Lines in no file, but in a kept version of a file.
     pub only_in_versions: u64,
-    /// Nowhere.
+    /// Lines in no file and no version.
     pub lost: u64,
-    /// Files that are kept beside those that were written.
+    /// Conflict copies, kept in addition to the files that were written.
     pub conflict_copies: u64,
-    /// Whether both hosts showed the same in the end.
+    /// Whether both hosts showed the same files in the end.
     pub agree: bool,
 }
 
-/// What a daemon counted.
+/// Counters of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DaemonCounters {
     /// Requests by FUSE opcode.
     pub fuse: BTreeMap<String, OpcodeCount>,
-    /// The store's own counts.
+    /// The store's own counters.
     pub store: BTreeMap<String, u64>,
 }
 
 impl DaemonCounters {
-    /// All requests that a caller waited for.
+    /// The number of requests that a caller waited for.
     pub fn requests(&self) -> u64 {
         self.waited().map(|(_, count)| count.count).sum()
     }
@@ -280,7 +281,7 @@ impl DaemonCounters {
         self.waited().map(|(_, count)| count.handling_ns).sum()
     }
 
-    /// Of that, time inside the store.
+    /// The part of `handling_ns` inside the store.
     pub fn store_ns(&self) -> u64 {
         self.waited().map(|(_, count)| count.store_ns).sum()
     }
@@ -290,7 +291,7 @@ impl DaemonCounters {
         self.fuse.get(opcode).map_or(0, |count| count.count)
     }
 
-    /// Adds another stretch of counting.
+    /// Adds the counters of another period.
     pub fn add(&mut self, other: &Self) {
         for (opcode, more) in &other.fuse {
             let count = self.fuse.entry(opcode.clone()).or_default();
@@ -304,7 +305,7 @@ impl DaemonCounters {
         }
     }
 
-    /// What was counted between `before` and this.
+    /// The counters of the period from `before` to this.
     pub fn since(&self, before: &Self) -> Self {
         let fuse = self.fuse.iter().map(|(opcode, now)| {
             let then = before.fuse.get(opcode).copied().unwrap_or_default();
@@ -320,8 +321,8 @@ impl DaemonCounters {
         }
     }
 
-    /// The requests that a caller waited for, by opcode. No caller waits for a forget, and release is answered after
-    /// `close` has returned.
+    /// The requests that a caller waited for, by opcode.
+    /// No caller waits for a forget, nor for a release, which is answered after `close` has returned.
     pub fn waited(&self) -> impl Iterator<Item = (&str, &OpcodeCount)> {
         let unwaited = ["forget", "release", "releasedir"];
         let counts = self.fuse.iter().map(|(name, count)| (name.as_str(), count));
@@ -333,13 +334,13 @@ impl DaemonCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpcodeCount {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
-    /// Of those, answered with an error number.
+    /// Requests answered with an error number.
     pub errors: u64,
     /// Nanoseconds from parsed request to written reply, summed.
     pub handling_ns: u64,
-    /// Of those, inside the store.
+    /// The part of `handling_ns` inside the store.
     pub store_ns: u64,
 }
 
@@ -354,13 +355,13 @@ impl OpcodeCount {
     }
 }
 
-/// Processor time in nanoseconds, around the timed calls: preparing and checking are outside.
+/// Processor time in nanoseconds during the timed calls, without preparation and checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
-    /// Of the thread that calls, kernel time included.
+    /// The calling thread, kernel time included.
     pub client_ns: u64,
-    /// Of the daemon, all threads.
+    /// All threads of the daemon.
     pub daemon_ns: u64,
 }
 
@@ -368,31 +369,31 @@ pub struct Cpu {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// Resident now.
+    /// Resident at the time of reading.
     pub resident: u64,
-    /// The most that was resident.
+    /// The peak of resident memory.
     pub peak: u64,
 }
 
-/// A line of `probes.jsonl`: something that works or does not.
+/// A line of `probes.jsonl`: the result of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
-    /// What is probed: `tool`, `visible`.
+    /// The probed aspect: `tool`, `visible`, or `conformance` in a conformance run.
     pub aspect: String,
-    /// Which one, such as `grep`.
+    /// The probe's name within the aspect, such as `grep`.
     pub name: String,
     /// The arm.
     pub arm: String,
-    /// Whether it works.
+    /// Whether the probe passed.
     pub outcome: Outcome,
-    /// What was seen.
+    /// What the probe observed.
     pub detail: String,
 }
 
-/// A line of `faults.jsonl`: something was broken on purpose.
+/// A line of `faults.jsonl`: one injected fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
@@ -402,19 +403,19 @@ pub struct Fault {
     pub scenario: String,
     /// The arm.
     pub arm: String,
-    /// Whether it could be run.
+    /// Whether the fault could be injected.
     pub outcome: Outcome,
-    /// What was seen, in a sentence.
+    /// What was observed, in a sentence.
     pub detail: String,
     /// Whether there was a daemon to kill.
     pub killed: bool,
-    /// Whether the backend came back by the caller's next try, without anyone's help.
+    /// Whether the backend came back by the caller's next attempt, without a manual step.
     pub recovered: bool,
-    /// From the caller's next try to usable files, in milliseconds.
+    /// From the caller's next attempt to usable files, in milliseconds.
     pub recovery_ms: u64,
-    /// Records that were acknowledged since the fault before this one.
+    /// Records acknowledged since the previous fault.
     pub acknowledged: u64,
-    /// Acknowledged records that were there before the fault, and gone afterwards.
+    /// Acknowledged records that existed before the fault and are missing after it.
     pub lost: u64,
     /// Calls that failed between the fault and the recovery.
     pub failed_calls: u64,

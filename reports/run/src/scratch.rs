@@ -1,4 +1,4 @@
-//! The file system that a run measured on: what its figures of creating, deleting and syncing depend on most.
+//! The scratch file system of a run. Figures of creating, deleting and syncing depend on it most.
 
 use std::fmt;
 
@@ -10,36 +10,36 @@ use serde::{Deserialize, Serialize};
 pub struct ScratchReceipt {
     /// Whether each epoch has a file system of its own.
     pub kind: ScratchKind,
-    /// The type of the file system, such as `ext4`, `xfs`, `btrfs` or `tmpfs`; `unknown` if no mount is listed for it.
+    /// The type of the file system, such as `ext4`, `xfs`, `btrfs` or `tmpfs`; `unknown` if no mount lists it.
     pub file_system: String,
-    /// Of ext2, ext3 and ext4: the features in the superblock, as `dumpe2fs -h` lists them. Empty where they are not
-    /// known (no root, or another file system).
+    /// On ext2, ext3 and ext4, the features in the superblock, as `dumpe2fs -h` lists them.
+    /// Empty if unknown: without root, or on another file system.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
     /// Whether the file system logs changes of its metadata.
     pub journal: Journal,
     /// Options of the mount, then of the superblock, as `/proc/self/mountinfo` lists them, separated by commas.
     pub mount_options: String,
-    /// The device and the disk below it, such as `/dev/sda2 on /dev/sda`. A loop device has no number here: it may
-    /// change with each epoch.
+    /// The device and the disk below it, such as `/dev/sda2 on /dev/sda`.
+    /// A loop device has no number here, because the number may change with each epoch.
     pub device: String,
     /// Whether the disk below loses acknowledged writes when power fails.
     pub write_cache: WriteCache,
-    /// Size of the file system in bytes; of an image, the size of its (sparse) file.
+    /// Size of the file system in bytes; for an image, the size of its sparse file.
     pub bytes: u64,
-    /// Why the run used a directory although an image is the default, and what that costs. `None` for an image, and
-    /// for a directory that the user asked for.
+    /// Why the run used a directory instead of the default image, and what that costs.
+    /// `None` for an image, and for a directory that the user requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
 }
 
-/// What an epoch runs in.
+/// The kind of scratch that an epoch runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScratchKind {
     /// A fresh ext4 on a loop device, made for the epoch.
     Image,
-    /// A fresh directory on a file system that was there before.
+    /// A fresh directory on an existing file system.
     Directory,
 }
 
@@ -47,23 +47,23 @@ pub enum ScratchKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Journal {
-    /// It does: ext3 or ext4 with `has_journal`, or a file system with a log of its own (xfs, btrfs).
+    /// With a journal: ext3 or ext4 with `has_journal`, or a file system with its own log (xfs, btrfs).
     Journaled,
-    /// It does not: ext2, ext4 without `has_journal`, tmpfs, vfat.
+    /// Without a journal: ext2, ext4 without `has_journal`, tmpfs, vfat.
     None,
-    /// The machine does not tell.
+    /// The machine does not report it.
     Unknown,
 }
 
-/// What the disk does with a write that no flush followed.
+/// How the disk handles a write without a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteCache {
-    /// It may keep the write in memory that power failure erases (`write back`): fsync pays for a flush.
+    /// The disk may keep the write in volatile memory (`write back`), so fsync needs a flush.
     Volatile,
     /// An acknowledged write is durable (`write through`): fsync needs no flush.
     WriteThrough,
-    /// There is no disk, or the kernel does not tell.
+    /// There is no disk, or the kernel does not report it.
     Unknown,
 }
 

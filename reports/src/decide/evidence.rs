@@ -1,4 +1,4 @@
-//! What a run says about one row of a policy.
+//! The evidence of a run for one row of a policy.
 
 use super::policy::{Count, Criterion, Place, Policy};
 use super::{Gate, Row, Winner};
@@ -6,13 +6,13 @@ use crate::render::time;
 use crate::summary::{Cell, Summary};
 use rundir::{Outcome, Run, SAMPLES};
 
-/// A run and what follows from its samples.
+/// A run and its summary.
 pub(super) struct Evidence<'a> {
     pub(super) run: &'a Run,
     pub(super) summary: &'a Summary,
 }
 
-/// What was counted about an arm, in words and as a number.
+/// A count of an arm, as a number and in words.
 struct Counted {
     number: u64,
     words: String,
@@ -33,7 +33,7 @@ impl Evidence<'_> {
         match (&criterion.latency, criterion.count) {
             (Some(place), _) => self.latency(policy, criterion, place, row),
             (None, Some(count)) => self.counted(policy, criterion, count, row),
-            // A parsed policy has one of them in every criterion.
+            // Unreachable: a parsed policy has a latency or a count in every criterion.
             (None, None) => row,
         }
     }
@@ -179,7 +179,7 @@ impl Evidence<'_> {
                 };
                 Some(Counted { number, words })
             }
-            // Nobody has counted those of other people's file systems.
+            // The code of external file systems is not counted.
             Count::LinesOfCode if backend.lines_of_code == 0 => None,
             Count::LinesOfCode => Some(Counted {
                 number: backend.lines_of_code.into(),
@@ -193,8 +193,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// Tokens of a workload's results: the same on every arm that returned what the model says, and
-    /// unknown on one that did not.
+    /// Tokens of a workload's results. They are equal on every arm with correct results,
+    /// and unknown on an arm with wrong results.
     fn tokens(&self, arm: &str, workload: &str) -> Option<Counted> {
         let planned = self
             .run
@@ -217,7 +217,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// Probes of an aspect that do not work; skipped ones count for neither side.
+    /// Failed probes of an aspect; skipped probes are not counted.
     fn probes(&self, aspect: &str, arm: &str, what: &str) -> Option<Counted> {
         let probes: Vec<_> = self
             .run
@@ -252,7 +252,7 @@ impl Evidence<'_> {
             .faults
             .iter()
             .filter(|fault| fault.scenario == "cron-kill" && fault.arm == arm)
-            // A backend that did not come back is the answer; one that could not be tried is none.
+            // A backend that did not come back is a result. One that could not be tried is not.
             .filter(|fault| !matches!(fault.outcome, Outcome::Infra | Outcome::Skipped))
             .collect();
         if faults.is_empty() {

@@ -1,4 +1,4 @@
-//! Adopt, archive or inconclusive: a policy applied to a run.
+//! Applies a policy to a run: adopt, archive or inconclusive.
 
 mod evidence;
 mod policy;
@@ -10,43 +10,43 @@ use evidence::Evidence;
 pub use policy::{Count, Criterion, Place, Policy, find, identity};
 use rundir::Run;
 
-/// Which arm a row goes to.
+/// The better arm of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Winner {
-    /// The one in use.
+    /// The arm in use.
     Baseline,
-    /// The one that might replace it.
+    /// The arm that might replace the baseline.
     Candidate,
-    /// Shown to be the same.
+    /// The run shows that both are the same.
     Tie,
     /// The run cannot tell.
     Open,
 }
 
-/// Whether the candidate reaches what it must.
+/// Whether the candidate passes the gate of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gate {
-    /// It does.
+    /// The candidate passes.
     Passed,
-    /// It does not.
+    /// The candidate fails.
     Failed,
     /// The run cannot tell.
     Open,
-    /// The row demands nothing.
+    /// The row has no gate.
     None,
 }
 
-/// What follows.
+/// The verdict of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Replace the baseline by the candidate.
     Adopt,
-    /// Do not.
+    /// Keep the baseline.
     Archive,
-    /// The run does not say.
+    /// The run cannot decide.
     Inconclusive,
 }
 
@@ -64,21 +64,21 @@ impl Verdict {
 /// A row of a decision.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What it is about.
+    /// The aspect of comparison.
     pub aspect: String,
-    /// What the policy's source says.
+    /// The statement of the policy's source.
     pub source_says: String,
-    /// What was found about the baseline.
+    /// The result of the baseline, in words.
     pub baseline: String,
-    /// What was found about the candidate.
+    /// The result of the candidate, in words.
     pub candidate: String,
-    /// Which of them is better.
+    /// The better arm.
     pub winner: Winner,
-    /// What the candidate must reach, in words; empty if nothing.
+    /// The candidate's gate, in words; empty without one.
     pub demand: String,
-    /// Whether it does.
+    /// Whether the candidate passes the gate.
     pub must: Gate,
-    /// Where the evidence is, in the run's files.
+    /// The place of the evidence in the run's files.
     pub evidence: String,
 }
 
@@ -93,19 +93,19 @@ pub struct Decision {
     pub planned: bool,
     /// The arm in use.
     pub baseline: String,
-    /// The arm that might replace it.
+    /// The arm that might replace the baseline.
     pub candidate: String,
     /// The rows.
     pub rows: Vec<Row>,
-    /// What follows.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Which row decides, and why.
+    /// The deciding row, and why.
     pub because: String,
-    /// What evidence would change it.
+    /// The evidence that would change the verdict.
     pub would_flip: String,
 }
 
-/// Applies a policy to a run. `text` is the policy's, for its identity.
+/// Applies a policy to a run. `text` is the policy's text, whose hash identifies it.
 pub fn decide(policy: &Policy, text: &str, run: &Run, summary: &Summary) -> Decision {
     let evidence = Evidence { run, summary };
     let rows: Vec<Row> = policy

@@ -1,4 +1,4 @@
-//! Policies: what turns measurements into adopt, archive or inconclusive, written before the run.
+//! Policies: the rules, fixed before the run, that turn measurements into adopt, archive or inconclusive.
 
 use std::path::Path;
 
@@ -19,13 +19,13 @@ static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
 pub struct Policy {
     /// Its name.
     pub name: String,
-    /// What it decides, and how.
+    /// The decision it makes, and how.
     pub essay: String,
     /// The arm in use.
     pub baseline: String,
-    /// The arm that might replace it.
+    /// The arm that might replace the baseline.
     pub candidate: String,
-    /// Rows that the candidate has to win.
+    /// Number of rows that the candidate must win.
     pub wins_needed: usize,
     /// The rows.
     #[serde(rename = "criterion")]
@@ -36,21 +36,21 @@ pub struct Policy {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Criterion {
-    /// What it is about.
+    /// The aspect of comparison.
     pub aspect: String,
-    /// What the source of the policy says about it.
+    /// The statement of the policy's source.
     pub source_says: String,
-    /// Decided by a latency.
+    /// The latency that decides the row, unless a count does.
     pub latency: Option<Place>,
-    /// Decided by a count.
+    /// The count that decides the row, unless a latency does.
     pub count: Option<Count>,
-    /// The workload that a count belongs to, where it belongs to one.
+    /// The workload of a count, for counts that belong to one.
     pub workload: Option<String>,
-    /// The candidate's latency must be below so many milliseconds, with its whole interval.
+    /// Gate: the whole interval of the candidate's latency must be below this, in milliseconds.
     pub must_be_below_ms: Option<f64>,
-    /// The count that must be at most so much, if it is another than the one that decides the winner.
+    /// The count of the gate, if it is not the count that decides the row.
     pub must_count: Option<Count>,
-    /// The candidate's count must be at most so much.
+    /// Gate: the maximum of the candidate's count.
     pub must_be_at_most: Option<u64>,
 }
 
@@ -66,28 +66,28 @@ pub struct Place {
     pub metric: String,
 }
 
-/// Something that a run counts; fewer is better.
+/// A count of a run; less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Count {
-    /// Daemons, mounts and other things that must be on the machine.
+    /// Daemons, mounts and other requirements on the machine.
     Needs,
-    /// Lines of this project's code that must work for the files to be there.
+    /// Lines of this project's code that the files depend on.
     LinesOfCode,
-    /// Tokens of the results of a workload, as an agent is shown them.
+    /// Tokens of a workload's results, as an agent sees them.
     ResultTokens,
-    /// Everyday tools that do not work in the workspace.
+    /// Common tools that do not work in the workspace.
     ToolsFailing,
-    /// Facts about the files that cannot be seen with what is at hand.
+    /// Facts about the files that cannot be seen with the available tools.
     HiddenFacts,
-    /// Calls of a cron-style caller that fail while its daemon is killed again and again.
+    /// Failed calls of a cron-style caller whose daemon is killed repeatedly.
     CronFailedCalls,
-    /// Acknowledged records that this loses, and times the caller does not come back by itself.
+    /// Acknowledged records lost by these kills, plus kills without recovery by the caller's next attempt.
     CronLosses,
 }
 
 impl Policy {
-    /// Reads a policy; `file` names it in errors.
+    /// Parses a policy; `file` is only for error messages.
     ///
     /// # Errors
     /// [`InputError`] with file, line and field.
@@ -136,7 +136,7 @@ impl Policy {
         Err(InputError::whole(file, problem))
     }
 
-    /// What the policy asks for and a run of this plan cannot answer, by criterion.
+    /// The criteria that a run of this plan cannot answer, with the reason.
     pub fn unanswered(&self, plan: &Plan) -> Vec<String> {
         let mut missing = Vec::new();
         for arm in [&self.baseline, &self.candidate] {
@@ -168,11 +168,10 @@ impl Policy {
     }
 }
 
-/// The text of the built-in policy called `name`, or of the policy file at that path, and how errors
-/// should name it.
+/// The built-in policy `name`, or the policy file at that path: its name for errors, and its text.
 ///
 /// # Errors
-/// [`InputError`] if there is none.
+/// [`InputError`] if there is no such policy.
 pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
     let path = Path::new(name);
     if name.ends_with(".toml") {
@@ -197,7 +196,7 @@ pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
     }
 }
 
-/// The identity of a policy's text.
+/// The SHA-256 that identifies a policy's text.
 pub fn identity(text: &str) -> String {
     sha256(text)
 }

@@ -1,13 +1,13 @@
-//! A candidate against a baseline: better, worse, the same, or not decided.
+//! Compares a candidate with a baseline: better, worse, same or undecided.
 
 use serde::{Deserialize, Serialize};
 
 use crate::epochs::{Interval, MIN_EPOCHS, pool, t_quantile};
 
-/// The most epochs that [`Comparison::epochs_needed`] looks ahead.
+/// The maximum of [`Comparison::epochs_needed`].
 const MOST_EPOCHS: usize = 500;
 
-/// What a comparison says about the candidate, lower being better.
+/// The verdict on the candidate; lower values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -17,7 +17,7 @@ pub enum Verdict {
     Worse,
     /// The whole interval lies inside the margin.
     Same,
-    /// None of these.
+    /// None of the above.
     Undecided,
 }
 
@@ -32,7 +32,7 @@ impl Verdict {
         }
     }
 
-    /// Whether one says the opposite of the other.
+    /// Whether one verdict is better and the other worse.
     pub fn contradicts(self, other: Self) -> bool {
         matches!(
             (self, other),
@@ -41,13 +41,13 @@ impl Verdict {
     }
 }
 
-/// Which of the plan's margins holds in a cell: the widest.
+/// The plan's margin that applies in a cell: the widest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarginKind {
     /// A share of the baseline's time.
     Relative,
-    /// A time a call.
+    /// A time per call.
     Absolute,
     /// A share of the recorded session.
     Session,
@@ -57,9 +57,9 @@ pub enum MarginKind {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Margin {
-    /// As a ratio to the baseline, above 1.
+    /// The margin as a ratio to the baseline, above 1.
     pub ratio: f64,
-    /// Where it comes from.
+    /// The kind of margin that gave this ratio.
     pub kind: MarginKind,
 }
 
@@ -67,11 +67,11 @@ pub struct Margin {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// Candidate over baseline: the mean of the epochs' estimates, taken on logarithms.
+    /// Candidate over baseline: the geometric mean of the epochs' estimates.
     pub ratio: f64,
     /// Its interval; `None` for fewer than three epochs.
     pub interval: Option<Interval>,
-    /// What the interval leaves out: the plan's share for a cell with so many epochs.
+    /// The error rate of the interval: the plan's share for a cell with this number of epochs.
     pub alpha: f64,
     /// Each epoch's ratio.
     pub epochs: Vec<f64>,
@@ -81,22 +81,22 @@ pub struct Comparison {
     pub margin: Margin,
     /// The verdict.
     pub verdict: Verdict,
-    /// Why there is no verdict although the interval would carry one.
+    /// Why the verdict that the interval would give is withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-    /// Of an undecided one: epochs in all that would decide it, more than there are, if they vary as these do; `None`
-    /// past 500 or where unknown.
+    /// For an undecided comparison: the total number of epochs that would decide it, if they vary as these do.
+    /// `None` above 500 or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs_needed: Option<u32>,
 }
 
 impl Comparison {
-    /// The ratio, at least 1, that the interval reaches in either direction.
+    /// The larger distance of the interval's ends from 1, as a ratio of at least 1.
     pub fn reach(&self) -> Option<f64> {
         self.interval.map(|own| own.high.max(1.0 / own.low))
     }
 
-    /// Takes the verdict away.
+    /// Withholds the verdict.
     pub fn withhold(&mut self, why: &str) {
         self.verdict = Verdict::Undecided;
         self.epochs_needed = None;
@@ -104,8 +104,9 @@ impl Comparison {
     }
 }
 
-/// Compares by the logarithms of paired ratios, one list an epoch. `alpha` is what the interval may leave out.
-/// `None` where there are no ratios.
+/// Compares by the logarithms of paired ratios, with one list per epoch. `alpha` is the error rate of the
+/// interval.
+/// `None` without ratios.
 pub fn compare(epochs: &[Vec<f64>], alpha: f64, margin: Margin) -> Option<Comparison> {
     let pooled = pool(epochs)?;
     let interval = pooled.interval(alpha);

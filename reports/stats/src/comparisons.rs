@@ -1,4 +1,4 @@
-//! The comparisons of a run: paired by round, one list of log ratios an epoch, judged by the plan's margins.
+//! The comparisons of a run: paired by round, one list of log ratios per epoch, judged by the plan's margins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,11 @@ use crate::compare::{Comparison, Margin, MarginKind, Verdict, compare};
 use crate::epochs::{LEVEL, median};
 use crate::modes::modes;
 
-/// Of the rounds of a cell, the least share at a combination of levels that a verdict must hold at: fewer are outliers.
+/// The least share of a cell's rounds for a combination of levels. Smaller combinations are outliers;
+/// a verdict need not hold at them.
 const MIN_LEVEL_SHARE: f64 = 0.05;
 
-/// The metric that sums all calls of a session.
+/// The metric that is the sum of all calls of a session.
 pub const MAKESPAN: &str = "makespan";
 
 /// A workload, a cache state and a metric: a call kind, or [`MAKESPAN`].
@@ -28,12 +29,12 @@ pub struct CellKey {
 /// One arm's values in a cell, in nanoseconds, by epoch and round: the mean of a pass's calls, or its makespan.
 pub type Series = BTreeMap<(u32, u32), f64>;
 
-/// All values of a run, by cell and arm.
+/// The values of a run, by cell and arm.
 #[derive(Clone, Debug, Default)]
 pub struct Table(pub BTreeMap<CellKey, BTreeMap<String, Series>>);
 
 impl Table {
-    /// Collects what was measured. Passes of `void` epochs are left out, and those on a busy machine unless `also_busy`.
+    /// Collects measured values. It leaves out passes of `void` epochs, and busy passes unless `also_busy`.
     pub fn of(samples: &[Sample], void: &BTreeSet<u32>, also_busy: bool) -> Self {
         let mut table = Self::default();
         let measured = samples.iter();
@@ -74,7 +75,7 @@ pub fn baselines(plan: &Plan) -> (String, Option<String>) {
     }
 }
 
-/// The margin of a cell whose baseline takes `typical_ns` nanoseconds: the widest of the plan's.
+/// The margin of a cell whose baseline takes `typical_ns` nanoseconds: the widest margin of the plan.
 pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
     let margins = &plan.margins;
     let workload = plan.workloads.iter().find(|own| own.name == key.workload);
@@ -109,8 +110,8 @@ pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
     widest
 }
 
-/// The log ratios of `candidate` to the mean of `baselines`, taken on logarithms, by epoch; rounds that one of them lacks
-/// are left out.
+/// The log ratios of `candidate` to the geometric mean of `baselines`, by epoch.
+/// Rounds that any of them lacks are left out.
 fn log_ratios(candidate: &Series, baselines: &[&Series]) -> Vec<Vec<f64>> {
     let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (at, value) in candidate {
@@ -123,7 +124,7 @@ fn log_ratios(candidate: &Series, baselines: &[&Series]) -> Vec<Vec<f64>> {
     epochs.into_values().collect()
 }
 
-/// The logarithm of the first value over the geometric mean of the others; `None` where one is not above 0.
+/// The logarithm of the first value over the geometric mean of the others; `None` if a value is not above 0.
 fn log_ratio(values: &[f64]) -> Option<f64> {
     let (own, base) = values.split_first()?;
     if base.is_empty() || values.iter().any(|value| *value <= 0.0) {
@@ -133,7 +134,7 @@ fn log_ratio(values: &[f64]) -> Option<f64> {
     Some(own.ln() - mean)
 }
 
-/// Compares `arm` with the mean of the arms `with` in a cell; `None` where they have no round in common.
+/// Compares `arm` with the mean of the arms `with` in a cell; `None` without a common round.
 pub fn compare_arms(
     plan: &Plan,
     table: &Table,
@@ -150,7 +151,7 @@ pub fn compare_arms(
         .flat_map(|own| own.values().copied())
         .collect();
     let margin = margin(plan, key, median(&mut typical)?);
-    // The A/A check decides nothing, so that no look of it has to be paid for.
+    // The A/A check decides nothing, so its looks spend no error rate.
     let is_check = with.len() == 1
         && plan
             .arms
@@ -163,7 +164,7 @@ pub fn compare_arms(
     compare(&ratios, alpha, margin)
 }
 
-/// Compares `arm` with the baseline: with the mean of both identical arms, where there are two.
+/// Compares `arm` with the baseline: with the mean of both identical arms, if there are two.
 pub fn compare_with_baseline(
     plan: &Plan,
     table: &Table,
@@ -175,8 +176,8 @@ pub fn compare_with_baseline(
     compare_arms(plan, table, key, arm, &with)
 }
 
-/// The arms whose mean `arm` is compared with: the one that the plan names for it, else both identical ones, where
-/// there are two and it is neither of them.
+/// The arms whose mean `arm` is compared with: the arm that the plan names for it, else both identical arms.
+/// An identical arm is not compared with itself.
 pub fn compared_with(plan: &Plan, arm: &str) -> Vec<String> {
     let planned = plan.arms.iter().find(|own| own.name == arm);
     if let Some(against) = planned.and_then(|own| own.against.clone()) {
@@ -187,9 +188,11 @@ pub fn compared_with(plan: &Plan, arm: &str) -> Vec<String> {
     std::iter::once(baseline).chain(same).collect()
 }
 
-/// The median ratios of `arm` to the mean of the arms `with`, one for each combination of levels that they were measured
-/// at in a cell, see [`modes`]. Empty where each of them has one level. Levels that all arms change together, such as a
-/// slower processor in one epoch, leave the ratios as they are; levels of one arm alone do not.
+/// The median ratios of `arm` to the mean of the arms `with`, one for each combination of their levels in a
+/// cell.
+/// [`modes`] finds the levels; empty if each arm has one level.
+/// Levels that all arms share, such as a slower processor in one epoch, do not change the ratios.
+/// Levels of a single arm do.
 pub fn ratios_by_level(table: &Table, key: &CellKey, arm: &str, with: &[&str]) -> Vec<f64> {
     let Some(arms) = table.0.get(key) else {
         return Vec::new();
@@ -228,11 +231,11 @@ pub fn ratios_by_level(table: &Table, key: &CellKey, arm: &str, with: &[&str]) -
         .collect()
 }
 
-/// How far identical arms may differ in a cell that stops, as a share of the relative margin.
+/// The A/A spread below which a cell may stop, as a share of the relative margin.
 const PRECISE: f64 = 1.0 / 3.0;
 
-/// The arms that are not decided yet in a cell, by its main metric: of a session the makespan, else its one kind of
-/// calls. The A/A arm is among them until it is shown to differ by less than a third of the margin.
+/// The undecided arms of a cell by its main metric: the makespan of a session, else its one kind of calls.
+/// The A/A arm is undecided until its interval is within a third of the margin.
 pub fn undecided(plan: &Plan, table: &Table, workload: &str, state: &str) -> BTreeSet<String> {
     let (baseline, same) = baselines(plan);
     let precise = 1.0 + plan.margins.relative * PRECISE;

@@ -1,12 +1,12 @@
-//! One estimate an epoch, one interval over epochs.
+//! One estimate per epoch, and one interval over epochs.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The confidence of intervals that no sequential rule narrows, such as those of the A/A check.
+/// The confidence of intervals without interim analyses, such as those of the A/A check.
 pub const LEVEL: f64 = 0.99;
 
-/// The fewest epochs that carry an interval.
+/// The minimum number of epochs for an interval.
 pub const MIN_EPOCHS: usize = 3;
 
 /// A confidence interval.
@@ -34,7 +34,7 @@ impl Interval {
     }
 }
 
-/// The epochs of a cell, pooled.
+/// The pooled epochs of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pooled {
     /// The mean of the epochs' estimates.
@@ -46,8 +46,9 @@ pub struct Pooled {
 }
 
 impl Pooled {
-    /// The two-sided interval that leaves out a share of `alpha`, by Student's t with one degree of freedom less
-    /// than epochs; `None` for fewer than [`MIN_EPOCHS`] epochs.
+    /// The two-sided interval at error rate `alpha`, by Student's t with one degree of freedom fewer than
+    /// epochs.
+    /// `None` for fewer than [`MIN_EPOCHS`] epochs.
     pub fn interval(&self, alpha: f64) -> Option<Interval> {
         let epochs = self.estimates.len();
         let error = self.error.filter(|_| epochs >= MIN_EPOCHS)?;
@@ -59,18 +60,18 @@ impl Pooled {
     }
 }
 
-/// Student's t that `epochs` values exceed with probability `alpha` in either direction together.
+/// The two-sided quantile of Student's t for `epochs` values at error rate `alpha`.
 pub(crate) fn t_quantile(epochs: usize, alpha: f64) -> f64 {
     let freedom = epochs.saturating_sub(1).max(1) as f64;
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - alpha / 2.0))
 }
 
-/// Pools epochs: each epoch's Hodges–Lehmann estimate, then their mean. Epochs without values are left out; `None`
-/// where all are.
+/// Pools epochs: the mean of their Hodges–Lehmann estimates. Epochs without values are left out;
+/// `None` if all are empty.
 ///
-/// This is the random-effects estimate of a balanced design: the spread of the epochs' estimates holds both what
-/// varies between epochs and what varies within them. Three epochs can agree by chance, so the error is never below
-/// what the spread within the epochs allows.
+/// This is the random-effects estimate of a balanced design: the spread of the epochs' estimates
+/// contains the variation between epochs and within them.
+/// Three epochs can agree by chance, so the variation within epochs is a lower bound of the error.
 pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
     let with_values: Vec<&Vec<f64>> = epochs.iter().filter(|values| !values.is_empty()).collect();
     let estimates: Vec<f64> = with_values
@@ -94,14 +95,14 @@ pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
     })
 }
 
-/// The mean of values that were each measured apart, and its [`LEVEL`] interval by Student's t.
+/// The mean of independently measured values, and its [`LEVEL`] interval by Student's t.
 pub fn mean_with_interval(values: &[f64]) -> Option<(f64, Option<Interval>)> {
     let apart: Vec<Vec<f64>> = values.iter().map(|value| vec![*value]).collect();
     let pooled = pool(&apart)?;
     Some((pooled.mean, pooled.interval(1.0 - LEVEL)))
 }
 
-/// The Hodges–Lehmann estimate of location: the median of the means of all pairs, each value with itself among them.
+/// The Hodges–Lehmann estimate of location: the median of the means of all pairs, self-pairs included.
 /// Hodges and Lehmann, "Estimates of Location Based on Rank Tests", Annals of Mathematical Statistics 34 (1963).
 pub fn hodges_lehmann(values: &[f64]) -> f64 {
     let mut means = Vec::with_capacity(values.len() * (values.len() + 1) / 2);
@@ -111,15 +112,16 @@ pub fn hodges_lehmann(values: &[f64]) -> f64 {
     median(&mut means).unwrap_or(f64::NAN)
 }
 
-/// The squared standard error of the mean of the epochs' estimates that their rounds alone allow: by the median absolute
-/// deviation from the epochs' medians, over the rounds of all epochs together, as one epoch may have two. The efficiency
-/// of [`hodges_lehmann`] on normal values is 3/π. 0 where no epoch has two rounds.
+/// The squared standard error of the mean that the variation between rounds alone implies.
+/// It uses the median absolute deviation of all epochs' rounds from their epochs' medians,
+/// because a single epoch may have only two rounds.
+/// The efficiency of [`hodges_lehmann`] on normal values is 3/π. 0 if no epoch has two rounds.
 fn within_epochs(epochs: &[&Vec<f64>]) -> f64 {
     let mut deviations = Vec::new();
     for values in epochs.iter().filter(|values| values.len() >= 2) {
         let rounds = values.len() as f64;
         let middle = median(&mut values.to_vec()).unwrap_or(0.0);
-        // From an epoch's own median, deviations are too small, most of all of two.
+        // Deviations from an epoch's own median are biased low, most of all with two rounds.
         let lost = (rounds / (rounds - 1.0)).sqrt();
         deviations.extend(values.iter().map(|value| (value - middle).abs() * lost));
     }
@@ -132,7 +134,7 @@ fn within_epochs(epochs: &[&Vec<f64>]) -> f64 {
     deviation.powi(2) * std::f64::consts::FRAC_PI_3 * rounds / count / count
 }
 
-/// The median; sorts the values. `None` of none.
+/// The median; sorts the values. `None` without values.
 pub fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -179,7 +181,8 @@ mod tests {
                     interval.low <= 0.0 && 0.0 <= interval.high
                 });
                 let covered = covered.count();
-                // 99 % of 1,000, give or take three standard errors; more where the floor of the error acts.
+                // 99 % of 1,000, minus three standard errors. Coverage is higher where the lower bound of the
+                // error applies.
                 assert!(covered >= 981, "{covered} of {epochs} epochs of {rounds}");
             }
         }

@@ -1,7 +1,6 @@
 //! Statistics of a run. The pass is the sample, the epoch is the unit of replication.
-//!
-//! A cell gives one log ratio a round, one robust estimate an epoch, and one interval over epochs.
-//! Nothing here writes pages, mounts anything or draws random numbers.
+//! A cell gives one log ratio per round, one robust estimate per epoch, and one interval over epochs.
+//! Pages are in the crate `reports`. This crate mounts nothing and draws no random numbers.
 
 mod compare;
 mod comparisons;

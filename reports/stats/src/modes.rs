@@ -1,36 +1,37 @@
-//! Two levels in one cell: a baseline that is fast in some passes and slow in others has no typical value.
+//! Detects two levels in one cell: an arm that is fast in some passes and slow in others has no typical value.
 
 use serde::{Deserialize, Serialize};
 
 use crate::epochs::median;
 
-/// The fewest values in which two modes are looked for.
+/// The minimum number of values for the detection of two modes.
 const MIN_VALUES: usize = 12;
 
-/// The least share of the values in the smaller mode: fewer are outliers.
+/// The minimum share of values in the smaller mode; fewer are outliers.
 const MIN_SHARE: f64 = 0.15;
 
-/// How far apart the modes must be in units of their spread, as Ashman's D. Two halves of one normal distribution reach
-/// 2.7, of a uniform one 3.5. Ashman, Bird and Zepf, The Astronomical Journal 108 (1994).
+/// The minimum distance of the modes in units of their spread, as Ashman's D.
+/// Two halves of one normal distribution reach 2.7, of a uniform one 3.5.
+/// Ashman, Bird and Zepf, The Astronomical Journal 108 (1994).
 const MIN_SEPARATION: f64 = 5.0;
 
-/// How far apart they must be as a ratio: below it a reader would see one level.
+/// The minimum distance of the modes as a ratio; below it they count as one level.
 const MIN_RATIO: f64 = 1.1;
 
 /// Two modes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Modes {
-    /// The median of the lower mode, as the values are.
+    /// The median of the lower mode, in the unit of the values.
     pub low: f64,
-    /// The median of the upper mode.
+    /// The median of the upper mode, in the unit of the values.
     pub high: f64,
     /// The share of values in the upper mode.
     pub high_share: f64,
 }
 
-/// Finds two modes in positive values, by the gap test on logarithms: the split in two that leaves the least
-/// variance, if its parts are far apart for their spread. `None` where there is one.
+/// Finds two modes in positive values by a gap test on logarithms: the split with the least variance
+/// within its parts, if the parts are far apart for their spread. `None` if there is one mode.
 pub fn modes(values: &[f64]) -> Option<Modes> {
     let mut logs: Vec<f64> = values
         .iter()

@@ -1,16 +1,16 @@
-//! Percentiles only where there are enough calls for them.
+//! The number of calls that a percentile needs.
 
 /// The chance that the largest of the calls lies above the true percentile.
 const CONFIDENCE: f64 = 0.95;
 
-/// How many calls it takes before percentile `q` (between 0 and 1) says anything: with fewer, the
-/// largest of them lies below the true percentile more often than once in twenty, and no order
-/// statistic can be above it. 299 for p99, 2,995 for p99.9.
+/// The number of calls that percentile `q` (between 0 and 1) needs: 299 for p99, 2,995 for p99.9.
+/// With fewer calls, the maximum lies below the true percentile in more than one case of twenty,
+/// and no order statistic is above the maximum.
 pub fn calls_needed(q: f64) -> u64 {
     ((1.0 - CONFIDENCE).ln() / q.ln()).ceil() as u64
 }
 
-/// Whether `calls` calls earn percentile `q`.
+/// Whether `calls` calls are enough for percentile `q`.
 pub fn earned(q: f64, calls: u64) -> bool {
     calls >= calls_needed(q)
 }

@@ -1,4 +1,4 @@
-//! Budgets, in calls, tokens and dollars.
+//! Budgets of calls, tokens and dollars.
 
 use super::{Lab, said, xattr};
 use crate::common::{Mount, can_mount, ctxbench, stderr};
@@ -26,7 +26,7 @@ fn a_model_without_a_price_is_not_asked_where_dollars_are_limited() {
 }
 
 #[test]
-fn questions_that_were_given_up_count_against_the_budget() {
+fn an_abandoned_question_counts_against_the_budget() {
     if !can_mount() {
         return;
     }
@@ -48,7 +48,7 @@ fn questions_that_were_given_up_count_against_the_budget() {
 }
 
 #[test]
-fn a_budget_is_one_for_all_that_model_files_measures() {
+fn the_model_files_measurement_has_one_budget_for_all_its_mounts() {
     if !can_mount() {
         return;
     }
@@ -69,7 +69,7 @@ fn a_budget_is_one_for_all_that_model_files_measures() {
         assert!(crate::common::mounts_under(lab.scratch.path()).is_empty());
         said
     };
-    // Spent by the questions about histories; and by those and one mount after it together.
+    // The first budget is spent by the history questions, the second one by those and one mount together.
     assert!(!ask("1").contains("llm-history, mounted"));
     let for_histories = lab.server.calls();
     let said = ask("500");
@@ -81,14 +81,14 @@ fn a_budget_is_one_for_all_that_model_files_measures() {
 }
 
 #[test]
-fn a_budget_in_dollars_stops_the_questions() {
+fn a_mount_stops_asking_when_its_dollar_budget_is_spent() {
     if !can_mount() {
         return;
     }
     let lab = Lab::new(vec![Behaviour::Say(
         r#"{"exists":true,"content":"right"}"#.to_owned(),
     )]);
-    // A dollar for each token: the first answer spends more than there is.
+    // A dollar per token, so that the first answer exceeds the budget.
     let price = ["--price", "1000000,1000000", "--max-cost", "2"];
     let mount = lab.mount("llm-history", &price);
     let (one, two) = (mount.dir.join("one"), mount.dir.join("two"));
@@ -102,7 +102,7 @@ fn a_budget_in_dollars_stops_the_questions() {
         "EDQUOT: the budget is spent"
     );
     assert_eq!(lab.server.calls(), 1);
-    // Nothing else needs the model.
+    // No other call needs the model.
     assert_eq!(std::fs::metadata(&two).unwrap().len(), 5);
     std::fs::write(&two, "more").unwrap();
     mount.end();
@@ -110,12 +110,12 @@ fn a_budget_in_dollars_stops_the_questions() {
 }
 
 #[test]
-fn a_limit_in_dollars_takes_its_price_from_the_list_and_says_so() {
+fn a_mount_with_a_dollar_limit_takes_the_price_from_the_list_and_logs_it() {
     if !can_mount() {
         return;
     }
     let lab = Lab::new(vec![Behaviour::Answer]);
-    // Not asked for the list of its models, which has no gpt-5.
+    // The server is not asked for its model list, which lacks gpt-5.
     let (tree, cache) = (lab.path("tree.json"), lab.path("cache"));
     let mut command = ctxbench(["mount", "llm-generate"]);
     command

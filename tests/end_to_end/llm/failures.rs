@@ -1,4 +1,4 @@
-//! Answers that fail, filters, signals, Ctrl-C.
+//! Failed answers, content filters, signals, Ctrl-C.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,7 +11,7 @@ use models::Behaviour;
 use rustix::fs::getxattr;
 
 #[test]
-fn a_program_that_goes_on_after_a_signal_does_not_ask_again() {
+fn a_program_that_retries_a_read_after_a_signal_causes_one_call() {
     if !can_mount() {
         return;
     }
@@ -21,7 +21,7 @@ fn a_program_that_goes_on_after_a_signal_does_not_ask_again() {
     )]);
     let mut mount = lab.generate(&["--parallel", "8"]);
     let mut log = mount.process.stderr.take().unwrap();
-    // Python catches the timer's signal and then reads again, as Go does.
+    // Python handles the timer's signal and retries the read, as Go does.
     let timer = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)\nprint(open('a.txt').read(), end='')";
     assert_eq!(
         said(&mount.dir, &format!("python3 -c \"{timer}\"")),
@@ -29,14 +29,14 @@ fn a_program_that_goes_on_after_a_signal_does_not_ask_again() {
     );
     assert_eq!(lab.server.calls(), 1, "each signal asked anew");
     mount.end();
-    // An interrupted call is a normal event.
+    // An interrupted call is a normal event and is not logged.
     let mut text = String::new();
     log.read_to_string(&mut text).unwrap();
     assert_eq!(text, "");
 }
 
 #[test]
-fn an_answer_that_a_filter_ended_is_an_error_and_not_kept() {
+fn a_filtered_answer_is_an_error_and_is_not_cached() {
     if !can_mount() {
         return;
     }
@@ -56,7 +56,7 @@ fn an_answer_that_a_filter_ended_is_an_error_and_not_kept() {
 }
 
 #[test]
-fn ctrl_c_ends_a_change_that_a_policy_judges_and_nobody_waits_for_it() {
+fn a_signal_ends_a_change_that_waits_for_the_policy_and_other_calls_proceed() {
     if !can_mount() {
         return;
     }
@@ -84,7 +84,7 @@ fn ctrl_c_ends_a_change_that_a_policy_judges_and_nobody_waits_for_it() {
         "ln -s known sub/symbolic",
         "truncate -s 0 sub/known",
         "mkfifo sub/fifo",
-        // Python catches the signal.
+        // Python handles the signal.
         "python3 -c \"import os; os.setxattr('sub/known', 'user.x', b'1')\"",
     ];
     for change in changes {
@@ -96,8 +96,8 @@ fn ctrl_c_ends_a_change_that_a_policy_judges_and_nobody_waits_for_it() {
             .spawn()
             .unwrap();
         crate::common::wait_for("the policy being asked", || lab.server.calls() > before);
-        // Others go on, in this directory and elsewhere. The kernel itself holds a directory in which a name is being
-        // made or removed: only names that it does not know, and listings, wait for that.
+        // Other calls proceed in this directory and elsewhere. The kernel locks a directory during a create
+        // or unlink, so listings and uncached names there wait.
         let started = Instant::now();
         said(dir, "stat sub/known other/file; ls other; ls .");
         assert!(started.elapsed() < Duration::from_secs(5), "{change}");
@@ -112,7 +112,7 @@ fn ctrl_c_ends_a_change_that_a_policy_judges_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_failure_is_an_error_number_a_log_line_and_an_attribute_and_never_an_empty_file() {
+fn a_model_failure_is_an_error_number_and_never_an_empty_file() {
     if !can_mount() {
         return;
     }
@@ -159,7 +159,7 @@ fn a_failure_is_an_error_number_a_log_line_and_an_attribute_and_never_an_empty_f
 }
 
 #[test]
-fn ctrl_c_ends_a_slow_read_and_a_mount_whose_model_is_stuck() {
+fn ctrl_c_ends_a_slow_read_and_a_mount_with_a_stuck_model() {
     if !can_mount() {
         return;
     }
@@ -182,7 +182,7 @@ fn ctrl_c_ends_a_slow_read_and_a_mount_whose_model_is_stuck() {
         started.elapsed()
     );
 
-    // One that waits still, when the mount is taken down.
+    // A read that still waits when the mount ends.
     let mut waiting = Command::new("cat");
     let mut waiting = waiting
         .arg(mount.dir.join("b.txt"))
@@ -205,7 +205,7 @@ fn ctrl_c_ends_a_slow_read_and_a_mount_whose_model_is_stuck() {
 }
 
 #[test]
-fn a_server_that_takes_no_temperature_is_asked_without_and_log_and_page_say_so() {
+fn a_mount_asks_without_temperature_if_the_server_refuses_it() {
     if !can_mount() {
         return;
     }

@@ -1,4 +1,4 @@
-//! `llm-history`: its log, its policy, and what it does with a model that is exact.
+//! `llm-history`: its log, its policy, and its conformance with an exact model.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use crate::common::{Mount, can_mount, stderr, stdout};
 use models::Behaviour;
 
 #[test]
-fn a_history_whose_model_is_exact_does_what_a_plain_file_system_does() {
+fn a_history_with_an_exact_model_conforms_to_a_plain_file_system() {
     if !can_mount() {
         return;
     }
     let lab = Lab::new(vec![Behaviour::By(|request| {
         oracle::answer(request["messages"][1]["content"].as_str().unwrap())
     })]);
-    // The question holds all of the log, as far as a question may go.
+    // The question contains the whole log, up to the longest possible question.
     let mount = lab.mount("llm-history", &["--log-bytes", "250000"]);
     let history = conformance(&mount.dir);
     mount.end();
@@ -30,16 +30,16 @@ fn a_history_whose_model_is_exact_does_what_a_plain_file_system_does() {
         generate, plain,
         "what is not made up is a file like any other"
     );
-    // What no answer can give, and docs/LLM.md says so.
+    // Features that no answer can provide, as docs/LLM.md says.
     let exceptions = [
-        // Without a name a file cannot be asked for.
+        // The backend cannot ask about a file without a name.
         "rename replaces, and the replaced stays readable",
         "links unlinked while open: readable, writable, gone after",
-        // An answer is text, and no longer than a question may be.
+        // An answer is text and no longer than the longest question.
         "content large files: 3 MB byte for byte",
         "content sparse files: holes read as zeros and take no space",
         "content fallocate: punch a hole, zero a range",
-        // The kernel keeps no pages of what is read directly.
+        // The kernel caches no pages of direct reads.
         "content mmap: shared writes reach the file",
         "content mmap: writes by others show in the map",
     ];
@@ -48,7 +48,7 @@ fn a_history_whose_model_is_exact_does_what_a_plain_file_system_does() {
     assert_eq!(fails, exceptions);
 }
 
-/// What `ctxbench conform` says a directory does not do, a line each.
+/// The failures that `ctxbench conform` reports for a directory, one per line.
 fn conformance(dir: &Path) -> Vec<String> {
     let output = crate::common::conform(["--path".as_ref(), dir.as_os_str()]);
     let table = stdout(&output);
@@ -59,7 +59,7 @@ fn conformance(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_history_is_answered_by_the_model_and_looked_at_without_it() {
+fn a_history_asks_the_model_for_content_only() {
     if !can_mount() {
         return;
     }

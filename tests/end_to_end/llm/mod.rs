@@ -1,6 +1,6 @@
-//! Files that a model makes up, over real mounts.
+//! Files that a model generates, over real mounts.
 //!
-//! The model is a simulated one, but for one test that runs the local one where `make model` has installed it.
+//! The model is simulated, except in one test that runs the local model if `make model` has installed it.
 
 mod budget;
 mod failures;
@@ -35,7 +35,7 @@ struct Lab {
     server: FakeServer,
 }
 
-/// A suite that measures nothing but files that a model makes up.
+/// Writes a suite that only measures model files.
 fn model_suite(dir: &Path, how_much: &str) -> PathBuf {
     let file = dir.join("model-suite.toml");
     let head = "essay = 'A test of files that a model makes up, and nothing else, as small as it can be and still ask.'";
@@ -56,7 +56,7 @@ impl Lab {
         self.scratch.path().join(name)
     }
 
-    /// Has the server's model measured on one short history, into `out`.
+    /// Measures the server's model on one short history, into `out`.
     fn model_files(&self, out: &Path, more: &[&str]) -> Output {
         let suite = model_suite(
             self.scratch.path(),
@@ -81,7 +81,7 @@ impl Lab {
 
     fn command(&self, backend: &str, more: &[&str]) -> Command {
         let dir = self.path("mnt");
-        // A dead mount is there and cannot be looked at.
+        // A dead mount exists and cannot be accessed.
         let _ = std::fs::create_dir(&dir);
         let mut command = ctxbench(["mount", backend]);
         command

@@ -1,4 +1,4 @@
-//! What asks the model and what does not; tools that read, and who waits for an answer.
+//! Which calls ask the model; tools that read; which callers wait for an answer.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ fn only_a_read_asks_the_model() {
 }
 
 #[test]
-fn tools_read_files_that_nobody_has_read() {
+fn tools_read_files_that_were_never_read_before() {
     if !can_mount() {
         return;
     }
@@ -102,10 +102,10 @@ fn tools_read_files_that_nobody_has_read() {
     mount.end();
 }
 
-/// What has to know the size before it reads is told 0, and is not to be trusted until somebody has read: this is what
-/// docs/LLM.md says of each.
+/// Programs that ask for the size before reading get 0 until the file has been read. docs/LLM.md lists
+/// them.
 #[test]
-fn programs_that_believe_the_size_find_a_file_empty_until_somebody_reads_it() {
+fn programs_that_trust_the_size_find_an_unread_file_empty() {
     if !can_mount() {
         return;
     }
@@ -120,7 +120,7 @@ fn programs_that_believe_the_size_find_a_file_empty_until_somebody_reads_it() {
     assert!(!sh(dir, "cmp -s c.txt ../expected").status.success());
     assert_eq!(said(dir, "tar c d.txt | tar xO"), "");
     assert_eq!(lab.server.calls(), 0);
-    // Reading it all first is the way.
+    // Reading all files first is the documented workaround.
     said(dir, "find . -type f -exec cat {} + >/dev/null");
     assert_eq!(said(dir, copy), "made up\n");
     assert_eq!(said(dir, mapped), "8\n");
@@ -130,7 +130,7 @@ fn programs_that_believe_the_size_find_a_file_empty_until_somebody_reads_it() {
 }
 
 #[test]
-fn no_proxy_is_told_what_a_server_on_this_machine_is_asked() {
+fn a_mount_asks_a_local_server_without_a_proxy() {
     if !can_mount() {
         return;
     }
@@ -147,7 +147,7 @@ fn no_proxy_is_told_what_a_server_on_this_machine_is_asked() {
 }
 
 #[test]
-fn readers_at_once_cause_one_call() {
+fn concurrent_readers_cause_one_call() {
     if !can_mount() {
         return;
     }
@@ -161,7 +161,7 @@ fn readers_at_once_cause_one_call() {
         for _ in 0..8 {
             scope.spawn(|| assert_eq!(std::fs::read_to_string(&path).unwrap(), "once\n"));
         }
-        // Nobody else waits meanwhile.
+        // Other callers do not wait meanwhile.
         std::thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
         said(&mount.dir, "ls -l");

@@ -1,4 +1,4 @@
-//! Answers that were recorded.
+//! Recorded answers.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr};
 use models::Behaviour;
 
 #[test]
-fn a_recording_answers_as_the_model_did_and_names_what_it_does_not_hold() {
+fn a_recording_replays_the_models_answers_and_names_missing_ones() {
     if !can_mount() {
         return;
     }
@@ -44,7 +44,7 @@ fn a_recording_answers_as_the_model_did_and_names_what_it_does_not_hold() {
 }
 
 #[test]
-fn the_committed_recording_gives_the_committed_page_again_without_a_model() {
+fn the_committed_recording_reproduces_the_committed_page() {
     if !can_mount() {
         return;
     }
@@ -71,7 +71,7 @@ fn the_committed_recording_gives_the_committed_page_again_without_a_model() {
             .map(|line| line.replace("(live)", "(recorded)"));
         let rows = lines.skip_while(|line| !line.starts_with("## Fidelity"));
         let rows = rows.skip(1).take_while(|line| !line.starts_with("## "));
-        // A recording keeps a question that was asked twice once, with the time of its first answer.
+        // A recording stores a repeated question once, with the time of its first answer.
         let is_time = |cell: &str| cell.ends_with(" s (recorded) ");
         let without_times = |line: String| -> String {
             let cells = line.split('|').filter(|cell| !is_time(cell));
@@ -86,7 +86,7 @@ fn the_committed_recording_gives_the_committed_page_again_without_a_model() {
     assert!(live.len() > 5, "{live:?}");
     assert_eq!(live, again_rows);
     assert!(again.contains("answers: **recorded**"), "{again}");
-    // What tools asked through the mounts, too: calls and tokens of each, and of the session.
+    // The calls and tokens of each tool and of the session over the mounts.
     let asked = |dir: &Path| -> Vec<serde_json::Value> {
         let found = std::fs::read_to_string(dir.join("model-files.json")).unwrap();
         let found: serde_json::Value = serde_json::from_str(&found).unwrap();
@@ -109,7 +109,7 @@ fn the_committed_recording_gives_the_committed_page_again_without_a_model() {
 }
 
 #[test]
-fn the_committed_recording_answers_all_that_a_run_asks_after_its_blocks() {
+fn the_committed_recording_answers_every_question_of_a_run() {
     if !can_mount() {
         return;
     }

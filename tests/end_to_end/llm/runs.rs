@@ -1,4 +1,4 @@
-//! Arms of `ctxbench run`, and the local model with its server.
+//! `ctxbench run` with model arms, and the local model with its server.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use super::{KEY, Lab, said, xattr};
 use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr, stdout};
 use models::Behaviour;
 
-/// A run's samples of one arm and workload.
+/// A run's samples of one arm and one workload.
 fn samples(out: &Path, arm: &str, workload: &str) -> Vec<serde_json::Value> {
     lines(out, "samples.jsonl", arm, workload)
 }
 
-/// The lines of a file of a run that are one arm's and workload's.
+/// The lines of a run's file that belong to one arm and one workload.
 fn lines(out: &Path, name: &str, arm: &str, workload: &str) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(out.join(name)).unwrap_or_default();
     let all = text
@@ -35,7 +35,7 @@ fn measure(scratch: &Scratch, suite: &str) -> (PathBuf, Command) {
 }
 
 #[test]
-fn a_run_with_an_arm_that_is_always_wrong_reports_it_and_has_no_latency_of_it() {
+fn a_run_reports_wrong_data_of_an_arm_and_gives_it_no_latency() {
     if !can_mount() {
         return;
     }
@@ -67,7 +67,7 @@ states = ["hot"]
     assert!(output.status.success(), "{}", stderr(&output));
 
     let history = samples(&out, "llm-history-given", "agent/shortened");
-    // A round to warm up and two, in each epoch.
+    // One warm-up round and two rounds in each of three epochs.
     assert_eq!(history.len(), 9);
     for sample in &history {
         assert_eq!(sample["outcome"], "wrong-data");
@@ -82,7 +82,7 @@ states = ["hot"]
     }
     let cells = lines(&out, "cells.jsonl", "llm-history-given", "agent/shortened");
     for cell in cells {
-        // Of the pass that warms up.
+        // From the warm-up pass.
         let counted = &cell["counted"];
         assert_eq!(counted["passes"], 1, "{cell}");
         assert_eq!(counted["daemon"]["store"]["answers-simulated"], 5);
@@ -127,7 +127,7 @@ states = ["hot"]
 }
 
 #[test]
-fn without_a_model_the_live_arm_is_skipped_with_the_way_to_get_it() {
+fn a_run_without_a_model_skips_the_live_arm_and_says_how_to_install_one() {
     if !can_mount() {
         return;
     }
@@ -162,7 +162,7 @@ states = ["hot"]
     }
     assert!(samples(&out, "llm-history-live", "micro/stat").is_empty());
     assert_eq!(samples(&out, "llm-history-recorded", "micro/stat").len(), 6);
-    // The session's reads are replayed: no live model is asked, and none of them is missing.
+    // The session's reads are replayed from the recording, without a live model.
     let session = samples(&out, "llm-history-recorded", "agent/shortened");
     assert_eq!(session.len(), 6);
     let cells = lines(
@@ -183,7 +183,7 @@ states = ["hot"]
     );
 }
 
-/// Processes whose parent is `parent` and whose program's name holds `name`.
+/// The children of `parent` whose command line contains `name`.
 fn children(parent: u32, name: &str) -> Vec<String> {
     let found = Command::new("pgrep")
         .args(["-P", &parent.to_string(), "-f", name])
@@ -196,7 +196,7 @@ fn children(parent: u32, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_server_of_a_run_ends_with_it_however_that_ends() {
+fn a_runs_model_server_ends_with_the_run() {
     if !can_mount() || models::find_model().is_err() || models::find_llama_server().is_err() {
         assert!(
             std::env::var_os("CTXBENCH_REQUIRE_MODEL").is_none(),
@@ -223,7 +223,7 @@ states = ["hot"]
             .spawn()
             .unwrap();
         let id = run.id();
-        // The plan's receipts have asked the program for its version, in a process of its own.
+        // To write the plan, the run starts a separate process for the program's version.
         crate::common::wait_for("the plan", || out.join("plan.toml").exists());
         crate::common::wait_for("the server", || !children(id, "llama-server").is_empty());
         let servers = children(id, "llama-server");
@@ -238,7 +238,7 @@ states = ["hot"]
         crate::common::wait_for("the server's end", || {
             !Path::new(&format!("/proc/{}", servers[0])).exists()
         });
-        // `fusectl` is the killed process's own; the next run takes it down.
+        // The killed process had mounted `fusectl`; the next run unmounts it.
         crate::common::wait_for("the end of the mounts", || {
             let mut left = crate::common::mounts_under(scratch.path()).into_iter();
             left.all(|mount| mount.ends_with("fusectl"))
@@ -247,7 +247,7 @@ states = ["hot"]
 }
 
 #[test]
-fn the_local_model_answers_and_its_server_ends_with_the_mount() {
+fn the_local_models_server_ends_with_the_mount() {
     if !can_mount() {
         return;
     }

@@ -1,4 +1,4 @@
-//! `.llmfs`, remounts, and what is refused at mount.
+//! `.llmfs`, remounts, and refused mounts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::common::{Mount, can_mount, ctxbench, stderr};
 use models::Behaviour;
 
 #[test]
-fn what_is_written_beside_a_mount_is_its_users_alone() {
+fn files_next_to_a_mount_are_private_to_its_user() {
     if !can_mount() {
         return;
     }
@@ -29,14 +29,14 @@ fn what_is_written_beside_a_mount_is_its_users_alone() {
     for name in ["mnt.llmfs.log", "mnt.llmfs.json"] {
         assert_eq!(mode(&lab.path(name)), 0o600, "{name}");
     }
-    // Without a home it is not in /tmp, where somebody else could have made it.
+    // Without a home directory, the cache is not in /tmp, where another user could have created it.
     let folder = lab.path("mnt.llmfs.cache");
     assert_eq!(mode(&folder), 0o700);
     assert!(folder.read_dir().unwrap().count() > 0);
 }
 
 #[test]
-fn what_was_generated_is_there_after_a_remount_and_after_a_crash() {
+fn a_remount_keeps_generated_files_even_after_a_crash() {
     if !can_mount() {
         return;
     }
@@ -83,7 +83,7 @@ fn what_was_generated_is_there_after_a_remount_and_after_a_crash() {
 }
 
 #[test]
-fn settings_of_a_directory_and_the_cache_have_effect_at_once() {
+fn settings_of_a_directory_take_effect_at_once() {
     if !can_mount() {
         return;
     }
@@ -121,7 +121,7 @@ fn settings_of_a_directory_and_the_cache_have_effect_at_once() {
         ["1", "Hits: 0", "Misses: 2"]
     );
     assert_eq!(said(dir, "cat .llmfs/cache_list").lines().count(), 2);
-    // The same request again, as of a file that is made anew.
+    // The same request as for a new file.
     let anew = || {
         said(dir, "truncate -s 0 a.txt");
         set_xattr(&dir.join("a.txt"), "user.llmfs.generator", "default").unwrap();
@@ -157,7 +157,7 @@ fn settings_of_a_directory_and_the_cache_have_effect_at_once() {
 }
 
 #[test]
-fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
+fn a_refused_mount_says_why_and_leaves_nothing_behind() {
     if !can_mount() {
         return;
     }
@@ -264,7 +264,7 @@ fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn what_would_lose_or_show_something_is_refused_at_mount() {
+fn a_mount_that_would_lose_or_leak_data_is_refused() {
     if !can_mount() {
         return;
     }
@@ -367,7 +367,7 @@ fn prompt_and_cache_folder_come_from_the_environment_as_in_the_seed() {
     );
     assert!(kept() > 0, "the answer is kept where the variable says");
     assert!(!home.join(".ctxbench.cache").exists());
-    // An option comes before its variable.
+    // An option takes precedence over its variable.
     let other = lab.path("other").display().to_string();
     let more = ["--prompt", "a lighthouse", "--cache-folder", &other];
     let second = mount("two", &more);

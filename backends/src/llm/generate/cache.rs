@@ -1,4 +1,4 @@
-//! Answers that need not be asked for again: JSON files, each named by the hash of its request and of who is asked.
+//! The cache of model answers: JSON files, each named by the hash of its request and its server.
 
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -9,7 +9,7 @@ use models::{Finish, Reply, Request, Usage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// An answer that is kept.
+/// A cached answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Kept {
@@ -17,11 +17,11 @@ pub(super) struct Kept {
     pub(super) model: String,
     pub(super) text: String,
     pub(super) finish: Finish,
-    /// What it used then.
+    /// Tokens of the original request.
     pub(super) usage: Usage,
 }
 
-/// A folder of answers. Several mounts may share it; the counts are this mount's.
+/// A folder of cached answers. Several mounts may share it; hits and misses are this mount's.
 #[derive(Debug)]
 pub struct AnswerCache {
     folder: PathBuf,
@@ -33,8 +33,8 @@ pub struct AnswerCache {
 }
 
 impl AnswerCache {
-    /// A cache in `folder`, which is made when the first answer is kept. `server` is who answers: models of the same
-    /// name on other servers may be others, and their answers are not used.
+    /// A cache in `folder`, which the first stored answer creates. `server` is part of each key, because
+    /// models of the same name on different servers may differ.
     pub fn new(folder: PathBuf, server: &str, is_enabled: bool) -> Self {
         Self {
             folder,
@@ -46,17 +46,17 @@ impl AnswerCache {
         }
     }
 
-    /// Whether answers are looked for and kept.
+    /// Whether answers are read from the cache and stored in it.
     pub fn is_enabled(&self) -> bool {
         self.is_enabled.load(Ordering::Relaxed)
     }
 
-    /// Switches it on or off for everything that is asked from now on.
+    /// Switches the cache on or off for later requests.
     pub fn enable(&self, is_enabled: bool) {
         self.is_enabled.store(is_enabled, Ordering::Relaxed);
     }
 
-    /// How often an answer was there, and how often not.
+    /// Hits and misses of this mount.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         (
             self.hits.load(Ordering::Relaxed),
@@ -64,7 +64,7 @@ impl AnswerCache {
         )
     }
 
-    /// Tokens that were not used because an answer was there.
+    /// Tokens, prompt and output, that hits of this mount saved.
     pub fn saved_tokens(&self) -> u64 {
         self.saved_tokens.load(Ordering::Relaxed)
     }
@@ -97,7 +97,7 @@ impl AnswerCache {
         found
     }
 
-    /// Keeps an answer; what cannot be kept is only warned of.
+    /// Stores an answer. A write error is only logged as a warning.
     pub(super) fn put(&self, request: &Request, reply: &Reply) {
         if !self.is_enabled() || reply.finish == Finish::Filtered {
             return;
@@ -126,7 +126,7 @@ impl AnswerCache {
 
     fn key(&self, request: &Request) -> String {
         let mut hash = Sha256::new();
-        // A hash has no NUL, and the server comes after it: no two pairs give the same bytes.
+        // The request's hash has no NUL, so distinct pairs of hash and server give distinct bytes.
         hash.update(request.hash());
         hash.update([0]);
         hash.update(&self.server);
@@ -138,7 +138,7 @@ impl AnswerCache {
         self.folder.join(format!("{hash}.json"))
     }
 
-    /// Hashes and bytes of all answers, by hash.
+    /// The hash and the size in bytes of each cached answer, sorted by hash.
     pub fn list(&self) -> Vec<(String, u64)> {
         let entries = std::fs::read_dir(&self.folder)
             .into_iter()
@@ -155,10 +155,10 @@ impl AnswerCache {
         list
     }
 
-    /// Removes all answers.
+    /// Removes all cached answers.
     ///
     /// # Errors
-    /// If one cannot be removed.
+    /// If a file cannot be removed.
     pub fn clear(&self) -> std::io::Result<()> {
         for (hash, _) in self.list() {
             std::fs::remove_file(self.path(&hash))?;
@@ -166,7 +166,7 @@ impl AnswerCache {
         Ok(())
     }
 
-    /// As source 2 shows it.
+    /// The text of `cache_stats`, in the format of source 2.
     pub(super) fn stats(&self) -> String {
         let (hits, misses) = self.hits_and_misses();
         let size: u64 = self.list().iter().map(|(_, bytes)| bytes).sum();
@@ -224,7 +224,7 @@ mod tests {
         cache.enable(true);
         assert!(cache.stats().starts_with("Hits: 1\nMisses: 2\nSize: "));
 
-        // A damaged answer is asked for anew.
+        // A damaged file is a miss.
         std::fs::write(cache.path(&cache.list()[0].0), "{").unwrap();
         assert!(cache.get(&request("a")).is_none());
         cache.clear().unwrap();

@@ -1,4 +1,5 @@
-//! Generators: what makes the content of a file. One trait, a registry, and those that are always there.
+//! The [`Generator`] trait, its view of the file system, and the registry. The built-in generators are in
+//! `standard`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,76 +9,76 @@ use models::{Cancel, Finish, Usage};
 use super::settings::Setting;
 use crate::store::{Errno, Result, StoreError};
 
-/// A line of the tree that a generator can look at.
+/// An entry of the tree, as a generator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeLine {
-    /// From the root, as in `/src/main.py`.
+    /// Path from the root, such as `/src/main.py`.
     pub path: String,
     /// Whether it is a directory.
     pub is_directory: bool,
-    /// Where it points, if it is a symbolic link.
+    /// The target of a symbolic link.
     pub target: Option<String>,
-    /// What makes its content, if anything does.
+    /// The name of its generator, if it has one.
     pub generator: Option<String>,
-    /// It waits to be generated.
+    /// Whether it waits for generation.
     pub is_pending: bool,
-    /// Bytes, 0 for what waits.
+    /// Size in bytes; 0 for a waiting file.
     pub size: u64,
 }
 
-/// What a model has answered to a generator.
+/// A model's answer to a generator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The answer.
+    /// The text of the answer.
     pub text: String,
-    /// Why it ended.
+    /// Why the answer ended.
     pub finish: Finish,
-    /// What it used, now or when it was asked.
+    /// Tokens of the request; for a cached answer, of the original request.
     pub usage: Usage,
-    /// It was not asked now, but is from the cache.
+    /// Whether the answer is from the cache.
     pub is_cached: bool,
 }
 
-/// What a generator may ask the file system.
+/// The file system, as a generator sees it.
 pub trait Surroundings {
-    /// Everything there is, in the order of paths, without the control directories.
+    /// All entries, sorted by name in each directory, without the control directories.
     fn tree(&self) -> Vec<TreeLine>;
 
-    /// The setting that holds for the file at `path`, by the lookup order of source 2.
+    /// The value of a setting for the file at `path`, by the lookup order of source 2.
     fn setting(&self, path: &str, setting: Setting) -> Option<String>;
 
-    /// Asks the model; from the cache, where the same was asked before.
+    /// Asks the model, or returns the cached answer to the same request.
     ///
     /// # Errors
-    /// If there is no answer: the error number that the reader sees, and the reason.
+    /// The error number for the reader, and the reason.
     fn ask(&self, path: &str, system: &str, question: String, cancel: &Cancel) -> Result<Written>;
 
     /// The cache of answers.
     fn cache(&self) -> &super::AnswerCache;
 }
 
-/// A file whose content is wanted.
+/// A file to generate.
 pub struct FileToMake<'a> {
-    /// From the root, as in `/src/main.py`.
+    /// Path from the root, such as `/src/main.py`.
     pub path: &'a str,
-    /// What it is to hold, where its tree or its attribute `user.llmfs.prompt` says.
+    /// What the file is to hold, from its tree or its attribute `user.llmfs.prompt`.
     pub about: Option<&'a str>,
-    /// What else there is.
+    /// The file system that the file is in.
     pub around: &'a dyn Surroundings,
-    /// Nobody wants it any more.
+    /// Set when no caller waits for the file any more.
     pub cancel: &'a Cancel,
 }
 
-/// What a generator has made.
+/// The result of a generator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Made {
-    /// The content; a file that is generated once must not be empty.
+    /// The content; only that of a live file may be empty.
     pub content: Vec<u8>,
-    /// The model that made it.
+    /// The model that wrote the content, if one did.
     pub model: Option<String>,
-    /// What it took.
+    /// Tokens of the request, if a model was asked.
     pub usage: Option<Usage>,
-    /// The model was cut off: there would have been more.
+    /// Whether the answer ended at the token limit.
     pub is_cut_off: bool,
 }
 
@@ -92,10 +93,10 @@ impl From<String> for Made {
 
 /// Makes the content of files. A file names its generator in the attribute `user.llmfs.generator`.
 pub trait Generator: Send + Sync {
-    /// Its name.
+    /// The name, as in `user.llmfs.generator`.
     fn name(&self) -> &str;
 
-    /// Made anew for every reader, as in `/proc`, and never kept. Must be quick then.
+    /// Whether the content is generated for each reader, as in `/proc`, and never stored. It must then be fast.
     fn is_live(&self) -> bool {
         false
     }
@@ -103,13 +104,13 @@ pub trait Generator: Send + Sync {
     /// Makes the content of a file.
     ///
     /// # Errors
-    /// The error number that the reader sees, and the reason.
+    /// The error number for the reader, and the reason.
     fn generate(&self, file: &FileToMake<'_>) -> Result<Made>;
 
-    /// Takes what was written to a live file.
+    /// Handles a write to a live file.
     ///
     /// # Errors
-    /// `EACCES` unless the file is there to be written; `EINVAL` for what it does not take.
+    /// `EACCES` if the file is read-only; `EINVAL` if it does not accept the data.
     fn accept(&self, _file: &FileToMake<'_>, _data: &[u8]) -> Result<()> {
         Err(StoreError::storage(
             Errno::ACCESS,
@@ -118,7 +119,7 @@ pub trait Generator: Send + Sync {
     }
 }
 
-/// The generators there are, by name.
+/// The generators of a mount, by name.
 #[derive(Clone, Default)]
 pub struct Generators(BTreeMap<String, Arc<dyn Generator>>);
 
@@ -129,7 +130,8 @@ impl std::fmt::Debug for Generators {
 }
 
 impl Generators {
-    /// Those of source 2: `default`, `model`, `prompt`, `tree`, `readme`, and the cache's control files.
+    /// The generators of source 2: `default`, `model`, `prompt`, `tree`, `readme`, and the cache's control
+    /// files.
     pub fn standard() -> Self {
         Self::default()
             .with(super::standard::DefaultGenerator)
@@ -143,7 +145,7 @@ impl Generators {
             .with(super::standard::CacheList)
     }
 
-    /// The same and one more, which takes the place of one of the same name.
+    /// Adds a generator. It replaces one of the same name.
     #[must_use]
     pub fn with(mut self, generator: impl Generator + 'static) -> Self {
         self.0
@@ -151,12 +153,12 @@ impl Generators {
         self
     }
 
-    /// The generator of that name.
+    /// The generator called `name`.
     pub fn get(&self, name: &str) -> Option<Arc<dyn Generator>> {
         self.0.get(name).cloned()
     }
 
-    /// All names.
+    /// The names of all generators.
     pub fn names(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).collect()
     }

@@ -1,4 +1,4 @@
-//! What a file system begins with: the control files, and a tree of names.
+//! The initial content of a file system: the control files and the tree of names.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use crate::store::{
     Attr, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, StoreError, XattrMode,
 };
 
-/// How often a tree that cannot be used is asked for again.
+/// How often an invalid tree is requested again.
 const REPAIRS: usize = 2;
 
-/// The control files that are made anew for every reader, and what makes them.
+/// The control files that are generated for each reader: name, generator, mode.
 const LIVE: [(&str, &str, u16); 6] = [
     ("tree", "tree", 0o444),
     ("README", "readme", 0o444),
@@ -28,7 +28,7 @@ const LIVE: [(&str, &str, u16); 6] = [
 ];
 
 impl Shared {
-    /// Makes `/.llmfs` as it is in every mount.
+    /// Creates `/.llmfs` and its control files.
     pub(super) fn add_control(&mut self, prompt: Option<&str>) -> Result<()> {
         let dir = self.directory(ROOT, b".llmfs")?;
         self.control = dir;
@@ -59,11 +59,11 @@ impl Shared {
             let name = format!("{}.default", setting.name());
             let ino = match self.files.lookup(dir, name.as_bytes()) {
                 Ok(attr) if attr.kind == Kind::File => attr.ino,
-                // Somebody has put something else in its place, as a link to a prompt elsewhere.
+                // The user has replaced it, such as by a link to a prompt elsewhere.
                 Ok(_) => continue,
                 Err(_) => self.put(dir, name.as_bytes(), Kind::File, 0o644, b"")?.ino,
             };
-            // What was given now counts more than what was saved.
+            // An option of this mount overrides the saved value.
             if let Some(value) = value {
                 let cut = Change {
                     size: Some(0),
@@ -84,7 +84,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes room for a control file: what a saved file system has under its name gets another one.
+    /// Renames a saved file that has the name of a control file.
     fn set_aside(&self, dir: Ino, name: &str) -> Result<()> {
         let Ok(there) = self.files.lookup(dir, name.as_bytes()) else {
             return Ok(());
@@ -135,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Asks for a tree, and again with what was wrong with it.
+    /// Asks the model for a tree, and after an invalid one again, with its error.
     pub(super) fn ask_tree(
         &self,
         prompt: &str,
@@ -153,7 +153,7 @@ never hold two dots.";
         let mut purpose = Purpose::Tree;
         let mut repairs = 0;
         loop {
-            // Only what can be used is kept for the next time.
+            // Only valid trees are cached.
             let kept = self.cache.get(&request);
             if let Some(entries) = kept.and_then(|kept| tree::parse(&kept.text).ok()) {
                 return Ok(entries);
@@ -191,7 +191,7 @@ never hold two dots.";
         }
     }
 
-    /// Makes the names of a tree; all of its files wait.
+    /// Creates the nodes of a tree; all files wait for generation.
     pub(super) fn lay_out(&self, entries: &[TreeEntry]) -> Result<()> {
         let mut inodes: HashMap<String, Ino> = HashMap::from([(String::new(), ROOT)]);
         let split = |path: &str| match path.rsplit_once('/') {

@@ -1,4 +1,4 @@
-//! Filling an empty store from a save file.
+//! Loading a save file into an empty store.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -7,7 +7,8 @@ use super::saved::{Bytes, Node, OLDEST, Pending, Saved, SavedError, VERSION};
 use crate::memory::MemoryStore;
 use crate::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 
-/// Fills an empty `store` from the file at `path`; says which inode waits for what, and calls `named` for each name.
+/// Loads the save file at `path` into an empty `store`. Calls `named` for each name, and returns the waiting
+/// files.
 pub(super) fn load(
     path: &Path,
     store: &MemoryStore,
@@ -131,7 +132,7 @@ pub(super) fn load(
             pending.push((ino, waits.clone()));
         }
     }
-    // What was put into a directory has changed its times since.
+    // Creating the children has changed the times of their directory.
     for node in saved
         .nodes
         .iter()
@@ -160,7 +161,7 @@ pub(super) fn load(
     Ok(pending)
 }
 
-/// Directories first, and none before the one that it is in, as far as that is possible: version 1 had them in any order.
+/// Directories first, parents before children where possible: version 1 wrote them in any order.
 fn in_order(nodes: &[Node]) -> Vec<&Node> {
     let is_directory = |node: &&Node| Kind::from_mode(node.kind) == Some(Kind::Directory);
     let (mut left, others): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(is_directory);
@@ -172,7 +173,7 @@ fn in_order(nodes: &[Node]) -> Vec<&Node> {
             dirs.all(|dir| there.contains(dir))
         });
         if ready.is_empty() {
-            // What is left has no place, and is refused by name.
+            // These have no parent in the save file; `load` refuses them by number.
             ordered.extend(rest);
             break;
         }

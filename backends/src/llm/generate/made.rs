@@ -1,4 +1,4 @@
-//! Making content: what a generator is given, what is kept of what it makes, and saving it.
+//! Running generators: their view of the file system, storing their results, and saving the file system.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -22,11 +22,11 @@ const TOKENS: &str = "user.llmfs.tokens";
 const GENERATED_AT: &str = "user.llmfs.generated-at";
 const CUT_OFF: &str = "user.llmfs.cut-off";
 
-/// The attributes that say how a file was made.
+/// The extended attributes that describe how a file was generated.
 pub(super) const ATTRIBUTES: [&str; 6] = [GENERATOR, MODEL, TOKENS, GENERATED_AT, CUT_OFF, ERROR];
 
 impl Shared {
-    /// Makes the content of a file and keeps it, unless somebody wrote to it meanwhile.
+    /// Generates the content of a waiting file and stores it, unless a caller wrote to the file meanwhile.
     pub(super) fn make(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<(), Failed> {
         let Some(waits) = read(&self.waiting).get(&ino).cloned() else {
             return Ok(());
@@ -62,14 +62,14 @@ impl Shared {
         self.tell_kernel(ino, &made.content);
         self.generated.fetch_add(1, Ordering::Relaxed);
         self.is_saved.store(false, Ordering::Relaxed);
-        // What was generated has cost something: it must not be lost with the daemon.
+        // Save now: a killed daemon must not lose content that a model was paid for.
         if let Err(error) = self.save() {
             tracing::error!(%error, "a generated file is not saved yet");
         }
         Ok(())
     }
 
-    /// Says beside a file that waits why it could not be made.
+    /// Stores in the attribute [`ERROR`] of a waiting file why it could not be generated.
     fn note_failure(&self, now: &Caller, ino: Ino, error: &StoreError) {
         let path = read(&self.names).shown_path(ino).unwrap_or_default();
         self.asker.log(&format!("{path} FAILED: {error}"));
@@ -90,8 +90,9 @@ impl Shared {
         }
     }
 
-    /// Tells the kernel how long a file is now. The answer to whoever waits says so, too, but the kernel disregards that if
-    /// anybody has looked at the file meanwhile: it would believe the older size, and the reader would find nothing.
+    /// Notifies the kernel of a file's new size. The reply to the reader has the size, too, but the kernel
+    /// ignores it if another request has read the attributes meanwhile. The reader would then see the old
+    /// size and get no data.
     pub(super) fn tell_kernel(&self, ino: Ino, content: &[u8]) {
         if let (Some(Kernel(kernel)), [.., last]) = (self.kernel.get(), content) {
             kernel.learn(ino, content.len() as u64 - 1, &[*last]);
@@ -118,7 +119,7 @@ impl Shared {
                     .setxattr(now, ino, name.as_bytes(), value.as_bytes(), XattrMode::Set)?;
             }
         }
-        // There need not have been a failure before.
+        // The attribute is missing unless an earlier attempt failed.
         let _ = self.files.removexattr(now, ino, ERROR.as_bytes());
         Ok(())
     }
@@ -177,7 +178,7 @@ impl Shared {
         })
     }
 
-    /// The beginning of a file, as far as a setting may go and one byte more.
+    /// The first `PROMPT_MAX + 1` bytes of a file, which is enough to detect an overlong setting.
     fn beginning(&self, ino: Ino) -> Result<Vec<u8>> {
         let mut content = Vec::new();
         self.files.read(ino, 0, PROMPT_MAX + 1, &mut content)?;
@@ -237,7 +238,7 @@ impl Shared {
             return Ok(());
         }
         let places = {
-            // No name changes while they are collected: none can be missed between two directories.
+            // The lock stops renames, which could hide a file from the walk.
             let _names = read(&self.names);
             save.places(&self.files, &|ino| self.not_saved.contains(&ino))
         };
@@ -264,7 +265,7 @@ impl Surroundings for Shared {
             let Some(ino) = self.find(&place) else {
                 continue;
             };
-            // A setting file that waits itself says nothing yet.
+            // A waiting setting file is empty, so it sets nothing.
             let content = self.beginning(ino).unwrap_or_default();
             let value = setting.value(&String::from_utf8_lossy(&content));
             tracing::debug!(
@@ -284,7 +285,7 @@ impl Surroundings for Shared {
     fn ask(&self, path: &str, system: &str, question: String, cancel: &Cancel) -> Result<Written> {
         let model = self.setting(path, Setting::Model);
         let model = model.unwrap_or_else(|| self.asker.model().to_owned());
-        // Before anything is asked, whether or not the question holds it.
+        // Refuse an overlong prompt even if the question does not contain it.
         if let Some(prompt) = self
             .setting(path, Setting::Prompt)
             .filter(|prompt| prompt.len() > PROMPT_MAX)

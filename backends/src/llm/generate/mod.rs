@@ -1,12 +1,8 @@
-//! A [`Store`] whose tree a model proposes and whose files it writes when they are first read (LLMFS, source 2).
+//! A [`Store`] whose tree a model proposes and whose files it writes on their first read (LLMFS, source 2).
 //!
-//! A file that nobody has read *waits*: its size is 0, and the kernel is told not to keep that, so that it asks again
-//! before a read. Then, and never for `stat`, a listing, `open` or a truncation, its [`Generator`] makes the content, once
-//! for all who wait for it, and the file is kept: from then on it is a file like any other. Whoever writes to a waiting
-//! file, or cuts it off, makes it theirs: nothing is generated any more.
-//!
-//! Durability: with a save file, `fsync`, unmounting and each generated file write everything into it, beside it first
-//! and then in its place; what was changed since is lost with a killed daemon. Without one, nothing stays.
+//! A *waiting* file has size 0, which the kernel does not cache. Its first read runs its [`Generator`] once for
+//! all readers; a write or truncation ends the wait instead. With a save file, `fsync`, unmount and each
+//! generated file save everything; a killed daemon loses later changes.
 
 mod cache;
 mod generator;
@@ -44,44 +40,44 @@ use super::names::Names;
 use crate::memory::MemoryStore;
 use crate::store::{Caller, Errno, Ino, KernelCache, Kind, ROOT, Result, Store, StoreError};
 
-/// The attribute that names what makes a file.
+/// The extended attribute with the name of a file's generator.
 pub const GENERATOR: &str = "user.llmfs.generator";
 
-/// The attribute that says what a file is to hold.
+/// The extended attribute that describes what a file is to hold.
 pub const PROMPT: &str = "user.llmfs.prompt";
 
 /// The longest prompt in bytes.
 pub const PROMPT_MAX: usize = 64 * 1024;
 
-/// What a file system is made of.
+/// What a generated file system starts with.
 #[derive(Debug)]
 pub struct GenerateOptions {
-    /// What it is about.
+    /// The topic of the file system, for the model.
     pub prompt: Option<String>,
-    /// Its names, so that no model has to be asked for them.
+    /// The tree of names. Without one, the model proposes a tree for `prompt`.
     pub tree: Option<Vec<TreeEntry>>,
-    /// Where it is saved; loaded from there if it is there.
+    /// The save file, which is loaded if it exists.
     pub save: Option<PathBuf>,
-    /// What makes content.
+    /// The generators of the mount.
     pub generators: Generators,
-    /// Answers that need not be asked for again.
+    /// The cache of model answers.
     pub cache: AnswerCache,
 }
 
-/// Why a file system cannot be brought up.
+/// Why a file system cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
-    /// Its prompt is too long.
+    /// The prompt is too long; its length in bytes.
     #[error("the prompt has {0} bytes; at most {PROMPT_MAX} are taken")]
     Prompt(usize),
-    /// The model gives no tree that can be used.
+    /// The model proposes no valid tree.
     #[error(
         "the model {model} proposes no tree that can be used: {error}\n  fix: give one by --tree FILE, or try another prompt or model"
     )]
     Tree {
         /// The model.
         model: String,
-        /// What is wrong with its last one.
+        /// The error of its last tree.
         error: TreeError,
     },
     /// Both a tree and a saved file system are given.
@@ -93,23 +89,23 @@ pub enum GenerateError {
         /// The save file.
         save: PathBuf,
     },
-    /// The model does not answer.
+    /// The request for a tree failed.
     #[error("asking for the tree: {0}")]
     Model(StoreError),
-    /// The saved file system cannot be used.
+    /// The save file cannot be used.
     #[error(transparent)]
     Saved(#[from] SavedError),
-    /// The tree cannot be laid out.
+    /// A node of the tree or a control file cannot be created.
     #[error("laying out the tree: {0}")]
     Store(#[from] StoreError),
 }
 
-/// A file system that a model makes up.
+/// A file system whose tree and content a model writes.
 #[derive(Debug)]
 pub struct GenerateStore {
     shared: Arc<Shared>,
     flights: Arc<Flights<Ino, ()>>,
-    /// What each reader of a control file was shown last.
+    /// The content last shown of each control file.
     shown: Mutex<HashMap<Ino, Arc<Vec<u8>>>>,
 }
 
@@ -135,7 +131,7 @@ struct Shared {
     live: HashMap<Ino, &'static str>,
     /// The directory `/.llmfs`.
     control: Ino,
-    /// Names in `/.llmfs` that are made at each mount.
+    /// Inodes in `/.llmfs` that each mount creates anew.
     not_saved: Vec<Ino>,
     is_saved: AtomicBool,
     generated: AtomicU64,
@@ -156,11 +152,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl GenerateStore {
-    /// Brings a file system up: from its save file if there is one, else from a given tree, else by asking the model
-    /// for a tree if there is a prompt, else empty.
+    /// Opens a file system from its save file, else from the given tree, else from a tree that the model
+    /// proposes for the prompt. Without all three it is empty.
     ///
     /// # Errors
-    /// [`GenerateError`]; nothing has been saved then.
+    /// [`GenerateError`]; the save file is then unchanged.
     pub fn open(
         asker: Asker,
         options: GenerateOptions,
@@ -219,19 +215,19 @@ impl GenerateStore {
         })
     }
 
-    /// What asks.
+    /// The asker of this store.
     pub fn asker(&self) -> &Asker {
         &self.shared.asker
     }
 
-    /// The answers that are kept.
+    /// The cache of model answers of this store.
     pub fn cache(&self) -> &AnswerCache {
         &self.shared.cache
     }
 
-    /// Has the content of a waiting file made, for everybody who waits for it.
+    /// Generates the content of a waiting file, once for all its readers.
     fn make(&self, ino: Ino) -> Result<()> {
-        // What somebody has emptied and wants again meanwhile is not what was waited for.
+        // A file truncated and marked for generation meanwhile waits again.
         while self.waits(ino) {
             let shared = Arc::clone(&self.shared);
             self.flights
@@ -244,14 +240,14 @@ impl GenerateStore {
         read(&self.shared.waiting).contains_key(&ino)
     }
 
-    /// Somebody else has decided what the file holds: nothing says any more that it was generated. What it was to hold
-    /// stays, for who has it generated again.
+    /// Ends the wait of a file that a caller changes, and removes the attributes that describe its
+    /// generation. The attribute [`PROMPT`] stays, so that the file can be generated again.
     fn is_theirs_now(&self, caller: &Caller, ino: Ino) {
         write(&self.shared.waiting).remove(&ino);
         let files = &self.shared.files;
         if files.getxattr(ino, GENERATOR.as_bytes()).is_ok() {
             for name in made::ATTRIBUTES {
-                // Not every one need be there.
+                // Some of the attributes may be missing.
                 let _ = files.removexattr(caller, ino, name.as_bytes());
             }
         }
@@ -275,7 +271,7 @@ impl GenerateStore {
         done
     }
 
-    /// The control files are there, under their names and no others, as long as the mount is.
+    /// Refuses with `EPERM` to rename, link or remove `/.llmfs` or a control file.
     fn check_not_control(&self, ino: Ino) -> Result<()> {
         if ino == self.shared.control || self.shared.not_saved.contains(&ino) {
             let why = "`.llmfs` and what this mount shows in it stay where they are";
@@ -291,7 +287,8 @@ impl GenerateStore {
         }
     }
 
-    /// An attribute that makes an empty file wait to be generated.
+    /// Makes an empty file wait for `value`, a generator. `EINVAL` if that is unknown, `EEXIST` if the file
+    /// is not empty.
     fn set_generator(&self, ino: Ino, value: &[u8]) -> Result<()> {
         let generator = String::from_utf8_lossy(value).into_owned();
         let known = self.shared.generators.get(&generator);

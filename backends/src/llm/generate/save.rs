@@ -1,4 +1,4 @@
-//! Writing a whole file system into its save file.
+//! Writing a file system to its save file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -14,10 +14,10 @@ use super::saved::{Bytes, Extent, Pending, SaveFile, SavedError, VERSION, beside
 use crate::memory::MemoryStore;
 use crate::store::{Attr, Errno, Ino, Kind, ROOT, Seek, Store, StoreError};
 
-/// Bytes of content in one piece of a save file.
+/// The most bytes of content in one extent of a save file.
 const PIECE: u64 = 1 << 20;
 
-/// A node as it is written: [`super::saved::Node`].
+/// A node to serialize; [`super::saved::Node`] is its counterpart for reading.
 #[derive(Serialize)]
 struct Written<'a> {
     node: u64,
@@ -45,7 +45,7 @@ struct Written<'a> {
     pending: Option<Pending>,
 }
 
-/// What a file holds outside of its holes, read while it is written.
+/// The data of a file outside its holes, read from the store during serialization.
 struct Extents<'a> {
     store: &'a MemoryStore,
     ino: Ino,
@@ -56,9 +56,9 @@ impl Serialize for Extents<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut pieces = serializer.serialize_seq(None)?;
         let mut at = 0;
-        // There is no data any more at the end, which is an error of `seek`.
+        // `seek` fails if no data follows `at`.
         while let Ok(start) = self.store.seek(self.ino, at, Seek::Data) {
-            // It may have been cut off meanwhile, or be gone: then there is no more of it.
+            // The file may have been truncated or removed meanwhile.
             let Ok(hole) = self.store.seek(self.ino, start, Seek::Hole) else {
                 break;
             };
@@ -90,15 +90,16 @@ impl Serialize for Extents<'_> {
     }
 }
 
-/// An inode with all its names, as they were at one moment.
+/// An inode with all its names, from one walk of the tree.
 pub(super) struct Place {
     ino: Ino,
-    /// Of a directory, its attributes then.
+    /// For a directory, its attributes at that time.
     directory: Option<Attr>,
     names: Vec<(Ino, Vec<u8>)>,
 }
 
-/// Every inode in `store` but what `is_left_out`: directories first, those above first. No name may change meanwhile.
+/// Every inode in `store` except those that `is_left_out`. Directories come first, parents before children.
+/// The caller must keep names from changing meanwhile.
 fn places(
     path: &Path,
     store: &MemoryStore,
@@ -150,7 +151,8 @@ fn places(
 }
 
 impl SaveFile {
-    /// Every inode in `store` but what `is_left_out`, with all its names. No name may change meanwhile.
+    /// Every inode in `store` except those that `is_left_out`, with all its names. The caller must keep names
+    /// from changing meanwhile.
     pub(super) fn places(
         &self,
         store: &MemoryStore,
@@ -159,7 +161,7 @@ impl SaveFile {
         places(self.path(), store, is_left_out)
     }
 
-    /// Writes everything at `places`; the file is replaced as a whole, and stays that after power loss.
+    /// Writes all of `places`. The save file is replaced atomically, and durable on return.
     pub(super) fn write(
         &self,
         store: &MemoryStore,
@@ -172,7 +174,7 @@ impl SaveFile {
         };
         let new = beside(self.path(), ".new");
         let write = || {
-            // One that a killed mount has left.
+            // A killed mount may have left one.
             match std::fs::remove_file(&new) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -202,29 +204,29 @@ impl SaveFile {
             File::open(folder(self.path()))?.sync_all()
         };
         write().map_err(|error| {
-            // A half-written one is of no use; that it cannot be removed, either, changes nothing.
+            // Best effort: the next save removes an incomplete file, too.
             let _ = std::fs::remove_file(&new);
             failed(error)
         })
     }
 }
 
-/// A node as it is written. `ENOENT` for a file that has gone since its names were collected.
+/// Builds the node of a place. `ENOENT` if the file was removed after its names were collected.
 fn written<'a>(
     store: &'a MemoryStore,
     place: &Place,
     pending: &dyn Fn(Ino) -> Option<Pending>,
 ) -> Result<Written<'a>, StoreError> {
     let ino = place.ino;
-    // Before the content: what waits has none, and what waits no longer has all of its own.
+    // Read before the content: a file generated in between would otherwise be saved as empty.
     let pending = pending(ino);
     let attr = match (place.directory, store.getattr(ino)) {
         (_, Ok(attr)) => attr,
-        // What was in it is saved as being there.
+        // A removed directory is still the parent of nodes in `places`.
         (Some(attr), Err(_)) => attr,
         (None, Err(error)) => return Err(error),
     };
-    // It may be cut off in this moment: then there is no hole to be found.
+    // `seek` fails if the file is truncated at this moment.
     let is_dense = |hole: crate::store::Result<u64>| hole.is_ok_and(|hole| hole >= attr.size);
     let (mut content, mut size, mut extents) = (None, None, None);
     if attr.kind == Kind::File && pending.is_none() {

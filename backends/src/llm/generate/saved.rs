@@ -1,7 +1,7 @@
-//! A whole file system as one JSON file, and back. One mount owns it at a time.
+//! The save file: a whole file system as one JSON file, which one mount owns at a time.
 //!
-//! It is written beside its place first, synced, and then renamed into it: after a crash or power loss there is the
-//! whole old one or the whole new one. Holes are not written, and content goes through memory a piece at a time.
+//! A save writes a file beside it, syncs it and renames it: after a crash or power loss the old or the new
+//! file is complete. Holes are not written. A save holds one extent of content in memory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,22 +18,22 @@ use super::load;
 use crate::memory::MemoryStore;
 use crate::store::{Ino, StoreError};
 
-/// The format's version, and the oldest one that is read.
+/// The format version that is written, and the oldest that is read.
 pub(super) const VERSION: u32 = 2;
 pub(super) const OLDEST: u32 = 1;
 
-/// Why a saved file system cannot be used.
+/// Why a save file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SavedError {
-    /// It cannot be read or written.
+    /// The save file cannot be read or written.
     #[error("{}: {error}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// It can be neither made nor locked.
+    /// The save file's folder is unusable, or its lock cannot be taken.
     #[error(
         "nothing can be saved in {}: {error}\n  fix: make its folder and let this user write there, or name another file by --save",
         .path.display()
@@ -41,10 +41,10 @@ pub enum SavedError {
     Place {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// Another mount saves there.
+    /// Another mount holds the lock.
     #[error(
         "{} belongs to another mount, which holds {}\n  fix: unmount that one, or name another file by --save",
         .path.display(), .lock.display()
@@ -52,30 +52,30 @@ pub enum SavedError {
     Owned {
         /// The file.
         path: PathBuf,
-        /// Its lock.
+        /// The lock file.
         lock: PathBuf,
     },
-    /// It is something else.
+    /// The file is no save file of a known version.
     #[error("{} is no saved file system: {why}", .path.display())]
     Form {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// What is invalid, and where.
         why: String,
     },
-    /// A node in it cannot be.
+    /// A node cannot be saved or restored.
     #[error("{}: the node {node} cannot be restored: {error}", .path.display())]
     Node {
         /// The file.
         path: PathBuf,
-        /// Its number in the file.
+        /// The number of the node.
         node: u64,
-        /// What the store said.
+        /// The error of the store.
         error: StoreError,
     },
 }
 
-/// Bytes as text where they are, else in base64.
+/// Bytes as text if they are UTF-8, else in base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Bytes {
@@ -108,22 +108,22 @@ pub(super) struct Saved {
     pub(super) nodes: Vec<Node>,
 }
 
-/// Bytes of a file.
+/// Contiguous bytes of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Extent {
-    /// The first byte's place.
+    /// The offset of the first byte.
     pub(super) at: u64,
     pub(super) bytes: Bytes,
 }
 
-/// An inode as it is read. Directories come before other nodes, those above first; in version 1, in any order.
+/// An inode to parse. Directories come before other nodes, parents before children; in version 1, in any order.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Node {
-    /// Its number in this file; 1 is the root.
+    /// The number of the node in this file; 1 is the root.
     pub(super) node: u64,
-    /// Directory and name, one for each hard link; none for the root.
+    /// Directory and name of each hard link; none for the root.
     pub(super) names: Vec<(u64, Bytes)>,
     /// The type bits of `st_mode`.
     pub(super) kind: u32,
@@ -131,35 +131,35 @@ pub(super) struct Node {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) rdev: u32,
-    /// Nanoseconds since 1970: access and modification.
+    /// Access and modification time, in nanoseconds since 1970.
     pub(super) atime: i64,
     pub(super) mtime: i64,
-    /// All of it, of a short file without holes.
+    /// The whole content of a short file without holes.
     pub(super) content: Option<Bytes>,
-    /// The size, and what is there of it, of any other.
+    /// The size in bytes and the extents of any other file.
     pub(super) size: Option<u64>,
     pub(super) extents: Option<Vec<Extent>>,
     pub(super) target: Option<Bytes>,
     #[serde(default)]
     pub(super) xattrs: BTreeMap<String, Bytes>,
-    /// Those whose names are no text.
+    /// Attributes whose names are not UTF-8.
     #[serde(default)]
     pub(super) more_xattrs: Vec<(Bytes, Bytes)>,
-    /// It waits to be generated, and this is what it is to hold, where something says so.
+    /// Present if the file waits for generation.
     pub(super) pending: Option<Pending>,
 }
 
-/// A file that has not been generated.
+/// How a waiting file is to be generated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Pending {
-    /// What makes it.
+    /// The name of the generator.
     pub(super) generator: String,
-    /// What it is to hold.
+    /// What the file is to hold.
     pub(super) about: Option<String>,
 }
 
-/// The file that a mount saves itself in. Its lock, a file beside it, ends with the process, however that ends.
+/// The save file of a mount. The kernel releases its lock, on a file beside it, when the process ends.
 #[derive(Debug)]
 pub(super) struct SaveFile {
     path: PathBuf,
@@ -167,13 +167,13 @@ pub(super) struct SaveFile {
 }
 
 impl SaveFile {
-    /// Takes possession of a file, which need not be there; its folder has to.
+    /// Locks the save file at `path`. The file need not exist; its folder must.
     pub(super) fn own(path: &Path) -> Result<Self, SavedError> {
         let unusable = |error| SavedError::Place {
             path: path.to_owned(),
             error,
         };
-        // Two names of one file must not be two files.
+        // Two paths of one file must share a lock.
         let path = match path.canonicalize() {
             Ok(path) => path,
             Err(_) => {
@@ -200,17 +200,17 @@ impl SaveFile {
         }
     }
 
-    /// Where it is.
+    /// The canonical path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether something has been saved there.
+    /// Whether the save file exists.
     pub(super) fn exists(&self) -> bool {
         self.path.exists()
     }
 
-    /// Fills an empty `store` from it; says which inode waits for what, and calls `named` for each name.
+    /// Loads an empty `store`. Calls `named` for each name, and returns the waiting files.
     pub(super) fn load(
         &self,
         store: &MemoryStore,

@@ -1,18 +1,18 @@
-//! Settings by directory: which prompt and which model hold for a file.
+//! Settings by directory: the prompt and the model that apply to a file.
 
 use serde_json::Value;
 
-/// What can be set for a directory.
+/// A setting of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// The model that is asked.
+    /// The model that writes the files.
     Model,
-    /// What the files are about.
+    /// The topic of the files, for the model.
     Prompt,
 }
 
 impl Setting {
-    /// The name of its files in `.llmfs`.
+    /// The name of its setting files in `.llmfs`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -20,14 +20,14 @@ impl Setting {
         }
     }
 
-    /// The files that are looked at for the file at `path`, in order: `.llmfs/NAME`, then `.llmfs/NAME.default`, in its
-    /// directory and in every one above, the root's last.
+    /// The setting files for the file at `path`, in lookup order: `.llmfs/NAME`, then `.llmfs/NAME.default`,
+    /// first in its directory, then in each parent up to the root.
     pub(super) fn places(self, path: &str) -> Vec<String> {
         let mut places = Vec::new();
         let mut dir = path;
         while let Some(at) = dir.rfind('/') {
             dir = &dir[..at];
-            // A setting file is itself looked up from the directory that it is for.
+            // A file in `.llmfs` uses the settings of the directory that `.llmfs` is in.
             let of = dir.strip_suffix("/.llmfs").unwrap_or(dir);
             let name = self.name();
             for place in [
@@ -42,8 +42,8 @@ impl Setting {
         places
     }
 
-    /// What the content of such a file says: raw text, or JSON, a string or an object with a field of the setting's
-    /// name. `None` if it is empty.
+    /// Parses a setting file: raw text, a JSON string, or a JSON object with a field of the setting's name.
+    /// `None` if the value is empty.
     pub(super) fn value(self, content: &str) -> Option<String> {
         let raw = content.trim();
         let value = match serde_json::from_str(raw) {

@@ -1,4 +1,4 @@
-//! The generators that are always there.
+//! The built-in generators.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use super::settings::Setting;
 use crate::llm::names::shown;
 use crate::store::{Errno, Result, StoreError};
 
-/// Entries of the tree that a question shows at most.
+/// The most tree entries in a prompt.
 const SHOWN_ENTRIES: usize = 60;
 
-/// Asks the model what the file holds.
+/// `default`: asks the model for the content of the file.
 pub(super) struct DefaultGenerator;
 
 impl Generator for DefaultGenerator {
@@ -56,7 +56,7 @@ no explanation, no Markdown fence around it.";
     }
 }
 
-/// The text without the Markdown fence that models like to put around it, and with a newline at its end.
+/// Removes a Markdown fence around the whole text, which models often add, and ends the text with a newline.
 fn unfenced(text: &str) -> String {
     let trimmed = text.trim();
     let inner = trimmed.strip_prefix("```").and_then(|rest| {
@@ -72,7 +72,7 @@ fn unfenced(text: &str) -> String {
     }
 }
 
-/// What a setting is, where a file of that setting lies.
+/// `model` and `prompt`: the value of the setting for the directory of the file.
 pub(super) struct SettingGenerator(pub(super) Setting);
 
 impl Generator for SettingGenerator {
@@ -92,7 +92,7 @@ impl Generator for SettingGenerator {
     }
 }
 
-/// The tree, a line an entry, to be looked through with `grep`.
+/// `tree`: the tree with one line an entry, for `grep`.
 pub(super) struct TreeGenerator;
 
 impl Generator for TreeGenerator {
@@ -130,7 +130,7 @@ fn tree_line(line: &TreeLine) -> String {
     text
 }
 
-/// What this is, what there is, and how much of it has been generated.
+/// `readme`: explains the mount, lists the tree, and counts the waiting files.
 pub(super) struct ReadmeGenerator;
 
 impl Generator for ReadmeGenerator {
@@ -174,7 +174,7 @@ impl Generator for ReadmeGenerator {
     }
 }
 
-/// `0` or `1`, as it is written into a control file.
+/// Parses `0` or `1`, as written to a control file.
 fn switch(data: &[u8]) -> Result<bool> {
     match data.trim_ascii() {
         b"0" => Ok(false),
@@ -211,7 +211,7 @@ macro_rules! control {
 }
 
 control!(
-    /// Whether answers are kept.
+    /// Whether the cache is enabled; a write of 0 or 1 switches it.
     CacheEnabled,
     "cache_enabled",
     |cache| format!("{}\n", u8::from(cache.is_enabled())),
@@ -222,14 +222,14 @@ control!(
 );
 
 control!(
-    /// How often an answer was there.
+    /// Hits, misses and size of the cache.
     CacheStats,
     "cache_stats",
     |cache| cache.stats()
 );
 
 control!(
-    /// Forgets all answers when 1 is written.
+    /// Removes all cached answers when 1 is written.
     CacheClear,
     "cache_clear",
     |_| "0\n".to_owned(),
@@ -242,7 +242,7 @@ control!(
 );
 
 control!(
-    /// The hashes of the requests whose answers are kept, and their bytes.
+    /// The hash and the size in bytes of each cached answer.
     CacheList,
     "cache_list",
     |cache| cache.list().iter().fold(String::new(), |mut text, (hash, bytes)| {

@@ -1,4 +1,4 @@
-//! What the kernel asks of a file system that a model makes up.
+//! [`Store`] for [`GenerateStore`].
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ impl Store for GenerateStore {
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
         if change.size.is_some() {
-            // A control file has no size of its own: `echo 1 > cache_clear` cuts it off first.
+            // `echo 1 > cache_clear` truncates the control file first; its content is not stored.
             if self.shared.live.contains_key(&ino) {
                 return self.getattr(ino);
             }
@@ -261,7 +261,7 @@ impl Store for GenerateStore {
         if let (Some(Kernel(kernel)), true) =
             (self.shared.kernel.get(), name == GENERATOR.as_bytes())
         {
-            // The kernel must ask again before it believes that the file is empty.
+            // Without this, the kernel would serve a read from the cached size 0.
             kernel.forget_inode(ino);
         }
         Ok(())

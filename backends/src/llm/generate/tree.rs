@@ -1,4 +1,4 @@
-//! A tree of names as a model proposes it: its form, and what in it is refused.
+//! The tree of names that a model proposes: its schema and its validation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,22 @@ pub const ENTRIES_MAX: usize = 10_000;
 /// The most entries a model is asked for.
 const ASKED_MAX: usize = 40;
 
-/// Characters of a path, a target or a description that a model is asked for.
+/// The most characters of a path, a target or a description that a model is asked for.
 const ASKED_LENGTH: usize = 60;
 
-/// Tokens of an entry with white space, as small models write them.
+/// Tokens of one entry as small models write it, white space included.
 const TOKENS_AN_ENTRY: u32 = 80;
 
 /// The longest path in bytes.
 const PATH_MAX: usize = 4096;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryKind {
-    /// A file that is generated when it is first read.
+    /// A file, which is generated on its first read.
     File,
-    /// A directory; those above an entry are there without being named.
+    /// A directory. The parents of an entry need no entries.
     Directory,
     /// A symbolic link.
     Symlink,
@@ -38,14 +38,14 @@ pub enum EntryKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeEntry {
-    /// Where it is, relative to the root, as in `src/main.py`.
+    /// Path relative to the root, such as `src/main.py`.
     pub path: String,
-    /// What it is.
+    /// The kind of node.
     pub kind: EntryKind,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// What a file is to hold, in a few words.
+    /// What the file is to hold, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
 }
@@ -53,18 +53,18 @@ pub struct TreeEntry {
 /// Why a tree is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// It is not JSON.
+    /// The text is not JSON.
     #[error("the tree is not JSON: {0}")]
     NotJson(String),
-    /// It does not have the form it must have.
+    /// The JSON does not match the schema.
     #[error("the tree does not fit its schema: at {at}: {why}")]
     Schema {
-        /// Where, as a JSON pointer.
+        /// The location, as a JSON pointer.
         at: String,
-        /// What is wrong there.
+        /// What is wrong at that location.
         why: String,
     },
-    /// An entry cannot be.
+    /// An entry is invalid.
     #[error("the tree's entry {path:?} {why}")]
     Entry {
         /// Its path.
@@ -72,13 +72,13 @@ pub enum TreeError {
         /// What is wrong with it.
         why: String,
     },
-    /// It has more entries than may be.
+    /// The tree has more than [`ENTRIES_MAX`] entries.
     #[error("the tree has {0} entries; at most {ENTRIES_MAX} may be")]
     TooMany(usize),
-    /// It has none.
+    /// The tree has no entries.
     #[error("the tree has no entries")]
     Empty,
-    /// There is no end of it.
+    /// The answer ended at the token limit.
     #[error("the tree is cut off at --answer-tokens")]
     CutOff,
 }
@@ -110,9 +110,9 @@ pub fn schema(most: usize) -> Value {
     })
 }
 
-/// The schema that a model is asked by. Every field is there, as strict structured output wants it: an empty
-/// `target` or `about` says nothing. There are no more entries than an answer of `max_tokens` holds, and half as many each
-/// time that it has to be asked again; then without links, which are what can be wrong in most ways.
+/// The schema for a request to a model. Strict structured output requires every field; an empty `target` or
+/// `about` means none. An answer of `max_tokens` has room for the entries. Each repair halves their number
+/// and excludes links, which can be invalid in most ways.
 pub(super) fn asked_schema(max_tokens: u32, repairs: usize) -> Value {
     let fitting = (max_tokens / TOKENS_AN_ENTRY) as usize >> repairs;
     let mut schema = schema(fitting.clamp(1, ASKED_MAX));
@@ -132,11 +132,11 @@ pub(super) fn asked_schema(max_tokens: u32, repairs: usize) -> Value {
     schema
 }
 
-/// Reads a tree and checks everything: the schema first, then what a schema cannot say. Nothing of a tree that has
-/// one bad entry is used.
+/// Parses a tree and validates it: first the schema, then rules that a schema cannot express. One invalid entry
+/// refuses the whole tree.
 ///
 /// # Errors
-/// [`TreeError`], which names the entry.
+/// [`TreeError`], which names an invalid entry.
 pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
     let value: Value =
         serde_json::from_str(text).map_err(|error| TreeError::NotJson(error.to_string()))?;
@@ -188,7 +188,7 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
                 return Err(refuse("has a target outside of the tree"));
             }
             (EntryKind::Symlink, target) => target,
-            // A model that fills in every field means nothing by it.
+            // Models fill in every field, so a target of a file has no meaning.
             (_, _) => None,
         };
         if kinds.insert(path.clone(), entry.kind).is_some() {
@@ -214,7 +214,7 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
     Ok(checked)
 }
 
-/// A path without `./` at its start and `/` at its end, if it can be one.
+/// Normalizes a path: without `.` parts and extra slashes. Refuses a path outside the tree or in `.llmfs`.
 fn normal(path: &str) -> Result<String, String> {
     if path.starts_with('/') {
         return Err("has an absolute path".to_owned());
@@ -245,9 +245,8 @@ fn normal(path: &str) -> Result<String, String> {
     }
 }
 
-/// Whether a link at `path` can point to nothing outside of the tree: it goes up first, no further than to the root, and
-/// then only down. What is above a link are directories, and by the same rule every link that it goes through stays
-/// inside, too.
+/// Whether a link at `path` stays inside the tree. Its `..` parts must come first and lead at most to the
+/// root. All parents of a link are directories, and every link on its way obeys the same rule.
 fn stays_inside(path: &str, target: &str) -> bool {
     if target.starts_with('/') {
         return false;
@@ -260,12 +259,12 @@ fn stays_inside(path: &str, target: &str) -> bool {
     up <= path.matches('/').count() && !parts[up..].contains(&"..")
 }
 
-/// The directories above a path, nearest first.
+/// The parents of a path, nearest first.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').rev().map(|(at, _)| &path[..at])
 }
 
-/// Every directory that must be there, those above first.
+/// Every directory of a tree, parents before children.
 pub(super) fn directories(entries: &[TreeEntry]) -> BTreeSet<String> {
     let mut directories = BTreeSet::new();
     for entry in entries {
@@ -341,7 +340,7 @@ mod tests {
             (link("l", ".."), "outside"),
             (link("a/l", "../../x"), "outside"),
             (link("a/l", "./..//../x"), "outside"),
-            // What `b` is a link to may have another parent than this.
+            // `b` may be a link to a directory with another parent.
             (link("a/l", "b/../.."), "outside"),
             (
                 r#"{"path":"l","kind":"device"}"#.to_owned(),

@@ -1,14 +1,14 @@
-//! What a model says a file holds, or a directory names.
+//! Parsing of a model's answers about files and directories.
 
 use models::{Finish, Reply};
 use serde::Deserialize;
 
-/// What a model says of a file.
+/// A model's answer about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its bytes; `None` if there is no such file.
+    /// The file's bytes; `None` if the model says that there is no such file.
     pub content: Option<Vec<u8>>,
-    /// What it took.
+    /// The reply, with its token usage and timing.
     pub reply: Reply,
 }
 
@@ -25,7 +25,7 @@ struct Listing {
     names: Vec<String>,
 }
 
-/// Reads an answer about a file.
+/// Parses an answer about a file.
 pub(super) fn file(reply: &Reply) -> Result<Answer, String> {
     let file: File = parse(reply)?;
     Ok(Answer {
@@ -34,12 +34,12 @@ pub(super) fn file(reply: &Reply) -> Result<Answer, String> {
     })
 }
 
-/// Reads an answer about a directory.
+/// Parses an answer about a directory.
 pub(super) fn names(reply: &Reply) -> Result<Vec<String>, String> {
     parse::<Listing>(reply).map(|listing| listing.names)
 }
 
-/// Reads an answer that must be JSON of a known form.
+/// Parses a JSON answer.
 pub(super) fn parse<T: for<'a> Deserialize<'a>>(reply: &Reply) -> Result<T, String> {
     serde_json::from_str(reply.text.trim()).map_err(|error| match reply.finish {
         Finish::Length => "the answer is cut off at --answer-tokens".to_owned(),

@@ -1,4 +1,4 @@
-//! Where operations are kept: nowhere but in the store's memory, or in an SQLite file.
+//! The operation log in an SQLite file. A store in memory has none.
 
 use std::path::{Path, PathBuf};
 
@@ -7,58 +7,58 @@ use rusqlite::{Connection, params};
 use super::operation::Owned;
 use crate::store::{Caller, Errno, Result, StoreError, Timestamp};
 
-/// Marks a database as one of ours: "ctxH".
+/// SQLite's `application_id` of a log: "ctxH".
 const APPLICATION_ID: i32 = 0x6374_7848;
 
-/// The version of the schema.
+/// The schema version, in SQLite's `user_version`.
 const VERSION: i32 = 1;
 
 /// Why a log file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// SQLite cannot open or read it.
+    /// SQLite cannot open, read or initialize the file.
     #[error("the log {}: {error}", .path.display())]
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         error: rusqlite::Error,
     },
-    /// It holds something else.
+    /// The file is no operation log, or has another schema version.
     #[error("{} is no operation log of ctxbench\n  fix: name another file by --log-db", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// An operation in it cannot be read.
+    /// A stored operation cannot be parsed.
     #[error("the log {}: operation {number}: {why}", .path.display())]
     Operation {
         /// The file.
         path: PathBuf,
-        /// Which one, from 1.
+        /// The number of the operation, from 1.
         number: i64,
-        /// What is wrong with it.
+        /// Why it cannot be parsed.
         why: String,
     },
 }
 
-/// An operation and on whose behalf it was done.
+/// An operation and its caller.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) caller: Caller,
     pub(super) operation: Owned,
 }
 
-/// An operation that is neither done nor given up.
+/// An operation that is neither committed nor rolled back.
 #[derive(Debug)]
 pub(super) struct Pending(());
 
-/// A log.
+/// An operation log.
 #[derive(Debug)]
 pub(super) struct Log {
     db: Option<Connection>,
     owner: Option<Caller>,
-    /// The interpreter has done what the log does not hold.
+    /// Whether the reference has applied an operation that is missing in the log.
     is_broken: bool,
 }
 
@@ -71,7 +71,7 @@ impl Log {
         }
     }
 
-    /// Opens a log file or starts one, and reads what is in it.
+    /// Opens a log file, or creates it, and reads its operations.
     pub(super) fn open(
         path: &Path,
         owner: &Caller,
@@ -137,12 +137,13 @@ impl Log {
         Ok((log, entries))
     }
 
-    /// Whose file system it is, where the log knows.
+    /// The owner of the file system; `None` without a log file.
     pub(super) fn owner(&self) -> Option<Caller> {
         self.owner
     }
 
-    /// Appends an operation that is about to be done. Ends in [`Log::commit`] or [`Log::roll_back`].
+    /// Appends an operation before it is applied. The caller must end with [`Log::commit`] or
+    /// [`Log::roll_back`].
     pub(super) fn begin(&mut self, caller: &Caller, operation: &Owned) -> Result<Pending> {
         if self.is_broken {
             return Err(StoreError::storage(
@@ -171,21 +172,21 @@ impl Log {
         Ok(Pending(()))
     }
 
-    /// It was done.
+    /// Commits an operation that was applied.
     pub(super) fn commit(&mut self, _pending: Pending) -> Result<()> {
         let Some(db) = &self.db else {
             return Ok(());
         };
         let done = db.execute_batch("COMMIT");
         done.map_err(|error| {
-            // The interpreter has done it, and cannot undo it: from here on the log would lie.
+            // The reference cannot undo the operation, so further entries would not match it.
             tracing::error!(%error, "the log cannot be written; this mount takes no more changes");
             self.is_broken = true;
             storage(&error)
         })
     }
 
-    /// It was not done.
+    /// Removes an operation that was not applied.
     pub(super) fn roll_back(&self, _pending: Pending) {
         if let Some(db) = &self.db
             && !db.is_autocommit()
@@ -195,12 +196,12 @@ impl Log {
         }
     }
 
-    /// Makes everything survive power loss.
+    /// Makes all committed operations survive power loss.
     pub(super) fn sync(&self) -> Result<()> {
         let Some(db) = &self.db else {
             return Ok(());
         };
-        // A checkpoint syncs the log's own journal first, then the file.
+        // A checkpoint syncs the WAL first, then the database file.
         db.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()))
             .map_err(|error| storage(&error))
     }

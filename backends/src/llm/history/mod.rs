@@ -1,12 +1,8 @@
-//! A [`Store`] that keeps a log of operations and asks a model what a file holds now (the second pattern of the
-//! source 1).
+//! A [`Store`] that asks a model what files hold after a log of operations (second pattern of source 1).
 //!
-//! The log is also applied to a [`MemoryStore`], a plain interpreter: names and attributes come from it, and it is what
-//! a model's answers are held against. Content comes from the model alone: a read from the start of a file asks it, and
-//! what follows of the same reading is served from that answer, until the log grows.
-//!
-//! Durability: in memory, none; with a log file, every call that returned survives a killed daemon, and `fsync` makes
-//! everything before it survive power loss.
+//! A [`MemoryStore`], the reference, applies the same log: it supplies names, attributes and the expected
+//! content. Reads return the model's content. Without a log file nothing is durable. With one, a completed
+//! call survives a killed daemon, and `fsync` makes all completed calls survive power loss.
 
 mod answer;
 mod log;
@@ -33,18 +29,19 @@ use super::names::Names;
 use crate::memory::MemoryStore;
 use crate::store::{Attr, Caller, Errno, Ino, Result, Store, StoreError};
 
-/// What a model has answered.
+/// File content as the model returned it.
 type Content = Arc<Vec<u8>>;
 
-/// A file, and the length of the log when it was asked for.
+/// A file and the log length at the time of the request.
 type Asked = (Ino, u64);
 
-/// How a history behaves.
+/// Options of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// What the model is to allow and to refuse, in words; `None` to allow everything without asking.
+    /// The rules by which the model allows or refuses operations, in words. `None` allows everything without
+    /// a request.
     pub policy: Option<String>,
-    /// Bytes of the log that a question holds at most; the oldest operations are left out.
+    /// The most bytes of log in a prompt; the oldest operations are left out.
     pub log_bytes: usize,
 }
 
@@ -62,7 +59,7 @@ impl Default for HistoryOptions {
 pub struct HistoryStore {
     shared: Arc<Shared>,
     flights: Arc<Flights<Asked, Content>>,
-    /// What the policy is asked, by the operation.
+    /// Policy requests in flight, by the text of the operation.
     judgements: Arc<Flights<String, ()>>,
 }
 
@@ -72,9 +69,10 @@ struct Shared {
     options: HistoryOptions,
     reference: MemoryStore,
     history: Mutex<History>,
-    /// What was last answered for each file, and at what length of the log.
+    /// The last answer for each file and its log length. A read at offset 0 asks again; later offsets use the
+    /// answer while the log has not grown.
     answers: Mutex<HashMap<Ino, (u64, Content)>>,
-    /// Why the last call on an inode failed, where the model or the policy is the reason.
+    /// Why the last call on an inode failed, such as a refusal by the policy.
     failures: Mutex<HashMap<Ino, String>>,
     refused: AtomicU64,
     log_cut: AtomicU64,
@@ -84,14 +82,14 @@ struct Shared {
 struct History {
     log: Log,
     names: Names,
-    /// The operations as a question shows them, oldest first.
+    /// The operations as a prompt shows them, oldest first.
     lines: Vec<String>,
-    /// Grows with every operation.
+    /// Operations so far, including those that `lines` omits.
     length: u64,
 }
 
 impl HistoryStore {
-    /// An empty history, or the one in the log file `log`.
+    /// Opens an empty history, or the one in the log file `log`.
     ///
     /// # Errors
     /// [`LogError`] if the file cannot be used.
@@ -124,13 +122,13 @@ impl HistoryStore {
         for Entry { caller, operation } in entries {
             let mut history = shared.history();
             match shared.apply(&mut history, &caller, &operation) {
-                // Nobody has it open any more.
+                // No process has the file open after a restart.
                 Ok(applied) => {
                     if let Some(orphan) = applied.orphan {
                         let _ = shared.reference.reclaim(orphan);
                     }
                 }
-                // It was done to a file without a name, which is gone.
+                // The operation changed an unlinked open file, which is gone after a restart.
                 Err(error) => {
                     tracing::debug!(%error, ?operation, "an operation has nothing to act on any more")
                 }
@@ -143,12 +141,12 @@ impl HistoryStore {
         })
     }
 
-    /// The plain interpreter of the same log: what files really hold.
+    /// The store that applies the same log without a model: the expected content of every file.
     pub fn reference(&self) -> &dyn Store {
         &self.shared.reference
     }
 
-    /// What asks.
+    /// The asker of this store.
     pub fn asker(&self) -> &Asker {
         &self.shared.asker
     }
@@ -158,18 +156,18 @@ impl HistoryStore {
         self.shared.history().length
     }
 
-    /// Asks the model what the file at `path` holds, whether there is one or not.
+    /// Asks the model what the file at `path` holds. The file need not exist.
     ///
     /// # Errors
-    /// If it gives no usable answer.
+    /// If the model gives no usable answer.
     pub fn ask_file(&self, path: &str) -> Result<Answer> {
         Ok(self.shared.ask_file(path, &Cancel::default())?)
     }
 
-    /// Asks the model what names there are in the root directory. No mount does: names come from the interpreter.
+    /// Asks the model for the names in the root directory. A mount takes names from the reference instead.
     ///
     /// # Errors
-    /// If it gives no usable answer.
+    /// If the model gives no usable answer.
     pub fn ask_listing(&self) -> Result<Vec<String>> {
         let shared = &self.shared;
         let log = shared.log_text();
@@ -209,12 +207,12 @@ impl HistoryStore {
     }
 }
 
-/// What an operation has given.
+/// The result of an operation.
 #[derive(Debug, Default)]
 struct Applied {
     attr: Option<Attr>,
     orphan: Option<Ino>,
-    /// There was nothing to do, as for a file that is renamed to another of its own names.
+    /// Whether the operation changed nothing, such as a rename between two names of one inode.
     is_nothing: bool,
 }
 
@@ -229,7 +227,7 @@ impl Shared {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks whether the policy allows what `line` says.
+    /// Asks the model whether the policy allows the operation in `line`.
     fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failed> {
         let (system, question, schema) = prompt::policy(policy, line);
         let request = self
@@ -250,7 +248,7 @@ impl Shared {
         })
     }
 
-    /// Keeps why a call on an inode failed, until one does not.
+    /// Stores why a call on an inode failed. The next successful call clears it.
     fn note<T>(&self, ino: Ino, done: &Result<T>) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match done {
@@ -270,7 +268,7 @@ impl Shared {
         failures.get(&ino).cloned()
     }
 
-    /// Does an operation and appends it to the log: both, or neither.
+    /// Applies an operation and appends it to the log: both, or neither.
     fn record(&self, caller: &Caller, operation: &operation::Owned) -> Result<Applied> {
         let mut history = self.history();
         let pending = history.log.begin(caller, operation)?;
@@ -301,7 +299,7 @@ impl Shared {
         Ok(applied)
     }
 
-    /// The newest part of the log that fits into a question.
+    /// The newest part of the log that fits into a prompt.
     fn log_text(&self) -> String {
         let history = self.history();
         let (text, left_out) = prompt::log(&history.lines, self.options.log_bytes);
@@ -321,7 +319,7 @@ impl Shared {
         answer::file(&reply).map_err(|why| self.asker.refuse(Purpose::Read, path, Errno::IO, why))
     }
 
-    /// What a file holds, by the model.
+    /// The content of a file according to the model.
     fn content(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<Content, Failed> {
         let (path, length) = {
             let history = self.history();

@@ -1,4 +1,4 @@
-//! One operation of a log: stored, applied, and put into words.
+//! One operation of a log: its stored form, its effect on the reference, and its text in a prompt.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -12,7 +12,7 @@ use crate::store::{
     XattrMode,
 };
 
-/// An operation as it comes in.
+/// An operation as a call requests it, with borrowed data.
 pub(super) enum Operation<'a> {
     SetAttr {
         ino: Ino,
@@ -64,7 +64,7 @@ pub(super) enum Operation<'a> {
     },
 }
 
-/// An operation as a log keeps it. Bytes of a write are kept beside it.
+/// An operation as a log stores it. The data of a write has a column of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Owned {
@@ -231,7 +231,7 @@ impl Operation<'_> {
 }
 
 impl Owned {
-    /// Does it to the interpreter.
+    /// Applies the operation to the reference and updates `names`.
     pub(super) fn apply(
         &self,
         store: &MemoryStore,
@@ -357,7 +357,7 @@ impl Owned {
         }
     }
 
-    /// The inode that it changes, or the directory whose names it changes.
+    /// The inode that the operation changes, or the directory whose names it changes.
     pub(super) fn inode(&self) -> Ino {
         match self {
             Owned::SetAttr { ino, .. }
@@ -373,7 +373,7 @@ impl Owned {
         }
     }
 
-    /// Whether it says anything about what files hold or are called: the rest is not told to a model.
+    /// Whether the operation changes content or names. A prompt omits all others.
     pub(super) fn is_told(&self) -> bool {
         match self {
             Owned::SetAttr { size, .. } => size.is_some(),
@@ -382,7 +382,7 @@ impl Owned {
         }
     }
 
-    /// In words, with the names that hold before it.
+    /// The line of a prompt for the operation, with the names before it.
     pub(super) fn describe(&self, names: &Names) -> String {
         let path = |ino: &Ino| {
             names

@@ -1,4 +1,4 @@
-//! What a model says about an operation.
+//! The model's decision on an operation, by the policy.
 
 use models::Reply;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ pub(super) struct Verdict {
     pub(super) reason: String,
 }
 
-/// Reads a verdict.
+/// Parses a decision.
 pub(super) fn verdict(reply: &Reply) -> Result<Verdict, String> {
     parse(reply)
 }

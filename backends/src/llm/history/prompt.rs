@@ -1,4 +1,4 @@
-//! What a model is asked about a history.
+//! Prompts of a history, and the schemas of their answers.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,11 @@ const RULES: &str = "You are a file system. You are given the log of everything 
 A write puts its bytes at an offset of a file and leaves the others as they are; truncate cuts a file off or extends it with zeros; \
 rename moves a file; delete removes it. Answer in JSON only.";
 
-/// Bytes of an operation that is too long to be shown as a whole.
+/// Bytes of an operation that a prompt shows before it cuts the operation.
 const CUT_TO: usize = 160;
 
-/// The newest operations that fit into `limit` bytes, and how many are left out or cut. One that takes more than half
-/// of the limit and does not fit is cut, so that it does not hide those before it.
+/// The newest operations that fit into `limit` bytes, and how many are left out or cut. An operation that
+/// does not fit and takes more than half of the limit is cut, so that older ones fit.
 pub(super) fn log(lines: &[String], limit: usize) -> (String, usize) {
     let mut room = limit;
     let mut shown: Vec<Cow<'_, str>> = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn log(lines: &[String], limit: usize) -> (String, usize) {
     (text, left_out + cut)
 }
 
-/// What the file at `path` holds.
+/// The prompt for the content of the file at `path`.
 pub(super) fn file(log: &str, path: &str) -> (&'static str, String, Schema) {
     let question = format!("Log:\n{log}\nWhat does the file {path} hold now?");
     let schema = Schema {
@@ -65,7 +65,7 @@ pub(super) fn file(log: &str, path: &str) -> (&'static str, String, Schema) {
     (RULES, question, schema)
 }
 
-/// What names there are in the root directory.
+/// The prompt for the names in the root directory.
 pub(super) fn listing(log: &str) -> (&'static str, String, Schema) {
     let question = format!("Log:\n{log}\nWhich names are in the directory / now?");
     let schema = Schema {
@@ -80,7 +80,7 @@ pub(super) fn listing(log: &str) -> (&'static str, String, Schema) {
     (RULES, question, schema)
 }
 
-/// Whether the policy allows an operation.
+/// The prompt for a decision of the policy on an operation.
 pub(super) fn policy(policy: &str, operation: &str) -> (&'static str, String, Schema) {
     const JUDGE: &str = "You decide whether a file system may do an operation, by the policy that you are given and by nothing else. \
 Answer in JSON only.";
@@ -133,7 +133,7 @@ mod tests {
             log(&lines, 20_000).0.contains(&long),
             "what fits is shown as a whole"
         );
-        // Two of them leave room for what is between.
+        // Two long operations leave room for a short one between them.
         let twice = [long.clone(), "create /c".to_owned(), long.clone()];
         let (text, left_out) = log(&twice, 1000);
         assert!(left_out == 2 && text.contains("create /c\n"), "{text}");

@@ -1,4 +1,4 @@
-//! What the kernel asks of a history.
+//! [`Store`] for [`HistoryStore`].
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ impl Store for HistoryStore {
     }
 
     fn coherence(&self) -> Coherence {
-        // The kernel must not answer reads from what was written: it is the model that is asked.
+        // The kernel's page cache must not answer reads: content comes from the model.
         Coherence::Uncached
     }
 

@@ -1,4 +1,4 @@
-//! What one agent asks of a file system that is seldom asked: very many, very large, very odd.
+//! Unusual requests of one agent process: many files, large files, odd names, deep paths.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -14,62 +14,62 @@ use serde::{Deserialize, Serialize};
 
 use super::Caller;
 
-/// Bytes of a piece of a large file.
+/// Bytes per write to a large file.
 const PIECE: usize = 1 << 20;
 
-/// What one agent asks.
+/// A task of unusual file system calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientTask {
-    /// So many files open at once, each written and read through its descriptor.
+    /// Opens many files at once; writes and reads each through its descriptor.
     OpenMany {
         /// An empty directory.
         dir: PathBuf,
-        /// How many.
+        /// The number of files.
         files: u64,
     },
-    /// So many files in one directory: made, listed, removed.
+    /// Creates many files in one directory, lists them and removes them.
     ManyFiles {
         /// An empty directory.
         dir: PathBuf,
-        /// How many.
+        /// The number of files.
         files: u64,
     },
-    /// A large file, most of it a hole.
+    /// Writes a large, mostly sparse file.
     LargeFile {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Its size.
+        /// Its size in MiB.
         mib: u64,
-        /// What is written: a third of it each at the start, in the middle and at the end.
+        /// MiB that are written: a third each at the start, in the middle and at the end.
         written_mib: u64,
     },
-    /// Names that programs trip over.
+    /// Creates files whose names programs often mishandle.
     OddNames {
         /// An empty directory.
         dir: PathBuf,
     },
-    /// Directories within directories, a file at the bottom, and the top renamed.
+    /// Creates nested directories with a file at the bottom, and renames the top.
     DeepPath {
         /// An empty directory.
         dir: PathBuf,
-        /// How many.
+        /// The number of levels.
         depth: u32,
     },
     /// `rm -rf`.
     RemoveTree {
-        /// What is removed.
+        /// The directory that is removed.
         dir: PathBuf,
     },
-    /// Reads files that were there before, one after the other, until one cannot be read or all were.
+    /// Reads existing files one after the other, until a read fails.
     ReadAll {
-        /// Where they are.
+        /// Their directory.
         dir: PathBuf,
     },
 }
 
 impl ClientTask {
-    /// Where it does it.
+    /// The path that the task works on.
     pub(super) fn place(&self) -> &Path {
         match self {
             ClientTask::LargeFile { file, .. } => file,
@@ -82,7 +82,7 @@ impl ClientTask {
         }
     }
 
-    /// Does it. What fails is noted, and ends it.
+    /// Performs the task. The first failure is recorded and ends it.
     pub(super) fn perform(self, caller: &mut Caller) {
         let started = Instant::now();
         let done = match &self {
@@ -109,7 +109,7 @@ fn open_many(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
         current: most,
         maximum: most,
     };
-    // Where it may not be raised, opening says so.
+    // If the limit cannot be raised, `open` fails with EMFILE, and that is recorded.
     let _ = setrlimit(Resource::Nofile, limit);
     caller.call("mkdir", || fs::create_dir_all(dir))?;
     let mut open = Vec::new();
@@ -191,7 +191,7 @@ fn large_file(path: &Path, mib: u64, written: u64, caller: &mut Caller) -> io::R
             .any(|start| (*start..*start + third).contains(&at))
     };
     let mut wrong = 0;
-    // All that was written, and a hole in each gap.
+    // Every written piece, and one piece of each hole.
     let holes = [third, mib / 2 + third]
         .into_iter()
         .filter(|at| *at < mib && !written_at(*at));
@@ -215,7 +215,7 @@ fn large_file(path: &Path, mib: u64, written: u64, caller: &mut Caller) -> io::R
     caller.call("unlink", || fs::remove_file(path))
 }
 
-/// Names that are allowed on any Linux file system, and that programs trip over.
+/// Names that Linux file systems allow and programs often mishandle.
 fn names() -> Vec<OsString> {
     let mut names: Vec<OsString> = [
         " ",
@@ -278,7 +278,8 @@ fn odd_names(dir: &Path, caller: &mut Caller) -> io::Result<()> {
     let (mut held, mut refused) = (Vec::new(), Vec::new());
     for name in names() {
         let content = name.as_bytes().to_owned();
-        // A name that is refused is an answer; it is told apart from one that is mangled.
+        // Refusing a name is allowed; mangling it is not. So a refusal is counted, not recorded as a
+        // failure.
         match fs::write(dir.join(&name), &content) {
             Ok(()) => held.push(name),
             Err(error) => refused.push(format!("{:?}: {error}", shown(&name))),
@@ -312,7 +313,7 @@ fn odd_names(dir: &Path, caller: &mut Caller) -> io::Result<()> {
             );
         }
     }
-    // One that is too long has to be refused.
+    // A name longer than NAME_MAX must be refused.
     let too_long = fs::write(dir.join("x".repeat(256)), b"x");
     if too_long.as_ref().err().and_then(io::Error::raw_os_error) != Some(36) {
         caller.wrong(
@@ -358,7 +359,7 @@ fn remove_tree(dir: &Path, caller: &mut Caller) -> io::Result<()> {
     let mut tries = 0u64;
     loop {
         tries += 1;
-        // Somebody who goes on writing makes it find a directory that is not empty.
+        // A process that still writes to the tree makes the removal fail with ENOTEMPTY. Retry.
         match fs::remove_dir_all(dir) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && tries < 1000 => {}
             removed => {
@@ -384,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_a_plain_directory_nothing_is_wrong() {
+    fn a_plain_directory_passes_every_client_task() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for task in [

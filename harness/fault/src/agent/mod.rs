@@ -1,7 +1,7 @@
-//! The agent of a scenario: a process of its own, which alone touches the mount, and may hang or be killed.
+//! The agent process of a scenario: the only process that touches the mount. It may hang or be killed.
 //!
-//! It takes one task a line on standard input and answers one line each on standard output, both JSON. Before each
-//! call it says `>` and the call's name, so that whoever waits knows in which call it hangs.
+//! It reads one JSON task per line from standard input and writes one JSON answer per line to standard
+//! output. Before each call it writes `>` and the call's name, for the watchdog in `watch`.
 
 mod client;
 mod records;
@@ -24,53 +24,53 @@ pub use sharing::{How, ShareTask, word};
 use super::record::{LOG, State};
 use backends::attribute;
 
-/// What an agent is asked to do.
+/// A task of an agent process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
-    /// Write, overwrite and remove records.
+    /// Writes, overwrites and removes records.
     Write(WriteTask),
-    /// Write one record, and keep its file open.
+    /// Writes one record and keeps its file open.
     WriteAndHold(WriteTask),
-    /// `fsync` and close the file that is kept open.
+    /// Syncs and closes the file that is kept open.
     SyncHeld,
-    /// Read every record there is, and the log.
+    /// Reads every record and the log.
     ReadRecords {
         /// The workspace.
         root: PathBuf,
         /// The seed of the records.
         seed: u64,
     },
-    /// What any program does first: list the directory, ask for attributes, read a file, write a byte.
+    /// The first calls of any program: list the directory, stat, statfs, write a file and read it.
     Look {
         /// The workspace.
         root: PathBuf,
     },
-    /// What `ctxbench s3 sync` does.
+    /// Waits for the bucket, as `ctxbench s3 sync` does.
     Sync {
         /// The workspace.
         root: PathBuf,
     },
-    /// How many changes are not in the bucket yet, as the mount says when asked; fact `pending`.
+    /// Asks the mount how many changes are not in the bucket yet. Fact `pending`.
     Pending {
         /// The workspace.
         root: PathBuf,
     },
-    /// Remove the log of the records.
+    /// Removes the log of the records.
     RemoveLog {
         /// The workspace.
         root: PathBuf,
     },
-    /// Something that several agents do at once.
+    /// A task of several concurrent agent processes on one file.
     Share(ShareTask),
-    /// Something that only an agent can do wrong.
+    /// A task of unusual requests.
     Client(ClientTask),
-    /// Files that several hosts or a model have to do with.
+    /// A task on files that other hosts or a model also serve.
     Remote(RemoteTask),
 }
 
 impl Task {
-    /// Something in the file system that it touches; `None` where it goes on with what is open.
+    /// A path that the task works on. `None` if it only uses an open file.
     pub fn place(&self) -> Option<&Path> {
         match self {
             Task::Write(task) | Task::WriteAndHold(task) => Some(&task.root),
@@ -87,52 +87,52 @@ impl Task {
     }
 }
 
-/// What came of a task.
+/// The result of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Calls that were made.
+    /// How many calls were made.
     pub calls: u64,
-    /// Of those, calls of `fsync` that succeeded.
+    /// How many of them were successful `fsync` calls.
     pub fsyncs: u64,
-    /// The longest of them, in nanoseconds.
+    /// Duration of the longest call, in nanoseconds.
     pub longest_ns: u64,
-    /// Calls that failed, or gave what they should not.
+    /// Calls that failed or gave a wrong result.
     pub failures: Vec<Failure>,
-    /// The next change's number.
+    /// The number of the next change.
     pub next: u64,
-    /// Records that were found.
+    /// The states of the records that were read.
     pub found: BTreeMap<u64, State>,
-    /// What else was found.
+    /// Other results of the task, by name.
     pub facts: BTreeMap<String, Fact>,
 }
 
-/// A call that failed.
+/// A call that failed or gave a wrong result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The call.
+    /// The name of the call.
     pub call: String,
-    /// What came of it.
+    /// The kind of failure.
     pub what: SeenKind,
-    /// The error number, where there was one.
+    /// The error number, if there is one.
     pub errno: Option<i32>,
-    /// What the system said, or what was wrong.
+    /// The system's error text, or a description of the wrong result.
     pub text: String,
 }
 
-/// Makes calls, and notes what came of them.
+/// Makes calls and records their results.
 #[derive(Default)]
 pub(super) struct Caller {
     answer: Answer,
 }
 
 impl Caller {
-    /// Makes a call; its failure is noted, and ends the task where it is not expected.
+    /// Makes a call and records its failure. The caller decides whether the failure ends the task.
     pub(super) fn call<T>(
         &mut self,
         name: &str,
         call: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, io::Error> {
-        // Nobody may be listening any more; `println!` would panic.
+        // Standard output may be closed, and `println!` would panic.
         let _ = writeln!(io::stdout(), ">{name}");
         let started = Instant::now();
         let result = call();
@@ -155,12 +155,12 @@ impl Caller {
         result
     }
 
-    /// Notes that a call succeeded with something wrong.
+    /// Records that a call succeeded with a wrong result.
     pub(super) fn wrong(&mut self, call: &str, text: String) {
         self.failed(call, SeenKind::WrongBytes, text);
     }
 
-    /// Notes that what another had written was not seen in time.
+    /// Records that a read did not show another writer's data in time.
     pub(super) fn late(&mut self, call: &str, text: String) {
         self.failed(call, SeenKind::Late, text);
     }
@@ -179,17 +179,17 @@ impl Caller {
     }
 }
 
-/// What an agent keeps from one task to the next.
+/// State that an agent process keeps between tasks.
 #[derive(Default)]
 struct Kept {
     held: Option<Held>,
     share: sharing::Kept,
 }
 
-/// Takes tasks until standard input ends.
+/// Performs tasks until standard input ends.
 ///
 /// # Errors
-/// If a task cannot be read, or an acknowledgement not be written: neither is the backend's doing.
+/// If a task cannot be parsed or an acknowledgement cannot be written. Neither is the backend's failure.
 pub fn serve() -> anyhow::Result<()> {
     let mut kept = Kept::default();
     for line in io::stdin().lock().lines() {
@@ -222,7 +222,7 @@ fn perform(task: Task, kept: &mut Kept) -> anyhow::Result<Answer> {
         }
         Task::Look { root } => look(&root, &mut caller),
         Task::Sync { root } => {
-            // What came of it is noted.
+            // A failure is recorded.
             let _ = caller.call("sync", || records::sync(&root));
         }
         Task::Pending { root } => {
@@ -232,7 +232,7 @@ fn perform(task: Task, kept: &mut Kept) -> anyhow::Result<Answer> {
             }
         }
         Task::RemoveLog { root } => {
-            // What came of it is noted; there may be none.
+            // A failure is recorded. There may be no log.
             let _ = caller.call("unlink", || match std::fs::remove_file(root.join(LOG)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 removed => removed,
@@ -245,14 +245,14 @@ fn perform(task: Task, kept: &mut Kept) -> anyhow::Result<Answer> {
     Ok(caller.answer)
 }
 
-/// Four calls that any program makes; each is made whatever came of the one before.
+/// The first calls of any program. Each one is made even if an earlier one failed.
 fn look(root: &Path, caller: &mut Caller) {
     let file = root.join("looked");
     let _ = caller.call("readdir", || {
         std::fs::read_dir(root)?.try_for_each(|entry| entry.map(drop))
     });
     let _ = caller.call("stat", || std::fs::metadata(root));
-    // The kernel may have attributes in its cache; the space left never is.
+    // The kernel may cache attributes, but not the free space.
     let _ = caller.call("statfs", || Ok(rustix::fs::statvfs(root)?));
     let _ = caller.call("write", || std::fs::write(&file, b"x"));
     match caller.call("read", || std::fs::read(&file)) {
@@ -266,7 +266,7 @@ fn look(root: &Path, caller: &mut Caller) {
     }
 }
 
-/// Sleeps for so many microseconds, which may be none.
+/// Sleeps for `micros` microseconds.
 fn pause(micros: u64) {
     if micros > 0 {
         std::thread::sleep(Duration::from_micros(micros));

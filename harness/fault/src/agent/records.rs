@@ -1,4 +1,4 @@
-//! Writing and reading records.
+//! Tasks of the agent process that write and read records.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,10 +22,10 @@ use super::super::record::{
 use super::{Caller, pause};
 use backends::attribute;
 
-/// What the name of a file begins with that is to be renamed to a record's.
+/// Name prefix of a temporary file that is renamed over a record.
 const NEW: &str = ".new-";
 
-/// After how many changes `ctxbench s3 sync` is called, where it is.
+/// Number of changes between two calls of `ctxbench s3 sync`.
 const CHANGES_A_SYNC: u64 = 10;
 
 /// The last call of each change.
@@ -40,32 +40,32 @@ pub enum LastCall {
     Sync,
 }
 
-/// Changes of records: which one, and how, is decided by seed and number.
+/// Changes of records. The seed and the change's number determine which record changes, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteTask {
     /// The workspace.
     pub root: PathBuf,
-    /// Where acknowledgements are noted: outside the mount.
+    /// Path of the acknowledgement log, outside the mount.
     pub acknowledgements: PathBuf,
     /// The seed.
     pub seed: u64,
     /// The number of the first change, from 1.
     pub first: u64,
-    /// How many changes.
+    /// The number of changes.
     pub changes: u64,
-    /// How many records there are at most.
+    /// The number of records.
     pub records: u64,
-    /// Bytes in each.
+    /// Bytes of each record.
     pub bytes: usize,
-    /// The last call of each.
+    /// The last call of each change.
     pub sync: LastCall,
-    /// Whether each is appended to the log, too.
+    /// Whether each change also appends a line to the log.
     pub log: bool,
-    /// Microseconds between them.
+    /// Microseconds between two changes.
     pub pause_us: u64,
 }
 
-/// A record that has been written, and whose file is open.
+/// A record that was written and whose file is still open.
 pub struct Held {
     file: File,
     number: u64,
@@ -75,15 +75,15 @@ pub struct Held {
 
 /// How a record is changed.
 enum How {
-    /// In place, by one write as long as the record.
+    /// In place, by one write of the record's full length.
     Overwrite,
-    /// By a new file that is renamed over it.
+    /// By a new file that is renamed over the record.
     Replace,
-    /// It is removed.
+    /// By unlinking it.
     Remove,
 }
 
-/// The records' part of a task that failed: the backend's failure is noted already, and ends the task.
+/// Why a task stopped. A failure of the backend is already recorded.
 enum Stopped {
     ByBackend,
     ByHarness(anyhow::Error),
@@ -117,7 +117,7 @@ impl WriteTask {
         })
     }
 
-    /// Makes all changes, or those up to the first that fails.
+    /// Makes all changes, up to the first that fails.
     pub(super) fn perform(&self, caller: &mut Caller) -> anyhow::Result<()> {
         let mut writer = self.writer(caller)?;
         let ended = writer.all();
@@ -127,7 +127,7 @@ impl WriteTask {
         }
     }
 
-    /// Writes the first change's record, and keeps its file open.
+    /// Writes the record of the first change, and keeps its file open.
     pub(super) fn write_and_hold(&self, caller: &mut Caller) -> anyhow::Result<Option<Held>> {
         let mut writer = self.writer(caller)?;
         match writer.hold() {
@@ -165,7 +165,7 @@ impl Writer<'_> {
         }
         let mut unsynced = Vec::new();
         for version in self.task.first..self.task.first + self.task.changes {
-            // A change that was begun is never begun again.
+            // A started change is never started again, even if it fails.
             self.caller.answer.next = version + 1;
             let number = self.change(version)?;
             unsynced.push((number, version));
@@ -252,7 +252,7 @@ impl Writer<'_> {
         self.acknowledge(LOG_LINES + version, version, class)
     }
 
-    /// Syncs, where that is asked for, and closes.
+    /// Syncs the file if the task asks for that, and closes it.
     fn finish(&mut self, file: File) -> Result<(), Stopped> {
         if self.task.sync != LastCall::Close {
             self.caller.call("fsync", || file.sync_all())?;
@@ -270,7 +270,7 @@ impl Writer<'_> {
         let dir = self.dir.clone();
         self.caller.answer.next = task.first + 1;
         self.caller.call("mkdir", || fs::create_dir_all(&dir))?;
-        // One that nothing else writes.
+        // A record that no other change writes.
         let (number, version) = (task.records, task.first);
         self.note(&begin_line(number, version, Change::Put))?;
         let path = dir.join(name(number));
@@ -292,24 +292,24 @@ impl Writer<'_> {
 }
 
 impl Held {
-    /// Syncs and closes.
+    /// Syncs and closes the file.
     pub(super) fn sync(mut self, caller: &mut Caller) -> anyhow::Result<()> {
         let file = self.file;
         if caller.call("fsync", || file.sync_all()).is_err() {
-            // Noted; what closing says adds nothing.
+            // The failure is recorded. A result of `close` adds nothing to it.
             return Ok(());
         }
         let lines = acknowledge_lines(&[(self.number, self.version)], Acknowledgement::Fsync);
         self.journal
             .write_all(lines.as_bytes())
             .context("writing the acknowledgement log")?;
-        // Noted, if it fails.
+        // A failure of `close` is recorded.
         let _ = caller.call("close", || close(file));
         Ok(())
     }
 }
 
-/// Closes a file, and says what the file system says about that.
+/// Closes a file and returns the error of `close`.
 #[expect(
     unsafe_code,
     reason = "closing a descriptor and hearing of errors is not in the standard library"
@@ -321,7 +321,8 @@ fn close(file: File) -> io::Result<()> {
     Ok(result?)
 }
 
-/// What `ctxbench s3 sync` does: waits for the bucket, or where there is none, for the disk.
+/// Waits until the bucket has all changes, as `ctxbench s3 sync` does. Without a bucket, syncs the file
+/// system.
 pub fn sync(root: &Path) -> io::Result<()> {
     match attribute::get(root, "user.ctx.sync") {
         Ok(_) => Ok(()),
@@ -334,7 +335,8 @@ pub fn sync(root: &Path) -> io::Result<()> {
     }
 }
 
-/// What a file among the records is: of a copy that was kept beside a record, the version that it holds.
+/// Describes a file that is not a record. For a conflict copy of a record, that includes the version it
+/// holds.
 fn strange(dir: &Path, name: &str, seed: u64) -> String {
     let record = name.split('.').next().and_then(number);
     let held = record.and_then(|number| {
@@ -348,7 +350,7 @@ fn strange(dir: &Path, name: &str, seed: u64) -> String {
     }
 }
 
-/// Reads every record there is, and the log; fact `beside` names what nobody has made, where there is such.
+/// Reads every record and the log. The fact `beside` names files that no task made.
 pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64, State> {
     let mut found = BTreeMap::new();
     let dir = root.join(DIR);
@@ -363,7 +365,8 @@ pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64,
     for name in names.unwrap_or_default() {
         let Some(number) = number(&name) else {
             if !name.starts_with(NEW) {
-                // Such as a copy that was kept beside another: a file that nobody made. Its name is its number.
+                // A file that no task made, such as a conflict copy. It gets a record number from the hash
+                // of its name.
                 let mut hasher = DefaultHasher::new();
                 name.hash(&mut hasher);
                 found.insert(STRANGERS + (hasher.finish() >> 16), State::Whole(0));

@@ -1,4 +1,4 @@
-//! Files whose content everybody can tell by their name: written by one host, read by another.
+//! Files whose content follows from their names, so that one host can check what another wrote.
 
 use std::fs;
 use std::io;
@@ -10,58 +10,58 @@ use serde::{Deserialize, Serialize};
 
 use super::Caller;
 
-/// How often a directory is looked at while something is waited for.
+/// Interval between two listings of a directory while waiting for files.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Files of one series: `NAME-0`, `NAME-1`, ….
+/// A series of files: `NAME-0`, `NAME-1`, ….
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
-    /// Where they are.
+    /// Their directory.
     pub dir: PathBuf,
-    /// What their names begin with.
+    /// Prefix of their names.
     pub name: String,
-    /// The first number.
+    /// Number of the first file.
     pub first: u64,
-    /// How many.
+    /// The number of files.
     pub files: u64,
-    /// Bytes in each.
+    /// Bytes of each file.
     pub bytes: usize,
-    /// Tells one content of a file from a later one.
+    /// Version of their content.
     pub version: u64,
 }
 
-/// What is done with files of a series, or with a directory.
+/// A task on files of a series or on a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RemoteTask {
-    /// Writes each, whatever came of the one before.
+    /// Writes each file, even after a failure.
     Write(Series),
-    /// Reads each, and holds it against what it must hold.
+    /// Reads each file and compares it with the expected content.
     Read(Series),
-    /// Removes each.
+    /// Removes each file.
     Remove(Series),
-    /// Waits until as many are listed, with their sizes; fact `awaited`.
+    /// Waits until all files are listed with their sizes. Fact `awaited`: how many are.
     Await(Series),
-    /// The names in a directory; fact `names`, one a line.
+    /// Lists a directory. Fact `names`: one name per line.
     List {
         /// The directory.
         dir: PathBuf,
     },
-    /// Makes an empty directory.
+    /// Creates an empty directory.
     MakeDir {
-        /// Which.
+        /// Path of the directory.
         dir: PathBuf,
     },
     /// Writes a file.
     WriteText {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What it shall hold.
+        /// The new content.
         text: String,
     },
-    /// Reads a file of which nothing is known but that it cannot be empty; facts `bytes` and `text`.
+    /// Reads a file whose content is unknown but not empty. Facts `bytes` and `text`.
     ReadAny {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
 }
@@ -75,7 +75,7 @@ impl Series {
         self.first..self.first + self.files
     }
 
-    /// What a file holds: lines that say whose they are, so that a wrong byte anywhere shows.
+    /// Expected content of a file: lines with its name and number, so that any wrong byte is found.
     pub fn content(&self, number: u64) -> Vec<u8> {
         let line = |at: usize| {
             format!(
@@ -95,7 +95,7 @@ impl Series {
 }
 
 impl RemoteTask {
-    /// Where it does it.
+    /// The path that the task works on.
     pub(super) fn place(&self) -> &Path {
         match self {
             RemoteTask::Write(series)
@@ -107,13 +107,13 @@ impl RemoteTask {
         }
     }
 
-    /// Does it; what fails is noted.
+    /// Performs the task and records its failures.
     pub(super) fn perform(self, caller: &mut Caller) {
         match self {
             RemoteTask::Write(series) => {
                 for number in series.numbers() {
                     let content = series.content(number);
-                    // What came of it is noted.
+                    // A failure is recorded.
                     let _ = caller.call("write", || fs::write(series.path(number), &content));
                 }
             }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_right_and_a_wrong_byte_is_seen() {
+    fn a_reader_accepts_written_files_and_finds_a_wrong_byte() {
         let dir = tempfile::tempdir().unwrap();
         let series = series(dir.path());
         assert_eq!(done(RemoteTask::Write(series.clone())).failures, []);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_answer_is_wrong() {
+    fn a_reader_rejects_an_empty_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
         fs::write(&file, "").unwrap();

@@ -1,4 +1,4 @@
-//! What several agents do with one file.
+//! Tasks of several concurrent agent processes on one file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -11,68 +11,69 @@ use serde::{Deserialize, Serialize};
 
 use super::{Caller, pause};
 
-/// What one of several agents does.
+/// The task of one of several agent processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShareTask {
-    /// Adds lines to a file, one after the other; fact `not_added` names those whose calls did not all succeed.
+    /// Adds lines to a file. Fact `not_added` names the lines with a failed call.
     AddLines {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// How.
+        /// How a line is added.
         how: How,
-        /// Who adds.
+        /// Number of the agent process.
         agent: u32,
-        /// How many.
+        /// The number of lines.
         times: u32,
-        /// Microseconds between them.
+        /// Microseconds between two lines.
         pause_us: u64,
     },
-    /// Counts the lines of a file: whole, damaged, twice; fact `present` names those that are whole.
+    /// Counts the lines of a file that are whole, damaged or duplicated. Fact `present` names the whole
+    /// ones.
     CountLines {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// Takes an exclusive `flock` and keeps it, or finds that somebody else has it.
+    /// Tries to take an exclusive `flock` and to keep it. Fact `locked`: 1 if it succeeded.
     TryLock {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// Lets it go.
+    /// Releases the lock.
     Unlock,
     /// Writes a file and closes it.
     WriteNote {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is in it.
+        /// The new content.
         text: String,
     },
-    /// Waits until a file says something, and says how long that took.
+    /// Waits until a file has the expected content. Facts `partial_reads` and `seen_after_ms`.
     AwaitNote {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What it is to say.
+        /// The expected content.
         text: String,
-        /// For at most so many milliseconds.
+        /// Time limit in milliseconds.
         limit_ms: u64,
     },
 }
 
-/// How a line is added.
+/// The way in which a line is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// One `write` to a file opened for appending.
+    /// One `write` to a file opened with `O_APPEND`.
     Append,
-    /// Read all, write all.
+    /// Read the whole file and write it back in place.
     ReadModifyWrite,
-    /// The same under `flock`.
+    /// As [`How::ReadModifyWrite`], under `flock`.
     Locked,
-    /// Read all, write a new file, rename it over.
+    /// Read the whole file, write a new file and rename it over the old one.
     Rename,
 }
 
-/// What is kept from one task to the next.
+/// State that is kept between tasks.
 #[derive(Default)]
 pub struct Kept {
     lock: Option<File>,
@@ -83,7 +84,7 @@ pub fn word(agent: u32, number: u32) -> String {
     format!("{agent:03}-{number:05}")
 }
 
-/// A line that says if a part of it is missing.
+/// A line of four equal words, so that a missing part is found.
 pub fn line(agent: u32, number: u32) -> String {
     let word = word(agent, number);
     format!("{word} {word} {word} {word}\n")
@@ -98,7 +99,7 @@ fn is_whole(line: &str) -> bool {
 }
 
 impl ShareTask {
-    /// Where it does it.
+    /// The path that the task works on.
     pub(super) fn place(&self) -> Option<&Path> {
         match self {
             ShareTask::AddLines { file, .. }
@@ -110,7 +111,7 @@ impl ShareTask {
         }
     }
 
-    /// Does it.
+    /// Performs the task.
     pub(super) fn perform(self, caller: &mut Caller, kept: &mut Kept) -> anyhow::Result<()> {
         match self {
             ShareTask::AddLines {
@@ -123,7 +124,7 @@ impl ShareTask {
                 let mut torn = 0;
                 let mut not_added = Vec::new();
                 for number in 0..times {
-                    // Noted if it fails; the others go on.
+                    // A failure is recorded. The next lines are still added.
                     match add(&file, how, agent, number, caller) {
                         Ok(damaged) => torn += damaged,
                         Err(_) => not_added.push(word(agent, number)),
@@ -149,7 +150,7 @@ impl ShareTask {
                         Ok(()) => 1,
                         Err(rustix::io::Errno::WOULDBLOCK) => 0,
                         Err(error) => {
-                            // Noted as any other failure.
+                            // Recorded as any other failure.
                             let _ = caller.call::<()>("flock", || Err(error.into()));
                             0
                         }
@@ -162,7 +163,7 @@ impl ShareTask {
             }
             ShareTask::Unlock => kept.lock = None,
             ShareTask::WriteNote { file, text } => {
-                // Noted if it fails.
+                // A failure is recorded.
                 let _ = caller.call("write", || fs::write(&file, &text));
             }
             ShareTask::AwaitNote {
@@ -196,7 +197,7 @@ impl ShareTask {
     }
 }
 
-/// Adds a line; answers how many damaged lines were read on the way.
+/// Adds a line. Returns how many damaged lines were read on the way.
 fn add(file: &Path, how: How, agent: u32, number: u32, caller: &mut Caller) -> io::Result<u64> {
     let line = line(agent, number);
     match how {
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_added_is_named() {
+    fn an_agent_names_the_lines_it_could_not_add() {
         let dir = tempfile::tempdir().unwrap();
         let mut caller = Caller::default();
         let task = ShareTask::AddLines {
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_of_adding_adds() {
+    fn each_way_of_adding_adds_whole_lines() {
         let dir = tempfile::tempdir().unwrap();
         for how in [How::Append, How::ReadModifyWrite, How::Locked, How::Rename] {
             let file = dir.path().join(format!("{how:?}"));

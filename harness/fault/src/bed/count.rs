@@ -1,24 +1,24 @@
-//! What a backend does by itself for what it acknowledges: its own syncs and uploads, by its own counters.
+//! Counts the backend's own syncs and uploads, by its own counters.
 
 use backends::fuse::Counters;
 use rundir::faults::Fact;
 
 use super::TestBed;
 
-/// Its own syncs: of the log, and of tails, which lie beside the database.
+/// Counters of the backend's own syncs: of the log, and of tails, which are files next to the database.
 const OWN_SYNCS: [&str; 2] = ["log_syncs", "tail_syncs"];
 
-/// Its uploads.
+/// Counters of its uploads.
 const PUTS: [&str; 1] = ["s3_put"];
 
-/// What was counted at a moment.
+/// Counters at one moment.
 pub struct Counted {
     daemon: u32,
     counters: Counters,
     fsyncs: u64,
 }
 
-/// How much all of these have grown; `None` where none of them is counted.
+/// How much these counters have grown together. `None` if the backend has none of them.
 fn grown(names: &[&str], before: &Counters, after: &Counters) -> Option<u64> {
     let grown = names.iter().filter_map(|name| {
         let now = after.store.get(*name)?;
@@ -30,7 +30,7 @@ fn grown(names: &[&str], before: &Counters, after: &Counters) -> Option<u64> {
 }
 
 impl TestBed {
-    /// What is counted so far; `None` where nothing counts.
+    /// The counters now. `None` if the backend has none.
     pub fn counted(&mut self) -> Option<Counted> {
         let daemon = self.workspace.as_ref()?.daemon()?;
         Some(Counted {
@@ -40,8 +40,8 @@ impl TestBed {
         })
     }
 
-    /// Notes the backend's own syncs and uploads since then, and how many there were for each `fsync` that an agent was
-    /// told had succeeded. Nothing where another daemon counts by now.
+    /// Records the backend's own syncs and uploads since `before`, in total and per successful `fsync`.
+    /// Records nothing if the daemon was replaced.
     pub fn count_syncs(&mut self, before: Option<&Counted>) {
         let after = self.counted();
         let (Some(before), Some(after)) = (before, after) else {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn syncs_of_the_log_and_of_tails_are_added_and_what_is_not_counted_is_no_zero() {
+    fn syncs_of_log_and_tails_are_added_and_missing_counters_are_not_zero() {
         let of = |counts: &[(&str, u64)]| {
             let mut counters = Counters::default();
             for (name, count) in counts {

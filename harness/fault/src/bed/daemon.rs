@@ -1,4 +1,4 @@
-//! The daemon of a test bed: killing it, asking it, and coming back after it.
+//! The daemon of a test bed: kills, signals, counters, logs and recovery.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,17 +12,18 @@ use super::super::agent::{Answer, Task};
 use super::super::watch::stands_still;
 use super::{Injected, ScenarioError, TestBed};
 
-/// How long a daemon whose connection is gone gets to end by itself, before it counts as left behind.
+/// How long a daemon without a connection may take to end by itself, before it counts as left behind.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a line may take from the daemon's call to its log: a thread of its own writes them.
+/// How long a log line may take to reach the log file. A dedicated thread writes the log.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the threads of a daemon may take to stand still: until then one of them may answer what comes.
+/// How long the threads of a daemon may take to stop after SIGSTOP.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 impl TestBed {
-    /// `kill -9`; the mount stays as it then is. Answers how the daemon had ended before, if it had, which is a breach.
+    /// Kills the daemon with SIGKILL and leaves the mount as it is. Returns the exit reason of a daemon
+    /// that had already ended, which is a breach.
     pub fn kill_daemon(&mut self) -> Injected<Option<String>> {
         let exit_reason = self.exit_reason();
         if let Some(exit_reason) = &exit_reason {
@@ -39,13 +40,13 @@ impl TestBed {
         Ok(exit_reason)
     }
 
-    /// The power of the disk under the store is cut, and its daemon ends with it, as if the machine had gone. What an agent was
-    /// asked is still answered: it stands for nobody on that machine.
+    /// Cuts the power of the disk under the store and kills the daemon, as a machine failure would. The
+    /// agent process survives, because it is not part of that machine.
     pub fn lose_power(&mut self) -> Injected {
         let disk = self.disk.as_ref();
         let disk = disk.ok_or_else(|| ScenarioError::Infra("there is no small disk".into()))?;
-        // Who is told so during the cut is told by a machine that is gone: ext4 may answer an `fsync` that was under way
-        // as if it had been done.
+        // Later lines of the log do not count: ext4 may report success for an `fsync` that was in flight at
+        // the cut.
         let acknowledged = std::fs::metadata(self.acknowledgements()).map_or(0, |log| log.len());
         self.acknowledged_before_cut = Some(acknowledged);
         disk.cut_power()?;
@@ -56,7 +57,8 @@ impl TestBed {
         Ok(())
     }
 
-    /// The machine starts again on what is on the disk: nothing is mounted on it, and nobody has files of it open.
+    /// Remounts the disk as it is after the power cut. The agent process and the old mount are gone by
+    /// then.
     pub fn start_machine(&mut self) -> Injected {
         self.dismiss_agent();
         self.workspace = None;
@@ -69,7 +71,7 @@ impl TestBed {
         disk.start_again().map_err(ScenarioError::Infra)
     }
 
-    /// How the daemon has ended, if it has although nobody told it to.
+    /// The exit reason of a daemon that ended without being asked to.
     pub fn exit_reason(&mut self) -> Option<String> {
         self.workspace.as_mut()?.exit_reason()
     }
@@ -82,14 +84,14 @@ impl TestBed {
         kill_process(pid, signal).map_err(|error| ScenarioError::Infra(error.to_string()))
     }
 
-    /// Stops the daemon, and returns when each of its threads stands still.
+    /// Stops the daemon with SIGSTOP, and returns once all its threads are stopped.
     pub fn stop_daemon(&mut self) -> Injected {
         self.signal_daemon(Signal::STOP)?;
         let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
         let deadline = Instant::now() + STOP_PATIENCE;
         while !daemon.is_some_and(stands_still) {
             if Instant::now() > deadline {
-                // Taking it down begins with a SIGCONT.
+                // Dropping the test bed sends SIGCONT first.
                 return Err(ScenarioError::Infra(format!(
                     "not each thread of the daemon stood still within {} s of SIGSTOP",
                     STOP_PATIENCE.as_secs()
@@ -100,18 +102,18 @@ impl TestBed {
         Ok(())
     }
 
-    /// What the daemon has counted; `None` where nothing counts or nobody answers.
+    /// The daemon's counters. `None` if it has none or does not answer.
     pub fn counters(&mut self) -> Option<fuse::Counters> {
         self.workspace.as_mut()?.counters().ok().flatten()
     }
 
-    /// What any program sees of the mount as it is now.
+    /// Performs the calls that any program makes first on a mount.
     pub fn look(&mut self) -> Injected<Option<Answer>> {
         let task = Task::Look { root: self.root() };
         self.perform(&task)
     }
 
-    /// Whether the mount can be used now; what fails is not noted as seen.
+    /// Whether the mount is usable now. Failures are not added to the outcome.
     pub fn is_usable(&mut self) -> Injected<Result<(), String>> {
         let before = self.outcome.seen.clone();
         let answer = self.look()?;
@@ -127,15 +129,14 @@ impl TestBed {
         })
     }
 
-    /// Comes back as a caller does who is started anew: opens the workspace again, and again until it can be used or
-    /// the scenario's time for it is over. A daemon or a mount that is in the way is taken away first, which is noted as a
-    /// step by hand.
+    /// Recovers as a restarted caller does: opens the workspace until it is usable or the recovery limit
+    /// has passed. Removing a leftover daemon or mount first counts as a manual step.
     pub fn come_back(&mut self) -> Injected {
         let step = self.clear_away()?;
         self.come_back_after(step)
     }
 
-    /// Takes away whatever an earlier mount has left; answers what had to be done, if anything had.
+    /// Removes what an earlier mount left behind. Returns the manual step that this took, if any.
     fn clear_away(&mut self) -> Injected<Option<String>> {
         self.dismiss_agent();
         let began = Instant::now();
@@ -150,7 +151,8 @@ impl TestBed {
         if let Some(workspace) = &mut self.workspace
             && !is_left
         {
-            // It has ended: so that nobody takes its mount away.
+            // The daemon has ended. Marking it as killed keeps its mount in place when the workspace is
+            // dropped.
             workspace.kill()?;
         }
         self.has_lost_daemon |= self.workspace.is_some() && self.backend.describe().daemons > 0;
@@ -165,7 +167,7 @@ impl TestBed {
         })
     }
 
-    /// As [`TestBed::come_back`], when nothing is in the way any more; `step` is what was done by hand for it.
+    /// As [`TestBed::come_back`], once nothing is left behind. `step` is the manual step that was needed.
     pub fn come_back_after(&mut self, mut step: Option<String>) -> Injected {
         let limit = Duration::from_secs_f64(self.scenario.limits.recovery);
         let started = Instant::now();
@@ -209,8 +211,8 @@ impl TestBed {
         }
     }
 
-    /// Opens the workspace by a mount with one more option, as somebody does who follows a refusal. Answers the words of the
-    /// refusal where that is refused, too.
+    /// Opens the workspace with one more mount option, as a user does who follows a refusal's advice.
+    /// Returns the words of a second refusal.
     pub fn open_with(&mut self, option: &str) -> Injected<Result<(), String>> {
         let backend = self.backend.with_option(option);
         let backend = backend
@@ -224,7 +226,8 @@ impl TestBed {
         })
     }
 
-    /// Whether the daemons' log says `words` past its byte `from`, waiting for the thread that writes the log.
+    /// Whether the daemons' log contains `words` after its byte `from`. Waits for the thread that writes
+    /// the log.
     pub fn logs(&self, from: usize, words: &str) -> bool {
         let began = Instant::now();
         loop {
@@ -239,17 +242,17 @@ impl TestBed {
         }
     }
 
-    /// What the daemons have said on their standard error.
+    /// The standard error of all daemons so far.
     pub fn daemon_log(&self) -> String {
         std::fs::read_to_string(self.site.dir.join("daemon.log")).unwrap_or_default()
     }
 
-    /// Notes how it came back.
+    /// Records how the backend recovered.
     pub fn recovered(&mut self, how: Return, ms: u64, step: Option<String>) {
         self.outcome.recovery = Some(Recovery { how, ms, step });
     }
 
-    /// Takes the workspace down in order; where that is not to be had, its daemon counts as lost.
+    /// Closes the workspace in order. If that fails, its daemon counts as lost.
     pub fn close(&mut self) -> Injected<Result<(), String>> {
         self.dismiss_agent();
         let closed = match self.workspace.take() {

@@ -1,4 +1,4 @@
-//! The directory that a test bed's mount is on: nothing on it may pass for what is in the mount.
+//! The mount point of a test bed: files in the bare directory must not pass for files in the mount.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use rundir::faults::SeenKind;
 use super::super::agent::{Answer, Failure};
 use super::TestBed;
 
-/// The call that fails where nothing is mounted, before an agent is asked anything.
+/// The call that fails where nothing is mounted, before any task reaches the agent process.
 pub const MOUNT: &str = "mount";
 
-/// What an agent would have to say of a place where nothing is mounted.
+/// The answer to a task on a mount point where nothing is mounted.
 pub(super) fn not_mounted() -> Answer {
     let failure = Failure {
         call: MOUNT.to_owned(),
@@ -26,12 +26,12 @@ pub(super) fn not_mounted() -> Answer {
 }
 
 impl TestBed {
-    /// The directory that the backend mounts on, where it mounts.
+    /// The directory on which the backend mounts, if it mounts.
     pub fn mount_point(&self) -> PathBuf {
         self.site.dir.join("mnt")
     }
 
-    /// Whether `place` would be in the mount, and nothing is mounted.
+    /// Whether `place` belongs to the mount, and nothing is mounted.
     pub(super) fn is_bare(&self, place: &Path) -> bool {
         let mount = self.mount_point();
         self.backend.describe().mounts > 0
@@ -39,8 +39,8 @@ impl TestBed {
             && !matches!(mount_at(&mount), Ok(Some(_)))
     }
 
-    /// An agent that was at work while a mount went away goes on beside it, on the host's file system: what is found there is
-    /// taken away, and nothing can be said of the data any more.
+    /// Removes files that an agent process wrote to the bare mount point after the mount went away.
+    /// Acknowledgements then say nothing about the backend's data.
     pub(super) fn sweep(&mut self) {
         let mount = self.mount_point();
         if !self.is_bare(&mount) {

@@ -1,4 +1,4 @@
-//! The records of a test bed: writing them, reading what was acknowledged, and saying what became of them.
+//! The records of a test bed: writing them, reading the acknowledgement log, and auditing them.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use super::mount::MOUNT;
 use super::{Injected, ScenarioError, TestBed};
 
 impl TestBed {
-    /// The task that makes so many changes as the scenario says.
+    /// The task that makes `changes` changes with the settings of the scenario.
     pub fn write_task(&self, changes: u64) -> WriteTask {
         let work = self.scenario.work;
         WriteTask {
@@ -35,7 +35,7 @@ impl TestBed {
         }
     }
 
-    /// Makes so many changes, waits for them, and reads what was acknowledged.
+    /// Makes changes, waits for the answer, and reads the acknowledgement log.
     pub fn write(&mut self, changes: u64) -> Injected<Option<Answer>> {
         let task = Task::Write(self.write_task(changes));
         let answer = self.perform(&task)?;
@@ -43,7 +43,7 @@ impl TestBed {
         Ok(answer)
     }
 
-    /// Makes so many changes, and answers what failed.
+    /// Makes changes, and returns the first failure.
     pub fn write_whole(&mut self, changes: u64) -> Injected<Option<String>> {
         Ok(match self.write(changes)? {
             None => Some("the agent hung or ended".to_owned()),
@@ -54,7 +54,7 @@ impl TestBed {
         })
     }
 
-    /// Makes all of the scenario's changes, in a whole world: what fails is not the fault's doing.
+    /// Makes all of the scenario's changes while no fault is active. A failure is then the harness's.
     pub fn fill(&mut self) -> Injected {
         match self.write_whole(self.scenario.work.changes)? {
             None => Ok(()),
@@ -64,7 +64,7 @@ impl TestBed {
         }
     }
 
-    /// Makes changes after something that must not have mattered; what fails is a breach.
+    /// Makes changes after a fault that must have no lasting effect. A failure is a breach.
     pub fn fill_again(&mut self) -> Injected {
         if let Some(failed) = self.write_whole(10)? {
             self.breach(format!("it does not go on as before: {failed}"));
@@ -72,12 +72,12 @@ impl TestBed {
         Ok(())
     }
 
-    /// Somebody else has removed the records: what was done to them so far says nothing any more.
+    /// Forgets the changes of records that another agent process has removed.
     pub fn forget_removed(&mut self) {
         self.history.forget(0..LOG_LINES);
     }
 
-    /// Takes what was acknowledged since the last time into the history.
+    /// Adds the acknowledgement log to the history, and removes the log.
     pub fn read_acknowledgements(&mut self) -> Injected {
         let path = self.acknowledgements();
         let log = match std::fs::read_to_string(&path) {
@@ -91,15 +91,15 @@ impl TestBed {
         self.history
             .read(&log, until)
             .map_err(ScenarioError::Infra)?;
-        // An agent that was killed did not say how far it came.
+        // A killed agent process did not report its last change.
         let steps = self.history.records().values().flatten();
         let last = steps.map(|step| step.version).max().unwrap_or(0);
         self.next_change = self.next_change.max(last + 1);
         Ok(())
     }
 
-    /// Reads all records and says what became of them: where the daemon is lost by what is promised of that, else a living
-    /// mount has to show whatever a call has acknowledged.
+    /// Audits all records. After the loss of a daemon, the backend's promise applies. Otherwise a mount
+    /// must show every acknowledged change.
     pub fn audit(&mut self) -> Injected {
         match self.has_lost_daemon {
             true => self.audit_as(KILLED_DAEMON, self.backend.promises().killed_daemon),
@@ -107,14 +107,14 @@ impl TestBed {
         }
     }
 
-    /// As [`TestBed::audit`], by what is said to be promised, and under a name of its own.
+    /// As [`TestBed::audit`], against the given promise, recorded under the name `what`.
     pub fn audit_as(&mut self, what: &str, promised: Option<Acknowledgement>) -> Injected {
         let audit = self.audit_promise(promised)?;
         self.outcome.audits.insert(what.to_owned(), audit);
         Ok(())
     }
 
-    /// As [`TestBed::audit_as`]; the outcome does not get it.
+    /// As [`TestBed::audit_as`], without recording the audit in the outcome.
     pub fn audit_promise(&mut self, promised: Option<Acknowledgement>) -> Injected<Audit> {
         self.read_acknowledgements()?;
         self.sweep();
@@ -129,7 +129,7 @@ impl TestBed {
             return Ok(Audit::unknown("reading the records hung"));
         };
         let mut failures = answer.failures.iter();
-        // Without a listing nothing is known of any; a record that cannot be read is one.
+        // Without a listing or a mount, no record's state is known. A failed read concerns only its record.
         let says_nothing = |call: &str| matches!(call, "readdir" | MOUNT);
         if let Some(failure) = failures.find(|failure| says_nothing(&failure.call)) {
             let known = check(&self.history, &answer.found, None);
@@ -141,8 +141,9 @@ impl TestBed {
         Ok(check(&self.history, &answer.found, promised))
     }
 
-    /// Has everything be in the bucket by `ctxbench s3 sync`, and kills the daemon as soon as that has returned: what it had not
-    /// sent by then, it never sends. What was acknowledged at all is then acknowledged by `sync`. Answers what failed.
+    /// Runs `ctxbench s3 sync` and kills the daemon as soon as it returns, so that the daemon sends nothing
+    /// afterwards. All acknowledged changes then count as acknowledged by `sync`. Returns the failure of
+    /// the sync.
     pub fn sync_and_kill(&mut self) -> Injected<Result<(), String>> {
         let root = self.root();
         let answer = self.perform(&Task::Sync { root })?;
@@ -159,7 +160,7 @@ impl TestBed {
         Ok(Ok(()))
     }
 
-    /// Notes what another machine finds in the bucket, where there is one.
+    /// Audits a second machine's mount of the bucket, if there is a bucket.
     pub fn lose_machine(&mut self) -> Injected {
         if let Some(audit) = self.audit_machine_loss()? {
             self.outcome.audits.insert(MACHINE_LOSS.to_owned(), audit);
@@ -167,7 +168,8 @@ impl TestBed {
         Ok(())
     }
 
-    /// What another machine finds in the bucket, without this one's cache; `None` where there is no bucket.
+    /// Audits the records on a second machine that mounts the bucket without a cache. `None` without a
+    /// bucket.
     pub fn audit_machine_loss(&mut self) -> Injected<Option<Audit>> {
         let Some(promised) = self.backend.promises().machine_loss else {
             return Ok(None);
@@ -185,7 +187,7 @@ impl TestBed {
             seed: self.seed,
         };
         let answer = self.perform(&task)?;
-        // Whoever reads has files of it open.
+        // The agent process has files of the second mount open.
         drop(second);
         std::fs::remove_dir_all(&beside)?;
         Ok(Some(match answer {

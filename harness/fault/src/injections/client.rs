@@ -1,4 +1,4 @@
-//! The agent is killed, or asks for very much, or for odd things.
+//! Faults of the agent process: a kill, unusual requests, and a removal during writes.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use super::super::bed::{Injected, ScenarioError, TestBed};
 use super::super::record::DIR;
 use super::super::watch::Agent;
 
-/// One task of one agent: its facts are the outcome's.
+/// Runs one unusual task, and adds its facts to the outcome.
 pub fn ask(bed: &mut TestBed, what: String, task: ClientTask) -> Injected<Option<Answer>> {
     if bed.workspace.is_none() {
         bed.open()?;
     }
-    // Data that is none of the agent's business, and must not suffer.
+    // Records that the task must not affect.
     bed.fill()?;
     bed.injected(what);
     let answer = bed.perform(&Task::Client(task))?;
@@ -37,7 +37,7 @@ pub fn ask(bed: &mut TestBed, what: String, task: ClientTask) -> Injected<Option
             bed.breach("the agent saw what is not so");
         }
     }
-    // Whatever was asked, the next must be answered.
+    // Whatever the task was, the mount must still be usable.
     if let Err(reason) = bed.is_usable()? {
         bed.breach(format!("it cannot be used afterwards: {reason}"));
         bed.come_back()?;
@@ -46,7 +46,7 @@ pub fn ask(bed: &mut TestBed, what: String, task: ClientTask) -> Injected<Option
     Ok(answer)
 }
 
-/// The agent is killed while it writes.
+/// Kills the agent process while it writes.
 pub fn killed(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.write(20)?;
@@ -91,7 +91,7 @@ pub fn killed(bed: &mut TestBed) -> Injected {
     bed.audit()
 }
 
-/// One agent removes what another one writes.
+/// One agent process removes the directory in which another one writes.
 pub fn removed(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.write(100)?;
@@ -116,7 +116,7 @@ pub fn removed(bed: &mut TestBed) -> Injected {
     }
     bed.read_acknowledgements()?;
     bed.forget_removed();
-    // The next writer starts where there is nothing.
+    // The next writer starts with an empty directory.
     bed.fill_again()?;
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     let path = bed.backend.database(&bed.site);

@@ -1,11 +1,11 @@
-//! A cron-style caller whose daemon is killed again and again.
+//! A caller that starts the daemon repeatedly, as cron does, and a SIGKILL for each start.
 
 use rundir::faults::{Fact, KILLED_DAEMON, Return};
 
 use super::super::bed::{Injected, ScenarioError, TestBed};
 use super::super::crash_points::{Hits, Settings};
 
-/// So many starts, each hit by `kill -9`.
+/// Runs the scenario with `kills` starts.
 pub fn play(bed: &mut TestBed, kills: u32) -> Injected {
     let settings = Settings::of_work(&bed.scenario.work);
     bed.open()?;
@@ -14,7 +14,7 @@ pub fn play(bed: &mut TestBed, kills: u32) -> Injected {
     ));
     let mut hits = Hits::default();
     for kill in 0..u64::from(kills) {
-        // What is the matter is noted.
+        // The break's reason is already recorded.
         if hits.hit(bed, &settings, kill)?.is_break() {
             break;
         }

@@ -1,4 +1,4 @@
-//! The process that serves the files is killed.
+//! Kills of the daemon, and the control scenario without a fault.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use workloads::fault::Moment;
 use super::super::agent::{Answer, Task};
 use super::super::bed::{Injected, ScenarioError, TestBed};
 
-/// Changes before anything is broken, where the scenario's own are the ones under way when it is.
+/// Changes before the fault, where the scenario's own changes are in flight during it.
 const BEFORE: u64 = 20;
 
-/// More changes than are made before the daemon is hit.
+/// Changes of a stream: more than fit before the kill.
 const MANY: u64 = 100_000;
 
-/// Nothing is broken. What is promised of a whole world is everything.
+/// The control scenario without a fault. Every acknowledged change must be present.
 pub fn nothing(bed: &mut TestBed) -> Injected {
     bed.injected("nothing");
     bed.open()?;
     let before = bed.counted();
-    // The control: what fails here is the backend's doing, and not a fault's.
+    // Without a fault, a failure is the backend's.
     if let Some(failed) = bed.write_whole(bed.scenario.work.changes)? {
         bed.breach(format!("nothing was broken, and {failed}"));
     }
@@ -40,7 +40,7 @@ pub fn nothing(bed: &mut TestBed) -> Injected {
     Ok(())
 }
 
-/// `kill -9`, at one of the moments.
+/// SIGKILL of the daemon, at the given moment.
 pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
     bed.open()?;
     match when {
@@ -92,13 +92,13 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
         }
     }
     bed.read_acknowledgements()?;
-    // As if the machine had gone with its daemon.
+    // Audits the bucket as if the machine were lost with its daemon.
     bed.lose_machine()?;
     bed.come_back()?;
     bed.audit()
 }
 
-/// A stream of changes has to be cut off by what was done meanwhile.
+/// Checks that the kill interrupted the stream of changes.
 fn hit(answer: Option<Answer>) -> Injected {
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
         let message = "the changes were made before the daemon was killed: nothing was hit";
@@ -107,7 +107,7 @@ fn hit(answer: Option<Answer>) -> Injected {
     Ok(())
 }
 
-/// Waits until so many calls of `fsync` have returned in the task that was just given.
+/// Waits until `wanted` more `fsync` calls of the current task have returned.
 fn await_syncs(bed: &mut TestBed, wanted: u64) -> Injected {
     let deadline = Instant::now() + bed.hang_limit();
     let syncs = |bed: &mut TestBed| bed.agent().map_or(0, |agent| agent.syncs());
@@ -120,7 +120,7 @@ fn await_syncs(bed: &mut TestBed, wanted: u64) -> Injected {
             let message = format!("{wanted} calls of fsync did not return in time");
             return Err(ScenarioError::Infra(message));
         }
-        // Less than a call of fsync takes.
+        // Shorter than one `fsync` call.
         std::thread::sleep(Duration::from_micros(20));
     }
     Ok(())

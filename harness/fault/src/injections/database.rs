@@ -1,4 +1,5 @@
-//! The SQLite file under a store is locked, cut, changed, or loses its log.
+//! Faults of the SQLite file under a store: a foreign lock, truncation, bit flips, a newer schema, a lost
+//! log.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +17,10 @@ use rustix::io::Errno;
 use super::super::agent::Task;
 use super::super::bed::{Injected, ScenarioError, TestBed};
 
-/// The options of `ctxbench mount` that a refusal to mount a database may name.
+/// The mount options that a refused mount may name as a fix.
 const STEPS: [&str; 2] = ["--without-log", "--rebuild-cache"];
 
-/// Bytes of a page of our databases.
+/// Page size of the stores' databases, in bytes.
 const PAGE: u64 = 4096;
 
 fn database(bed: &TestBed) -> Injected<PathBuf> {
@@ -27,7 +28,7 @@ fn database(bed: &TestBed) -> Injected<PathBuf> {
     found.ok_or_else(|| ScenarioError::Infra("there is no database".into()))
 }
 
-/// Another process begins a transaction that writes and keeps it for so many seconds.
+/// Another connection holds a write transaction for `seconds`.
 pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     bed.open()?;
     bed.fill()?;
@@ -55,7 +56,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
         _ => {}
     }
     let left = Duration::from_secs_f64(seconds).saturating_sub(locked.elapsed());
-    // Reading needs no lock.
+    // In WAL mode, readers need no write lock.
     bed.audit_as("while-locked", Some(Acknowledgement::Write))?;
     std::thread::sleep(left);
     other.execute_batch("ROLLBACK").map_err(infra)?;
@@ -78,7 +79,7 @@ fn infra(error: rusqlite::Error) -> ScenarioError {
     ScenarioError::Infra(format!("SQLite: {error}"))
 }
 
-/// Fills the store and ends it in order, so that all is in one file.
+/// Fills the store and unmounts it in order, so that the database file holds all data.
 fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
     bed.open()?;
     bed.fill()?;
@@ -89,8 +90,8 @@ fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
     Ok(path)
 }
 
-/// Mounts a store that was damaged while it was not mounted, and sees what is said of it. What is gone was taken away
-/// by us: it must be told from what was never there, by an error, and never come back as other bytes.
+/// Mounts a damaged store and checks how it reports the damage. Missing data must give an error, never
+/// other bytes.
 fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
     let checked = backends::sqlite::check(path);
     let said = match &checked {
@@ -118,7 +119,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
                 follow(bed, &words, ms)?
             };
             let audit = match helped {
-                // It had ended in order: with a bucket, all of it is there.
+                // The store ended in order, so a bucket holds all of it.
                 Some(option) => {
                     let mut audit = bed.audit_promise(Some(Acknowledgement::Write))?;
                     audit.note = Some(format!(
@@ -138,7 +139,8 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
             if wrong + missing > 0 && !is_told_by_check {
                 bed.breach("damage to the database passes for its content, and doctor --store does not find it");
             }
-            // What was taken away is not the backend's loss; what it shows in its place is.
+            // The fault removed the missing records, so the audit's note lists them. Wrong content is the
+            // backend's failure.
             let mut shown = audit;
             shown.note = Some(format!(
                 "{missing} records were gone without an error; doctor --store {}",
@@ -154,7 +156,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
     Ok(())
 }
 
-/// The file loses its second half.
+/// Truncates the database to half its pages.
 pub fn truncate(bed: &mut TestBed) -> Injected {
     let path = fill_and_end(bed)?;
     let file = File::options().write(true).open(&path)?;
@@ -167,7 +169,7 @@ pub fn truncate(bed: &mut TestBed) -> Injected {
     open_damaged(bed, &path)
 }
 
-/// Bits flip, in pages behind the first.
+/// Flips bits in any page but the first.
 pub fn flip(bed: &mut TestBed, bits: u32) -> Injected {
     let path = fill_and_end(bed)?;
     flip_bits(&path, bits, bed.seed)?;
@@ -191,7 +193,7 @@ fn flip_bits(path: &Path, bits: u32, seed: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The database says that a later version wrote it.
+/// Sets the schema version of a later build.
 pub fn newer(bed: &mut TestBed) -> Injected {
     let path = fill_and_end(bed)?;
     let version = backends::sqlite::SCHEMA_VERSION;
@@ -235,9 +237,9 @@ pub fn newer(bed: &mut TestBed) -> Injected {
     bed.audit_as(ORDERLY_END, Some(Acknowledgement::Write))
 }
 
-/// The log goes after a crash, so that what is left is the state of the last checkpoint.
+/// Removes the log after a kill, so that the last checkpoint's state is left.
 pub fn remove_log(bed: &mut TestBed) -> Injected {
-    // An orderly end copies the log: so there is an earlier state to go on with.
+    // An orderly end checkpoints the log, so that there is an earlier state.
     let path = fill_and_end(bed)?;
     bed.open()?;
     bed.fill()?;
@@ -280,7 +282,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
         false => "the next mount says nothing",
     };
     bed.fact("told", Fact::Words(told.to_owned()));
-    // By what is promised of a killed daemon: that somebody took the log away does not make it less of a loss.
+    // The promise for a killed daemon applies: lost changes count even though the harness removed the log.
     let promised = bed.backend.promises().killed_daemon;
     let mut audit = bed.audit_promise(promised)?;
     audit.note = Some(format!(
@@ -298,8 +300,8 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
     Ok(())
 }
 
-/// Mounts with each option that a refusal names, in the order in which it names them, until one is accepted, which is the
-/// answer; notes how it came back.
+/// Mounts with each option that the refusal names, in order, and returns the first accepted one. Records
+/// how the backend recovered.
 fn follow(bed: &mut TestBed, words: &str, ms: u64) -> Injected<Option<&'static str>> {
     let named = named(words);
     let mut refused = String::new();
@@ -336,7 +338,7 @@ fn follow(bed: &mut TestBed, words: &str, ms: u64) -> Injected<Option<&'static s
     Ok(None)
 }
 
-/// The line of a failed mount that says why: others are what the daemon warned of before.
+/// The line of a refused mount that gives the reason. The lines before it are warnings of the daemon.
 fn refusal(words: &str) -> &str {
     let mut lines = words.lines();
     let first = lines.clone().next().unwrap_or_default();
@@ -345,7 +347,7 @@ fn refusal(words: &str) -> &str {
         .unwrap_or(first)
 }
 
-/// The options of `ctxbench mount` that a refusal names, in its order.
+/// The mount options that a refusal names, in order.
 fn named(words: &str) -> Vec<&'static str> {
     let places = STEPS
         .iter()
@@ -355,12 +357,12 @@ fn named(words: &str) -> Vec<&'static str> {
     places.into_iter().map(|(_, step)| step).collect()
 }
 
-/// Goes on without the log, where the refusal to mount says how, and looks at what is left.
+/// Follows the refusal's advice to mount without the log, and audits the records.
 fn refused_without_log(bed: &mut TestBed, words: &str, ms: u64) -> Injected {
     let audit = match follow(bed, words, ms)? {
         None => Audit::unknown("the store is refused: nothing of it can be read"),
         Some(option) => {
-            // By what is promised of a killed daemon, as where nothing is refused.
+            // The same promise applies as where the mount is not refused.
             let mut audit = bed.audit_promise(bed.backend.promises().killed_daemon)?;
             audit.note = Some(format!(
                 "what was in the log was taken away on purpose, with the log; the mount was refused, and then told to go on by {option}"
@@ -375,7 +377,7 @@ fn refused_without_log(bed: &mut TestBed, words: &str, ms: u64) -> Injected {
     Ok(())
 }
 
-/// What is left has to be what was there at some moment: later changes without earlier ones are a mixture.
+/// The recovered state must be a past state. Later changes without earlier ones are a mixture.
 fn must_be_a_state(bed: &mut TestBed) -> Injected {
     let task = Task::ReadRecords {
         root: bed.root(),
@@ -395,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_from_what_was_warned_of_before() {
+    fn a_parser_tells_a_refusal_from_earlier_warnings() {
         let words = "the daemon did not mount: WARN a dead mount\nctxbench: the log is gone\n  fix: put it back";
         assert_eq!(refusal(words), "ctxbench: the log is gone");
         assert_eq!(
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steps_of_a_refusal_are_taken_in_its_order() {
+    fn a_parser_keeps_the_order_of_a_refusals_options() {
         assert_eq!(named("the file is gone\n  fix: put it back"), [""; 0]);
         let words = "the log is gone\n  fix: mount with --without-log; or with --rebuild-cache, to begin anew";
         assert_eq!(named(words), ["--without-log", "--rebuild-cache"]);

@@ -1,4 +1,4 @@
-//! The language model's provider does something else than answering. It is a scripted one: every answer is simulated.
+//! Faults of a language model's provider. The provider is scripted, so every answer is simulated.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,29 +11,29 @@ use workloads::fault::LlmFault;
 use super::super::agent::{RemoteTask, Task};
 use super::super::bed::{Injected, ScenarioError, TestBed};
 
-/// What the file holds that the model is asked for; of `llm-history` also what was written there.
+/// Content of the file that the model is asked for. For `llm-history`, the scenario also writes it there.
 const CONTENT: &str = "the ledger says 42\n";
 
-/// As many bytes, and something else.
+/// Other content of the same length.
 const OTHER: &str = "the ledger says 99\n";
 
-/// What a model says that will not.
+/// The answer of a model that refuses.
 const REFUSAL: &str = "I'm sorry, but I can't help with that.";
 
-/// A key that no log may show.
+/// An API key that no log may contain.
 const KEY: &str = "sk-ctxbench-fault-scenario-0000";
 
-/// What a call may take beyond the time limit of an answer, in seconds: part of the scenario's limit for hanging.
+/// Seconds that a call may take beyond the answer timeout, within the scenario's hang limit.
 const SLACK: f64 = 2.0;
 
-/// `llm-history`, which is asked for what was written, or `llm-generate`, which makes files up.
+/// The backend: `llm-history` asks for written content, `llm-generate` invents files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     History,
     Generate,
 }
 
-/// The form in which a model has to answer.
+/// A model's answer in the form that the backend expects.
 fn answer(mode: Mode, content: &str) -> String {
     match mode {
         Mode::History => serde_json::json!({"exists": true, "content": content}).to_string(),
@@ -91,7 +91,7 @@ fn words(fault: LlmFault) -> String {
     }
 }
 
-/// The scripted provider, and the mount that asks it.
+/// The scripted provider and the kind of backend that asks it.
 struct World {
     server: FakeServer,
     mode: Mode,
@@ -144,9 +144,9 @@ impl World {
         Ok(Self { server, mode })
     }
 
-    /// The file that is asked for.
+    /// Path of the file that the model is asked for.
     fn file(&self, bed: &TestBed) -> PathBuf {
-        // What `llm-generate` makes up is in the root of the mount, above where a workload works.
+        // `llm-generate` shows its files in the root of the mount, above a workload's directory.
         match self.mode {
             Mode::History => bed.root().join("ledger.txt"),
             Mode::Generate => bed.site.dir.join("mnt").join("ledger.txt"),
@@ -154,10 +154,10 @@ impl World {
     }
 }
 
-/// The tree of `llm-generate`, so that no model is asked for it.
+/// The tree of `llm-generate`, so that the backend does not ask a model for it.
 const TREE: &str = r#"{"entries": [{"path": "ledger.txt", "kind": "file", "about": "the ledger"}, {"path": "second.txt", "kind": "file", "about": "another"}]}"#;
 
-/// Plays one of them.
+/// Runs the scenario of one provider fault.
 pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
     let budget = (fault == LlmFault::BudgetExhausted).then_some(1);
     let healed = |mode| vec![Behaviour::Say(answer(mode, CONTENT))];
@@ -179,7 +179,7 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
         }
     }
     if fault == LlmFault::BudgetExhausted {
-        // The first answer spends it.
+        // The first answer uses up the token budget.
         world.server.behave(healed(world.mode));
         let first = Task::Remote(RemoteTask::ReadAny { file: file.clone() });
         bed.perform(&first)?;
@@ -193,7 +193,7 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
     let said_before = std::fs::read_to_string(&log).unwrap_or_default().len();
 
     let target = match (fault, world.mode) {
-        // The first file was paid for, and is kept.
+        // The first file's content is cached, so another file is read.
         (LlmFault::BudgetExhausted, Mode::Generate) => file.with_file_name("second.txt"),
         _ => file.clone(),
     };
@@ -222,11 +222,11 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
         bed.breach("a log shows the API key");
     }
     if fault == LlmFault::BudgetExhausted {
-        // It ends with the mount only.
+        // Only a new mount gets a new budget.
         return Ok(());
     }
 
-    // As soon as the provider answers, so does the file.
+    // Once the provider answers again, so must the file.
     world.server.behave(healed(world.mode));
     let began = Instant::now();
     let limit = Duration::from_secs_f64(bed.scenario.limits.recovery);
@@ -250,7 +250,7 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
     }
 }
 
-/// A failure has to be an error number and a line in the log, and never an empty file.
+/// Checks that a failure gives an error number and a log line, never an empty file.
 fn judge(
     bed: &mut TestBed,
     fault: LlmFault,
@@ -267,7 +267,7 @@ fn judge(
     }
     match (is_error, &text) {
         (true, _) => {
-            // That the model has answered is no word of a failure.
+            // A line about the model's answer does not describe a failure.
             let mut lines = said.lines();
             let line = lines.rfind(|line| !line.trim().is_empty() && !line.contains(" answered, "));
             match line {
@@ -279,7 +279,7 @@ fn judge(
             }
         }
         (false, Some(text)) if text != CONTENT => {
-            // Nothing in the answer tells it from a right one.
+            // The reader cannot tell this content from correct content.
             bed.saw(
                 "read",
                 rundir::faults::SeenKind::WrongBytes,

@@ -1,4 +1,4 @@
-//! What each injection does: one function each, on a test bed.
+//! The faults: one function each, which runs on a test bed.
 
 mod client;
 mod crash_loop;
@@ -17,7 +17,7 @@ use workloads::fault::{Injection, Moment};
 use super::agent::ClientTask;
 use super::bed::{Injected, TestBed};
 
-/// Plays the test bed's scenario.
+/// Runs the test bed's scenario.
 pub fn play(bed: &mut TestBed) -> Injected {
     let inside = |bed: &TestBed, name: &str| bed.dir().join(name);
     match bed.scenario.injection.clone() {

@@ -1,4 +1,4 @@
-//! Mounted twice, unmounted while in use.
+//! A second mount of a store, and an unmount while a file is open.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use super::super::bed::{Injected, ScenarioError, TestBed};
 use super::super::check::check;
 use super::super::second::{Second, SecondMount};
 
-/// How long a daemon that is told to end may take.
+/// How long a daemon may take to end after SIGTERM.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A second mount of the store, and then one on the directory that is mounted already.
+/// Mounts the store a second time, then another file system on the same directory.
 pub fn twice(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.fill()?;
@@ -42,7 +42,8 @@ pub fn twice(bed: &mut TestBed) -> Injected {
                 root: second.root().to_owned(),
                 seed: bed.seed,
             };
-            // Both have to agree: what the first has acknowledged, the second must show, but of a bucket only what is there.
+            // The second mount must show what the first has acknowledged, or, with a bucket, what is
+            // uploaded.
             let promised = bed.backend.promises().machine_loss;
             let promised = promised.or(Some(Acknowledgement::Write));
             let audit = match bed.perform(&task)? {
@@ -62,7 +63,7 @@ pub fn twice(bed: &mut TestBed) -> Injected {
     bed.audit()
 }
 
-/// Our own command, on the directory that is mounted: it must be refused, and leave the mount alone.
+/// Runs `ctxbench mount` on the mounted directory. It must be refused and leave the mount intact.
 fn on_the_same_directory(bed: &mut TestBed) -> Injected {
     let mount = bed.mount_point();
     let mut command = Command::new(bed.program());
@@ -91,7 +92,7 @@ fn on_the_same_directory(bed: &mut TestBed) -> Injected {
     Ok(())
 }
 
-/// Unmounted while a program has a file open, then the daemon is told to end.
+/// Unmounts while an agent process has a file open, then sends SIGTERM to the daemon.
 pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.fill()?;
@@ -113,7 +114,7 @@ pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     }
     let started = Instant::now();
     bed.signal_daemon(Signal::TERM)?;
-    // As long as the file is open, the daemon may wait for it.
+    // The daemon may wait for the open file.
     std::thread::sleep(Duration::from_millis(500));
     bed.perform(&Task::SyncHeld)?;
     bed.dismiss_agent();

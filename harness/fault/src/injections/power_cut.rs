@@ -1,10 +1,8 @@
-//! The power goes under a store, and with it whatever was not on the disk: again and again, at seeded moments of a stream of
-//! changes over a real mount.
+//! Power cuts under a mounted store, at seeded moments of a stream of changes.
 //!
-//! Simulated: ext4 on a loop device is told to write nothing more, and what the device was given by then is mounted anew. What
-//! was dirty in the page cache or in ext4's journal is gone. A write that the device was given counts as kept: a flush that the
-//! disk ignores, or that the file system forgets, is not seen. Two control files show that the cut is one: what was synced
-//! is there, what was not is not.
+//! Simulated: ext4 on a loop device stops writing, and its image is remounted. Dirty pages and the pending
+//! journal are lost. Data that the device received counts as kept, so missing flushes are not found. Two
+//! control files validate the cut: the synced one must exist, the unsynced one must not.
 
 use std::time::Duration;
 
@@ -16,19 +14,19 @@ use super::super::agent::{LastCall, Task};
 use super::super::bed::{Injected, ScenarioError, TestBed};
 use super::storage::{disk, on_small_disk};
 
-/// Changes that are synced before each cut.
+/// Synced changes before each cut.
 const SYNCED: u64 = 10;
 
-/// More changes than are made before the cut.
+/// Changes of a stream: more than fit before the cut.
 const MANY: u64 = 100_000;
 
-/// Microseconds of the stream of changes after which the power goes.
+/// Range of the delay before the power cut, in microseconds.
 const MOMENTS_US: std::ops::Range<u64> = 2_000..200_000;
 
-/// What is done, for whoever reads the outcome.
+/// The label of the outcome.
 const LABEL: &str = "simulated: the image of the disk under the store, without what was not written back; a flush that the disk itself ignores is not seen";
 
-/// Cuts the power so often.
+/// Runs the scenario with `cuts` power cuts.
 pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     on_small_disk(bed, mib)?;
     bed.injected(format!(
@@ -59,11 +57,11 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         }
         let acknowledged = std::mem::take(&mut audit.acknowledged);
         total.add(&audit);
-        // Each change once, however often its record was looked at.
+        // Each change counts once, however often its record is audited.
         total.acknowledged = acknowledged;
         total.promised = audit.promised;
         if audit.verdict != Verdict::Valid {
-            // What is wrong would be wrong again at each look.
+            // Every later audit would count the same errors again.
             break;
         }
     }
@@ -83,11 +81,11 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     Ok(())
 }
 
-/// One cut, and what is left is mounted again. Answers whether what nobody had synced is gone.
+/// Cuts the power once and remounts. Returns whether the unsynced control file is gone.
 fn cut(bed: &mut TestBed, at: u32) -> Injected<bool> {
     let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37) ^ u64::from(at));
     let mut task = bed.write_task(MANY);
-    // What nobody syncs lies around between what somebody did.
+    // Some streams do not sync, so that unsynced data lies between synced data.
     task.sync = match dice.random_range(0..3) {
         0 => LastCall::Close,
         _ => LastCall::Fsync,

@@ -1,4 +1,4 @@
-//! Several agents at once, on one mount or on two.
+//! Several concurrent agent processes, on one mount or on two.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn how(mode: WriteMode) -> How {
     }
 }
 
-/// So many processes add lines to one file.
+/// Several processes add lines to one file.
 pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -> Injected {
     bed.open()?;
     let file = bed.root().join("shared.md");
@@ -43,7 +43,7 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
     bed.fact("lines_twice", Fact::Count(found.twice));
     let (lost_is_wrong, torn_is_wrong) = match mode {
         WriteMode::Append | WriteMode::Locked => (true, true),
-        // Who reads while another writes in place may see half of it on any file system.
+        // On any file system, a reader may see a partial in-place write.
         WriteMode::ReadModifyWrite => (false, false),
         WriteMode::Rename => (false, true),
     };
@@ -63,14 +63,14 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
     Ok(())
 }
 
-/// What several agents have added to one file.
+/// The result of several agent processes adding lines.
 struct Added {
-    /// The lines of which every call succeeded.
+    /// The lines whose calls all succeeded.
     acknowledged: BTreeSet<String>,
     torn_reads: u64,
 }
 
-/// What is in a file of lines.
+/// The content of a file of lines.
 struct Lines {
     present: BTreeSet<String>,
     damaged: u64,
@@ -84,14 +84,15 @@ fn words(answer: &Answer, name: &str) -> BTreeSet<String> {
     }
 }
 
-/// The lines whose calls all succeeded: of an agent that hung or was killed, none.
+/// The lines of an agent process whose calls all succeeded.
 fn acknowledged(agent: u32, times: u32, answer: &Answer) -> BTreeSet<String> {
     let not_added = words(answer, "not_added");
     let all = (0..times).map(|number| word(agent, number));
     all.filter(|word| !not_added.contains(word)).collect()
 }
 
-/// Adds lines by one process for each of `files`, which may be one file by several paths; answers which were added.
+/// Adds lines with one process for each of `files`, which may be several paths of one file. Returns the
+/// added lines.
 fn add_lines(
     bed: &mut TestBed,
     files: &[PathBuf],
@@ -133,7 +134,7 @@ fn add_lines(
     Ok(added)
 }
 
-/// The lines of a file; `None` if it cannot be read.
+/// Reads the lines of a file. `None` if it cannot be read.
 fn read_lines(bed: &mut TestBed, file: &Path) -> Injected<Option<Lines>> {
     let task = Task::Share(ShareTask::CountLines {
         file: file.to_owned(),
@@ -154,7 +155,7 @@ fn count(answer: &Answer, name: &str) -> u64 {
     }
 }
 
-/// Two mounts of one store: a plain directory is used twice as it is.
+/// Two mounts of one store. A backend without mounts uses its directory twice.
 pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
     bed.open()?;
     bed.injected("the same store mounted a second time, and used through both mounts");
@@ -177,7 +178,7 @@ pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
     let here = bed.root();
     visibility(bed, &here, &there, notes)?;
     locks(bed, &here, &there)?;
-    // Both read, add and write back, as agents do that do not lock. The pauses let one see the other.
+    // Both processes use read-modify-rename without locks. The pauses let each see the other's changes.
     let files = [here.join("both.md"), there.join("both.md")];
     let added = add_lines(bed, &files, 20, How::Rename, 20_000)?;
     settle(bed, &here, &there, &added)?;
@@ -186,7 +187,7 @@ pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
     Ok(())
 }
 
-/// How long until one sees what the other wrote.
+/// Measures how long a write takes to become visible on the other mount.
 fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injected {
     let mut other = Agent::start(bed.program())?;
     let mut delays = Vec::new();
@@ -208,7 +209,7 @@ fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injec
         let written = std::time::Instant::now();
         let (answer, agent) = bed.end_of(other)?;
         if let Some(answer) = answer {
-            // One that was not seen has no delay: it is noted.
+            // A note that was not seen has no delay. The failure is recorded.
             if answer.failures.is_empty() {
                 delays.push(written.elapsed().as_secs_f64() * 1e3);
             }
@@ -228,7 +229,7 @@ fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injec
     Ok(())
 }
 
-/// Whether a lock that is held on one mount is seen on the other.
+/// Whether a lock held on one mount excludes the other mount.
 fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
     let mut other = Agent::start(bed.program())?;
     let task = |dir: &Path| {
@@ -254,7 +255,7 @@ fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
     Ok(())
 }
 
-/// Lets both have all of what the other wrote, and looks for it, in the file and in the versions that were kept beside it.
+/// Syncs both mounts, then searches the file and its conflict copies for every acknowledged line.
 fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Injected {
     for _ in 0..2 {
         for root in [here, there] {
@@ -263,7 +264,7 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
             };
             bed.perform(&task)?;
         }
-        // Longer than a bucket is looked at.
+        // Longer than the interval between two polls.
         std::thread::sleep(Duration::from_millis(1_500));
     }
     let one = read_lines(bed, &here.join("both.md"))?;
@@ -294,7 +295,8 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
         }
     }
     bed.fact("kept_beside", Fact::Count(beside.len() as u64));
-    // An agent that writes over what it has not read loses it on one host, too: of that no version is ever made.
+    // An update may also be lost on one host, when an agent process overwrites lines it has not read. No
+    // conflict copy holds those.
     let nowhere = lost.difference(&kept).count() as u64;
     bed.fact("updates_in_no_version", Fact::Count(nowhere));
     let has_hosts = bed.backend.promises().machine_loss.is_some();
@@ -306,7 +308,7 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
     Ok(())
 }
 
-/// The versions of a file that were kept beside it because of a conflict.
+/// The conflict copies in a directory.
 fn kept_beside(bed: &mut TestBed, dir: &Path) -> Injected<Vec<PathBuf>> {
     let list = RemoteTask::List {
         dir: dir.to_owned(),
@@ -325,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_update_that_failed_is_not_a_lost_one() {
+    fn an_update_that_failed_does_not_count_as_lost() {
         let mut answer = Answer::default();
         let not_added = Fact::Words("003-00001 003-00002".to_owned());
         answer.facts.insert("not_added".to_owned(), not_added);

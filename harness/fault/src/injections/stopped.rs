@@ -1,4 +1,4 @@
-//! The daemon stands still, or panics.
+//! A daemon that is stopped or panics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use super::super::agent::Task;
 use super::super::bed::{Injected, ScenarioError, TestBed};
 use super::super::watch::{Agent, state_of};
 
-/// How long a call has to be under way to be one that waits.
+/// How long a call must be in flight to count as waiting.
 const UNDER_WAY: Duration = Duration::from_millis(300);
 
-/// What the daemon says when it panics because it was told to.
+/// The daemon's message for a requested panic.
 const ASKED_FOR: &str = "this panic was asked for";
 
-/// SIGSTOP for so many seconds, then SIGCONT.
+/// SIGSTOP, and SIGCONT `seconds` later. `long` is the full length.
 pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
     let seconds = if bed.is_long { long } else { seconds };
     if seconds < long {
@@ -54,13 +54,13 @@ pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
             bed.breach(format!("it did not go on after SIGCONT: {reason}"));
             bed.come_back()?;
         }
-        // The call was ended by force, and the connection with it.
+        // The watchdog ended the call by force, and its connection with it.
         (None, Err(_)) => bed.come_back()?,
     }
     bed.audit()
 }
 
-/// Sends SIGCONT after a while, whatever is waited for meanwhile.
+/// Sends SIGCONT to the daemon after a delay, from a thread.
 struct Resumer {
     thread: Option<JoinHandle<Instant>>,
     is_cancelled: Arc<AtomicBool>,
@@ -78,7 +78,7 @@ impl Resumer {
             while Instant::now() < deadline && !cancelled.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            // An error means that it has ended.
+            // An error means that the daemon has ended.
             let _ = kill_process(pid, Signal::CONT);
             Instant::now()
         });
@@ -88,7 +88,7 @@ impl Resumer {
         })
     }
 
-    /// When the daemon was resumed.
+    /// Waits for the SIGCONT. Returns its time.
     fn wait(mut self) -> Instant {
         let joined = self.thread.take().map(JoinHandle::join);
         joined.and_then(Result::ok).unwrap_or_else(Instant::now)
@@ -99,13 +99,13 @@ impl Drop for Resumer {
     fn drop(&mut self) {
         self.is_cancelled.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // It does not panic.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What becomes of another agent that asks while the daemon stands still, and is told to end.
+/// Interrupts a second agent process whose call waits for the stopped daemon.
 fn interrupt_another(bed: &mut TestBed) -> Injected {
     let mut another = Agent::start(bed.program())?;
     another.ask(&Task::Look { root: bed.root() })?;
@@ -139,7 +139,7 @@ fn interrupt_another(bed: &mut TestBed) -> Injected {
     Ok(())
 }
 
-/// A panic in the thread that answers the next request.
+/// A panic in the thread that serves the next request.
 pub fn panic(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.fill()?;
@@ -160,7 +160,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
         bed.saw("look", SeenKind::Nothing, None, "no call failed");
     }
     let started = Instant::now();
-    // What the mount is like from then on, several times: each thread that answers may be the one that is gone.
+    // Checked several times, because any serving thread may be the one that died.
     let mut usable = Ok(());
     for _ in 0..5 {
         usable = bed.is_usable()?;
@@ -175,7 +175,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
         Ok(()) => {
             let ms = started.elapsed().as_millis() as u64;
             bed.recovered(Return::ByItself, ms, None);
-            // One thread fewer answers from then on; the daemon says so when it ends.
+            // One serving thread is missing from now on. The daemon reports the panic when it ends.
             if let Err(error) = bed.close()? {
                 let last = error.lines().last().unwrap_or_default().to_owned();
                 bed.fact("orderly_end", Fact::Words(last));

@@ -1,4 +1,4 @@
-//! The disk under a store is full, a quota on it is used up, or it becomes read-only.
+//! Faults of the disk under a store: full, quota used up, read-only.
 
 use std::time::Instant;
 
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use super::super::bed::{Injected, ScenarioError, TestBed};
 use super::super::disk::SmallDisk;
 
-/// Changes until the disk must have shown that it is full.
+/// Number of changes by which a full disk must have caused an error.
 const MANY: u64 = 4_000;
 
-/// Mebibytes of a disk that is to become read-only.
+/// Size in MiB of the disk that becomes read-only.
 const DISK: u64 = 64;
 
-/// Mounts a small disk where the workspace will be.
+/// Mounts a small disk at the workspace's directory, and fills the store.
 pub(super) fn on_small_disk(bed: &mut TestBed, mib: u64) -> Injected {
     let disk = SmallDisk::mount(&bed.site.dir, mib).map_err(ScenarioError::Skipped)?;
     bed.disk = Some(disk);
@@ -28,13 +28,13 @@ pub(super) fn disk(bed: &TestBed) -> Injected<&SmallDisk> {
     disk.ok_or_else(|| ScenarioError::Infra("there is no small disk".into()))
 }
 
-/// The disk fills up, and is emptied again.
+/// The disk fills up, and is freed again.
 pub fn full(bed: &mut TestBed, mib: u64) -> Injected {
     on_small_disk(bed, mib)?;
     use_up(bed, &format!("a disk of {mib} MiB"), &[Errno::NOSPC])
 }
 
-/// A quota is used up, and room is made again.
+/// The quota is used up, and freed again.
 pub fn quota(bed: &mut TestBed, mib: u64) -> Injected {
     let disk = SmallDisk::with_quota(&bed.site.dir, mib).map_err(ScenarioError::Skipped)?;
     bed.disk = Some(disk);
@@ -44,7 +44,7 @@ pub fn quota(bed: &mut TestBed, mib: u64) -> Injected {
     use_up(bed, &what, &[Errno::DQUOT, Errno::NOSPC])
 }
 
-/// Nothing is left of what the store may use, and then it is again; `told` is how an agent may be told.
+/// Uses up the store's space, and frees it again. `told` lists the allowed error numbers.
 fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
     let filled = disk(bed)?.fill()?;
     bed.injected(format!(
@@ -72,7 +72,7 @@ fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
     if let Some(exit_reason) = bed.exit_reason() {
         bed.breach(format!("no room was left, and {exit_reason}"));
     }
-    // Of a change that was told to have failed, half may be there: a `write` that is short is no broken promise.
+    // Part of a failed change may be present: a short `write` breaks no promise.
     bed.audit_as("while-full", Some(Acknowledgement::Fsync))?;
     disk(bed)?.empty()?;
     let emptied = Instant::now();
@@ -81,7 +81,7 @@ fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
     bed.audit_as("after-it", Some(Acknowledgement::Fsync))
 }
 
-/// Whether the mount goes on by itself; if not, it is mounted anew.
+/// Whether the mount recovers by itself. If not, mounts again.
 fn go_on(bed: &mut TestBed, since: Instant) -> Injected {
     match bed.is_usable()? {
         Ok(()) => {
@@ -102,7 +102,7 @@ fn go_on(bed: &mut TestBed, since: Instant) -> Injected {
     }
 }
 
-/// The kernel makes the file system under the store read-only after an error, and somebody repairs it.
+/// A file system error makes the disk read-only. The harness repairs it with e2fsck.
 pub fn read_only(bed: &mut TestBed) -> Injected {
     on_small_disk(bed, DISK)?;
     disk(bed)?.break_down().map_err(ScenarioError::Skipped)?;
@@ -126,6 +126,6 @@ pub fn read_only(bed: &mut TestBed) -> Injected {
     let step =
         "an unmount, e2fsck and a mount of the disk, which no store can do, and a mount again";
     bed.come_back_after(Some(step.to_owned()))?;
-    // What was not synced, the kernel may have let go of with the disk.
+    // The kernel may have dropped unsynced data with the disk.
     bed.audit_as("after-it", bed.backend.promises().power_loss)
 }

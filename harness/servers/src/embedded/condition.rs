@@ -1,4 +1,4 @@
-//! Conditions on entity tags: when a write wins, and when a read has nothing new to say.
+//! Preconditions on entity tags, for writes and for reads.
 
 use http::{HeaderMap, HeaderValue, header};
 use s3s::dto::{ETag, ETagCondition};
@@ -14,7 +14,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// Whether a write may replace what is there.
+    /// Whether a write may replace the existing object.
     pub(crate) fn allows_write(&self, existing: Option<&Object>) -> S3Result<()> {
         if let Some(wanted) = &self.if_match {
             let existing =
@@ -31,7 +31,7 @@ impl Condition {
         Ok(())
     }
 
-    /// Whether a read is to be answered with the object.
+    /// Whether a read returns the object.
     pub(crate) fn allows_read(&self, object: &Object) -> S3Result<()> {
         if let Some(wanted) = &self.if_match
             && !matches(wanted, object)
@@ -54,7 +54,7 @@ fn matches(condition: &ETagCondition, object: &Object) -> bool {
     }
 }
 
-/// 304, with the entity tag that the standard asks for.
+/// 304 with the entity tag, which HTTP requires.
 fn not_modified(object: &Object) -> S3Error {
     let mut error = S3Error::new(S3ErrorCode::NotModified);
     if let Ok(value) = HeaderValue::from_str(&format!("\"{}\"", object.e_tag)) {

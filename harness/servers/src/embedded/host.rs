@@ -1,18 +1,18 @@
-//! Buckets that are part of the server's name.
+//! Virtual-hosted addressing: the bucket is part of the host name.
 
 use http::StatusCode;
 use s3s::host::{S3Host, VirtualHost};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-/// What stands before the domain is the bucket; the domain alone is refused.
+/// Takes the bucket from the host name before the domain. Refuses the domain alone.
 #[derive(Debug)]
 pub(super) struct VirtualHosts {
-    /// Preceded by the dot that ends the bucket.
+    /// The domain with a leading dot.
     suffix: String,
 }
 
 impl VirtualHosts {
-    /// Of a domain with its port, as it stands in `Host`.
+    /// For a domain with its port, as in the `Host` header.
     pub(super) fn new(domain: &str) -> Self {
         Self {
             suffix: format!(".{domain}"),
@@ -25,7 +25,7 @@ impl S3Host for VirtualHosts {
         let bucket = host.strip_suffix(&self.suffix);
         match bucket.filter(|bucket| !bucket.is_empty()) {
             Some(bucket) => Ok(VirtualHost::new(&self.suffix[1..]).with_bucket(bucket)),
-            // As servers say it that have given up path style: Alibaba's OSS is one.
+            // The answer of servers without path-style addressing, such as Alibaba OSS.
             None => {
                 let code = S3ErrorCode::Custom("SecondLevelDomainForbidden".into());
                 let mut error = S3Error::with_message(code, "use virtual hosted style");
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bucket_is_what_stands_before_the_domain() {
+    fn the_host_name_before_the_domain_is_the_bucket() {
         let hosts = VirtualHosts::new("localhost:9000");
         let parsed = hosts.parse_host_header("notes.localhost:9000").unwrap();
         assert_eq!(parsed.bucket(), Some("notes"));

@@ -1,4 +1,4 @@
-//! A body on its way in: a file that nobody can see yet, checked against what the client says of it.
+//! An incoming body: a file that is not visible yet, and its checksums.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use s3s::crypto::{Checksum as _, Md5};
 use s3s::dto::{Checksum, ChecksumAlgorithm, StreamingBlob};
 use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
 
-/// A body that is being written. Dropped before it is kept, it leaves nothing behind.
+/// A body that is being written. Dropping it removes the file unless it was kept.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) file: File,
@@ -20,7 +20,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// A new file at `path`.
+    /// Creates a file at `path`.
     pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
         let mut options = File::options();
         let file = options
@@ -36,30 +36,30 @@ impl Incoming {
         })
     }
 
-    /// Adds to the body.
+    /// Appends to the body.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.size += bytes.len() as u64;
         Ok(())
     }
 
-    /// Adds all of `source` to the body.
+    /// Appends all of `source` to the body.
     pub(crate) fn copy(&mut self, source: &mut impl io::Read) -> io::Result<()> {
         self.size += io::copy(source, &mut self.file)?;
         Ok(())
     }
 
-    /// How long the body is.
+    /// Length of the body in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Where the body lies.
+    /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the file its name, from where it is not removed any more.
+    /// Renames the file to its final name and keeps it.
     pub(crate) fn keep(mut self, name: &Path) -> io::Result<()> {
         std::fs::rename(&self.path, name)?;
         self.kept = true;
@@ -70,24 +70,24 @@ impl Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         if !self.kept {
-            // What cannot be removed is removed at the next start.
+            // The next start removes files that are left over.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// What a client says of a body, before it or after it.
+/// Checksums that the client declares for a body, in headers or trailers.
 #[derive(Debug)]
 pub(crate) struct Claims {
     pub(crate) content_md5: Option<String>,
     pub(crate) checksum: Checksum,
     pub(crate) algorithm: Option<ChecksumAlgorithm>,
     pub(crate) trailers: Option<TrailingHeaders>,
-    /// The `x-amz-trailer` header: which checksums will follow the body.
+    /// The `x-amz-trailer` header: the checksums that follow the body.
     pub(crate) announced: Option<String>,
 }
 
-/// What was found of a body.
+/// Checksums that were computed from a body.
 #[derive(Debug)]
 pub(crate) struct Digests {
     pub(crate) md5: [u8; 16],
@@ -95,7 +95,7 @@ pub(crate) struct Digests {
 }
 
 impl Claims {
-    /// Whether a checksum by this algorithm has to be made.
+    /// Whether a checksum with this algorithm must be computed.
     fn mention(&self, algorithm: &str, claimed: Option<&String>) -> bool {
         let announced = format!("x-amz-checksum-{algorithm}");
         claimed.is_some()
@@ -131,7 +131,7 @@ impl Claims {
         hasher
     }
 
-    /// Compares the claims, and those that came after the body, with what was found.
+    /// Compares the declared checksums, including trailers, with the computed ones.
     fn check(&self, found: &Digests) -> S3Result<()> {
         let trailers = self.trailers.as_ref().and_then(TrailingHeaders::take);
         let claimed = |before: &Option<String>, name: &str| {
@@ -184,7 +184,7 @@ impl Claims {
 
 /// Writes a body as it arrives, and checks it when it is complete.
 ///
-/// Files are written here and now: the page cache takes less time than a thread pool would.
+/// Writes block this task, because the page cache is faster than a thread pool.
 pub(crate) async fn receive(
     incoming: &mut Incoming,
     body: Option<StreamingBlob>,
@@ -207,12 +207,12 @@ pub(crate) async fn receive(
     Ok(found)
 }
 
-/// Bytes as hexadecimal digits, as entity tags are written.
+/// Bytes as hexadecimal digits, as in entity tags.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes as `Content-MD5` is written.
+/// Bytes in base64, as in `Content-MD5`.
 fn base64(bytes: &[u8]) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(bytes)

@@ -1,4 +1,4 @@
-//! One page of a list of keys: prefix, delimiter, where to begin, and how to go on.
+//! One page of a key listing: prefix, delimiter, start and continuation.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 
 use super::object::Object;
 
-/// The most keys that a page holds, as Amazon has it.
+/// Maximum number of entries of a page, as in Amazon S3.
 pub(crate) const LONGEST_PAGE: usize = 1000;
 
-/// What a page shall hold.
+/// The parameters of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) delimiter: Option<&'a str>,
-    /// The last key or common prefix that the client has.
+    /// The last key or common prefix that the client has received.
     pub(crate) after: Option<&'a str>,
     pub(crate) limit: usize,
 }
 
-/// What a page holds.
+/// The entries of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<(String, Arc<Object>)>,
     pub(crate) common_prefixes: Vec<String>,
-    /// Where the next page begins, if there is one.
+    /// The start of the next page, if there is one.
     pub(crate) next: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Page {
                 break;
             }
             let common = common_prefix(key, query);
-            // All keys below a common prefix are one entry; the client may have it already.
+            // All keys below a common prefix are one entry, which an earlier page may contain.
             if common.is_some() && (common == last || common == query.after) {
                 continue;
             }
@@ -65,14 +65,14 @@ impl Page {
     }
 }
 
-/// The part of a key up to the first delimiter behind the prefix.
+/// The part of a key up to the first delimiter after the prefix.
 fn common_prefix<'a>(key: &'a str, query: Query<'_>) -> Option<&'a str> {
     let delimiter = query.delimiter.filter(|delimiter| !delimiter.is_empty())?;
     let at = key[query.prefix.len()..].find(delimiter)?;
     Some(&key[..query.prefix.len() + at + delimiter.len()])
 }
 
-/// A key as `encoding-type=url` wants it: XML cannot hold every character of a key.
+/// A key in `encoding-type=url`, because XML cannot represent every character.
 pub(crate) fn url_encoded(key: &str) -> String {
     key.bytes()
         .map(|byte| match byte {
@@ -107,7 +107,7 @@ mod tests {
             .collect()
     }
 
-    /// All pages of a listing, each as its keys and common prefixes.
+    /// All pages of a listing, each with its keys and common prefixes.
     fn pages(keys: &[&str], query: Query<'_>) -> Vec<(Vec<String>, Vec<String>)> {
         let objects = objects(keys);
         let mut pages = Vec::new();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_together_hold_every_entry_once() {
+    fn the_pages_of_a_listing_hold_every_entry_once() {
         for limit in 1..8 {
             let flat: Vec<String> = pages(&KEYS, query("", None, limit))
                 .into_iter()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_and_a_start_narrow_it() {
+    fn a_prefix_and_a_start_restrict_the_listing() {
         let below = pages(&KEYS, query("b/", Some("/"), 10));
         assert_eq!(below, [(vec![], vec!["b/1/".to_owned()])]);
         let mut late = query("a", None, 10);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_survives_the_encoding() {
+    fn the_url_encoding_keeps_every_byte() {
         assert_eq!(url_encoded("a b/ü\n+%"), "a%20b/%C3%BC%0A%2B%25");
     }
 }

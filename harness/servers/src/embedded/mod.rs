@@ -1,8 +1,7 @@
-//! An S3 server inside this process, over a directory.
+//! An S3 server in this process, over a directory, for machines without another server.
 //!
-//! `s3s` speaks the protocol; what an object is, and when a conditional write wins, is decided in
-//! `store`. It exists so that S3 can be measured where no other server is installed: it is ours, so
-//! what it is found to be good at says nothing about anybody's product.
+//! `s3s` implements the protocol, `store` the objects and preconditions. Its results say nothing about any
+//! other product.
 
 mod condition;
 mod host;
@@ -29,31 +28,31 @@ use host::VirtualHosts;
 use service::Service;
 use store::Store;
 
-/// How long to wait when the process has no file descriptors left for another connection.
+/// Delay before the next accept when no file descriptors are left.
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 
-/// What a server of other people's does, and this one does not unless it is asked for.
+/// A known deviation of another server, for tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quirk {
-    /// It has none.
+    /// No deviation.
     None,
-    /// It does what it is told whether or not the condition of a write holds, as `rclone serve s3` does.
+    /// Ignores the preconditions of writes, as `rclone serve s3` does.
     IgnoresConditions,
-    /// As that, but only where parts are made an object.
+    /// Ignores the preconditions of completing a multipart upload only.
     IgnoresConditionsOfParts,
-    /// It answers an upload in parts with another entity tag than it tells later.
+    /// Answers a completed multipart upload with another entity tag than it returns later.
     TagsPartsAnew,
 }
 
-/// A running server; it and its connections end when this is dropped.
+/// A running server. Dropping it ends its connections.
 #[derive(Debug)]
 pub struct Embedded(JoinHandle<()>);
 
 impl Embedded {
-    /// Serves the objects in `dir` to whoever has the credentials, until dropped.
+    /// Serves the objects in `dir` to clients with the credentials, until dropped.
     ///
-    /// What is written is in the kernel's hands when the answer leaves, not on the disk: it survives
-    /// this process, not the machine.
+    /// An acknowledged write is in the kernel's page cache, not on the disk. It survives this process, not
+    /// the machine.
     ///
     /// # Errors
     /// If the directory cannot be used, or another server uses it.
@@ -61,7 +60,7 @@ impl Embedded {
         Self::serve_as(listener, dir, access, None, Quirk::None)
     }
 
-    /// As [`Embedded::serve`], with a quirk of other servers.
+    /// As [`Embedded::serve`], with a deviation of other servers.
     ///
     /// # Errors
     /// As [`Embedded::serve`].
@@ -74,9 +73,9 @@ impl Embedded {
         Self::serve_as(listener, dir, access, None, quirk)
     }
 
-    /// As [`Embedded::serve`], but wants the bucket as part of its name, as in `bucket.localhost:9000` where `domain`
-    /// is `localhost:9000`: a request that names it in the path is refused. Only one that gives an address instead of
-    /// a name is taken by its path.
+    /// As [`Embedded::serve`], with virtual-hosted addressing: for the `domain` `localhost:9000`, a
+    /// bucket's host is `bucket.localhost:9000`. Path-style requests are refused, unless their host is an
+    /// IP address.
     ///
     /// # Errors
     /// As [`Embedded::serve`].
@@ -137,7 +136,7 @@ impl Embedded {
 }
 
 impl Embedded {
-    /// Waits for an end that nobody asked for, and says why.
+    /// Waits until the server ends by itself. Returns the reason.
     pub(crate) async fn has_ended(&mut self) -> String {
         match (&mut self.0).await {
             Ok(()) => "it takes no more connections".to_owned(),

@@ -1,4 +1,4 @@
-//! Uploads in parts. What is not completed is gone when the server ends.
+//! Multipart uploads. The end of the server discards incomplete ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -12,10 +12,10 @@ use s3s::{S3Error, S3Result, s3_error};
 use super::incoming::{Incoming, hex};
 use super::object::Attributes;
 
-/// The least that every part but the last must hold.
+/// Smallest size of a part that is not the last, in bytes.
 const SMALLEST_PART: u64 = 5 * 1024 * 1024;
 
-/// The highest number of a part.
+/// The highest part number.
 const LAST_PART: i32 = 10_000;
 
 /// One part, in a file of its own until the upload is completed.
@@ -33,7 +33,7 @@ struct Upload {
     parts: BTreeMap<i32, Part>,
 }
 
-/// The uploads that are under way.
+/// The multipart uploads in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Uploads(Mutex<HashMap<String, Upload>>);
 
@@ -50,7 +50,7 @@ impl Uploads {
         }
     }
 
-    /// Begins one.
+    /// Begins an upload.
     pub(crate) fn begin(&self, id: String, bucket: &str, key: &str, attributes: Attributes) {
         let upload = Upload {
             bucket: bucket.to_owned(),
@@ -62,7 +62,7 @@ impl Uploads {
         uploads.insert(id, upload);
     }
 
-    /// Whether a part may be sent.
+    /// Whether the upload accepts a part with this number.
     pub(crate) fn expects(&self, upload: (&str, &str, &str), number: i32) -> S3Result<()> {
         if !(1..=LAST_PART).contains(&number) {
             return Err(s3_error!(
@@ -73,7 +73,7 @@ impl Uploads {
         self.with(upload, |_| Ok(()))
     }
 
-    /// Adds a part, or replaces it.
+    /// Adds or replaces a part.
     pub(crate) fn add(&self, upload: (&str, &str, &str), number: i32, part: Part) -> S3Result<()> {
         self.with(upload, |upload| {
             upload.parts.insert(number, part);
@@ -81,14 +81,14 @@ impl Uploads {
         })
     }
 
-    /// Puts the listed parts together in `whole`; returns the entity tag and the attributes.
+    /// Concatenates the listed parts in `whole`. Returns the entity tag and the attributes.
     pub(crate) fn assemble(
         &self,
         upload: (&str, &str, &str),
         listed: &[CompletedPart],
         whole: &mut Incoming,
     ) -> S3Result<(String, Attributes)> {
-        // Files are opened under the lock, and copied outside of it.
+        // Files are opened under the lock and copied without it.
         let (files, md5s, attributes) = self.with(upload, |upload| {
             let mut files: Vec<(File, u64)> = Vec::new();
             let mut md5s = Md5::new();
@@ -131,7 +131,7 @@ impl Uploads {
         Ok((e_tag, attributes))
     }
 
-    /// Forgets one, with its parts.
+    /// Removes an upload with its parts.
     pub(crate) fn end(&self, upload: (&str, &str, &str)) -> S3Result<()> {
         self.with(upload, |_| Ok(()))?;
         let mut uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);

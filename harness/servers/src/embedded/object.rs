@@ -1,6 +1,6 @@
-//! One version of one object: its body in a file, what else there is to know about it behind the body.
+//! One version of an object: a file with its body, followed by a footer with its attributes.
 //!
-//! A file holds everything, so that a version is there with all its attributes or not at all.
+//! Body and footer share one file, so that a version exists with all its attributes or not at all.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,13 +11,13 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// Ends every complete file.
+/// The last bytes of every complete file.
 const MAGIC: &[u8; 8] = b"ctxb-s3\n";
 
-/// The length of what follows the footer: its own length, and [`MAGIC`].
+/// Bytes after the footer: the footer's length and [`MAGIC`].
 const TRAILER: u64 = 4 + MAGIC.len() as u64;
 
-/// What a client says about an object, and wants to hear again.
+/// Metadata that a client sets on an object and reads back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
     pub(crate) content_type: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Object {
     pub(crate) attributes: Attributes,
 }
 
-/// What stands behind the body.
+/// The footer after the body.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Footer {
     pub(crate) key: String,
@@ -49,7 +49,7 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
-    /// Appends it to a file that holds the body.
+    /// Appends the footer to a file that holds the body.
     pub(crate) fn append(&self, file: &mut File) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(self)?;
         let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
@@ -58,7 +58,7 @@ impl Footer {
         file.write_all(&bytes)
     }
 
-    /// Reads it from a complete file.
+    /// Reads the footer of a complete file.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         let damaged = |what: &str| {
             let path = path.display();
@@ -95,7 +95,7 @@ impl Footer {
         Ok(footer)
     }
 
-    /// The object whose footer this is.
+    /// The object that this footer describes.
     pub(crate) fn into_object(self, file: PathBuf) -> Object {
         Object {
             file,

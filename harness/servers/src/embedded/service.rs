@@ -1,7 +1,6 @@
-//! The S3 operations, each as a few steps on the store.
+//! The S3 operations on the store.
 //!
-//! What is not here answers `NotImplemented`: versions, tags, access lists, listing of uploads and
-//! parts, copying into a part.
+//! Not implemented: versions, tags, access lists, listing of uploads and parts, copying into a part.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,7 +20,7 @@ use super::multipart::{Part, Uploads};
 use super::object::{Attributes, Object};
 use super::store::Store;
 
-/// Bodies up to this length are read at once, longer ones in pieces of it.
+/// Bodies up to this length are read at once, longer ones in pieces of this length.
 const PIECE: u64 = 256 * 1024;
 
 /// S3 over a store.
@@ -41,7 +40,7 @@ impl Service {
         }
     }
 
-    /// What a write asks for, or nothing where that is ignored.
+    /// The precondition of a write, or none if the quirk ignores it.
     fn of_write(&self, condition: Condition) -> Condition {
         match self.quirk {
             Quirk::IgnoresConditions => Condition::default(),
@@ -60,7 +59,7 @@ impl Service {
     }
 }
 
-/// A page as the two list operations answer with it.
+/// A page in the form of the two list operations.
 struct Listed {
     contents: Vec<s3s::dto::Object>,
     common_prefixes: Vec<CommonPrefix>,
@@ -96,13 +95,13 @@ impl Listed {
     }
 
     fn key_count(&self) -> i32 {
-        // A page has no more than a thousand entries.
+        // A page has at most 1,000 entries.
         i32::try_from(self.contents.len() + self.common_prefixes.len()).unwrap_or(i32::MAX)
     }
 }
 
 fn length(size: u64) -> i64 {
-    // No file is longer than that.
+    // No file is longer than `i64::MAX`.
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
@@ -115,7 +114,7 @@ fn limit(max_keys: Option<i32>) -> S3Result<usize> {
     Ok(max_keys.min(LONGEST_PAGE))
 }
 
-/// A key as a continuation token, whatever characters it has.
+/// A continuation token for a key with any characters.
 fn token(key: &str) -> String {
     hex(key.as_bytes())
 }
@@ -130,7 +129,7 @@ fn key_of(token: &str) -> S3Result<String> {
         .ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is none of ours"))
 }
 
-/// A body, from a file that is open: complete at once if short, else piece by piece.
+/// The body of an open file: at once if short, else piece by piece.
 fn body(file: File, range: std::ops::Range<u64>) -> S3Result<StreamingBlob> {
     let piece = move |file: &File, at: u64| {
         let mut bytes = vec![0; PIECE.min(range.end - at) as usize];
@@ -152,7 +151,7 @@ fn body(file: File, range: std::ops::Range<u64>) -> S3Result<StreamingBlob> {
     Ok(StreamingBlob::wrap(pieces))
 }
 
-/// The attributes of a request, which has them all under the same names.
+/// The attributes of a request, whose fields have the same names in every input type.
 macro_rules! attributes {
     ($input:expr) => {
         Attributes {
@@ -166,7 +165,7 @@ macro_rules! attributes {
     };
 }
 
-/// What a request says of its body.
+/// The checksums that a request declares for its body.
 macro_rules! claims {
     ($request:expr) => {
         Claims {
@@ -233,7 +232,7 @@ impl S3 for Service {
         &self,
         request: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-        // No location is what us-east-1 answers.
+        // The default output has no location, which means us-east-1.
         self.store.has_bucket(&request.input.bucket)?;
         Ok(S3Response::new(GetBucketLocationOutput::default()))
     }
@@ -612,7 +611,7 @@ impl S3 for Service {
     }
 }
 
-/// Whether a read is to be answered with the object; an entity tag counts more than a date.
+/// Whether a read returns the object. An entity tag takes precedence over a date.
 fn check_read(
     object: &Arc<Object>,
     if_match: Option<ETagCondition>,

@@ -1,8 +1,8 @@
-//! Buckets and objects in a directory: `DIR/BUCKET/NUMBER.object`, one file a version, the highest
-//! number of a key counts.
+//! Buckets and objects in a directory: `DIR/BUCKET/NUMBER.object`, one file per version. The highest number
+//! of a key is the current version.
 //!
-//! The keys are held in memory, so no key is too long for the file system, none is in another's way
-//! (`x/y` beside `x/y/z`), and a body and its entity tag always belong together.
+//! Keys live in memory and in footers, not in paths. So keys have no length limit from the file system, and
+//! `x/y` may exist beside `x/y/z`.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -19,13 +19,13 @@ use super::incoming::Incoming;
 use super::listing::{Page, Query};
 use super::object::{Attributes, Footer, Object};
 
-/// Where bodies lie until they are complete.
+/// Directory of incomplete bodies.
 const INCOMING: &str = ".incoming";
 
-/// Ends the name of every object's file.
+/// Suffix of every object's file.
 const SUFFIX: &str = ".object";
 
-/// A bucket: when it was made, and its objects by key.
+/// A bucket: its creation time, and its objects by key.
 #[derive(Debug)]
 struct Bucket {
     created: SystemTime,
@@ -36,9 +36,9 @@ struct Bucket {
 #[derive(Debug)]
 pub(crate) struct Store {
     root: PathBuf,
-    /// Held for as long as this server uses the directory.
+    /// Held while this server uses the directory.
     _lock: File,
-    /// Write-locked for the moment in which a complete version becomes the current one.
+    /// Write-locked only while a complete version becomes the current one.
     buckets: RwLock<BTreeMap<String, Bucket>>,
     next_number: AtomicU64,
 }
@@ -48,7 +48,7 @@ fn internal(error: io::Error) -> S3Error {
 }
 
 impl Store {
-    /// Opens a directory, and clears away what a server that was killed had not completed.
+    /// Opens a directory, and removes incomplete bodies that a killed server left behind.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(root)?;
         let lock = File::options()
@@ -99,7 +99,7 @@ impl Store {
     }
 
     fn read<T>(&self, bucket: &str, ask: impl FnOnce(&Bucket) -> S3Result<T>) -> S3Result<T> {
-        // A panic elsewhere cannot have left a map half changed.
+        // A panic cannot leave the map partly changed.
         let buckets = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
         ask(buckets.get(bucket).ok_or_else(|| s3_error!(NoSuchBucket))?)
     }
@@ -117,7 +117,7 @@ impl Store {
         )
     }
 
-    /// Makes an empty bucket.
+    /// Creates an empty bucket.
     pub(crate) fn create_bucket(&self, name: &str) -> S3Result<()> {
         let mut buckets = self.buckets.write().unwrap_or_else(PoisonError::into_inner);
         if buckets.contains_key(name) {
@@ -144,19 +144,19 @@ impl Store {
         Ok(())
     }
 
-    /// The buckets, and when each was made.
+    /// The buckets with their creation times.
     pub(crate) fn buckets(&self) -> Vec<(String, SystemTime)> {
         let buckets = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
         let created = |(name, bucket): (&String, &Bucket)| (name.clone(), bucket.created);
         buckets.iter().map(created).collect()
     }
 
-    /// Whether there is such a bucket.
+    /// Checks that a bucket exists.
     pub(crate) fn has_bucket(&self, name: &str) -> S3Result<()> {
         self.read(name, |_| Ok(()))
     }
 
-    /// The current version of an object, without its body.
+    /// The metadata of an object's current version.
     pub(crate) fn get(&self, bucket: &str, key: &str) -> S3Result<Arc<Object>> {
         self.read(bucket, |bucket| {
             let object = bucket.objects.get(key);
@@ -164,7 +164,7 @@ impl Store {
         })
     }
 
-    /// The current version of an object and its open file, which stays readable whatever comes.
+    /// The current version of an object and its open file, which stays readable after a replacement.
     pub(crate) fn open_object(&self, bucket: &str, key: &str) -> S3Result<(Arc<Object>, File)> {
         self.read(bucket, |bucket| {
             let object = bucket.objects.get(key);
@@ -179,13 +179,13 @@ impl Store {
         self.read(bucket, |bucket| Ok(Page::of(&bucket.objects, query)))
     }
 
-    /// A place for a new body.
+    /// A file for a new body.
     pub(crate) fn incoming(&self) -> S3Result<Incoming> {
         let name = self.next_number().to_string();
         Incoming::create(self.root.join(INCOMING).join(name)).map_err(internal)
     }
 
-    /// Makes a complete body the current version, if the condition still holds at that moment.
+    /// Makes a complete body the current version, if the precondition still holds.
     pub(crate) fn commit(
         &self,
         bucket: &str,
@@ -207,7 +207,7 @@ impl Store {
         let replaced = self.change(bucket, |bucket| {
             let existing = bucket.objects.get(key);
             condition.allows_write(existing.map(Arc::as_ref))?;
-            // Under the lock, so that numbers are in the order of the versions.
+            // Under the lock, so that numbers follow the order of the versions.
             let file = directory.join(format!("{:016x}{SUFFIX}", self.next_number()));
             body.keep(&file).map_err(internal)?;
             let object = Arc::new(footer.into_object(file));
@@ -221,12 +221,12 @@ impl Store {
         Ok(object)
     }
 
-    /// Removes an object; one that is not there is removed already.
+    /// Removes an object. Succeeds if it does not exist.
     pub(crate) fn delete(&self, bucket: &str, key: &str, condition: &Condition) -> S3Result<()> {
         self.change(bucket, |bucket| {
             let existing = bucket.objects.get(key);
             condition.allows_write(existing.map(Arc::as_ref))?;
-            // The file first: a key that is gone must not come back at the next start.
+            // The file first, so that a removed key does not reappear at the next start.
             if let Some(object) = existing {
                 std::fs::remove_file(&object.file).map_err(internal)?;
                 bucket.objects.remove(key);
@@ -236,7 +236,7 @@ impl Store {
     }
 }
 
-/// The objects of a bucket's directory, and the highest number among them.
+/// The objects in a bucket's directory, and their highest number.
 fn read_bucket(directory: &Path) -> io::Result<(BTreeMap<String, Arc<Object>>, u64)> {
     let mut numbered = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -254,7 +254,7 @@ fn read_bucket(directory: &Path) -> io::Result<(BTreeMap<String, Arc<Object>>, u
         let mut footer = Footer::read(&path)?;
         let key = std::mem::take(&mut footer.key);
         let older: Option<Arc<Object>> = objects.insert(key, Arc::new(footer.into_object(path)));
-        // Killed between a version and the removal of the one before.
+        // A kill came between the new version and the removal of the old one.
         if let Some(older) = older {
             std::fs::remove_file(&older.file)?;
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_there_after_a_restart() {
+    fn a_restarted_store_has_the_same_objects() {
         let scratch = tempfile::tempdir().unwrap();
         let store = Store::open(scratch.path()).unwrap();
         store.create_bucket("b").unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_a_kill_left_behind_does_not_come_back() {
+    fn a_version_that_a_kill_left_behind_does_not_reappear() {
         let scratch = tempfile::tempdir().unwrap();
         let store = Store::open(scratch.path()).unwrap();
         store.create_bucket("b").unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_belongs_to_one_server_and_damage_is_named() {
+    fn a_directory_belongs_to_one_server_and_a_damaged_file_is_named() {
         let scratch = tempfile::tempdir().unwrap();
         let store = Store::open(scratch.path()).unwrap();
         let second = Store::open(scratch.path()).unwrap_err().to_string();

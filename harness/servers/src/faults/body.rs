@@ -1,4 +1,4 @@
-//! Bodies that end as a fault wants them to.
+//! Response bodies that end early or contain wrong bytes.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use hyper::body::Frame;
 
 use super::connection::Socket;
 
-/// What is sent to a client.
+/// The body of a response to a client.
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 pub(super) fn whole(bytes: Bytes) -> Body {
@@ -19,11 +19,11 @@ pub(super) fn whole(bytes: Bytes) -> Body {
         .boxed_unsync()
 }
 
-/// The bytes, and then an end that the protocol does not foresee: a reset of `socket`, or without one an end in order.
+/// Sends the bytes, then ends the connection: by a reset if `socket` is given, else by a close.
 pub(super) fn ending_early(bytes: Bytes, socket: Option<Socket>) -> Body {
     let said = stream::once(async move { Ok(Frame::data(bytes)) });
     let end = stream::once(async move {
-        // What was said so far shall leave first: a reset takes back what is still in the sender's buffer.
+        // The bytes must leave first, because a reset discards the sender's buffer.
         tokio::time::sleep(super::BEFORE_A_RESET).await;
         if let Some(socket) = socket {
             socket.reset_when_closed();
@@ -33,12 +33,12 @@ pub(super) fn ending_early(bytes: Bytes, socket: Option<Socket>) -> Body {
     StreamBody::new(said.chain(end)).boxed_unsync()
 }
 
-/// The same number of bytes, every 64th of the second half wrong, and at least one.
+/// Damages every 64th byte of the second half, at least one, and keeps the length.
 pub(super) fn damaged(bytes: &Bytes) -> Bytes {
     let mut wrong = bytes.to_vec();
     let middle = wrong.len() / 2;
     for byte in wrong.iter_mut().skip(middle).step_by(64) {
-        // Another letter stays a letter: XML and JSON stay what they are, and only a checksum can tell.
+        // A letter stays a letter: XML and JSON still parse, and only a checksum finds the damage.
         *byte ^= 1;
     }
     wrong.into()
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_keeps_the_length_and_changes_a_byte() {
+    fn damage_keeps_the_length_and_changes_the_second_half() {
         for length in [1_usize, 2, 63, 1000] {
             let bytes = Bytes::from(vec![b'a'; length]);
             let wrong = damaged(&bytes);

@@ -1,4 +1,4 @@
-//! One connection of a client: each request goes its way, or the way of a fault.
+//! One connection of a client: forwards each request, or injects a fault.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ use super::body::{Body, damaged, ending_early, whole};
 use super::rule::{Fault, Operation, delay};
 use super::{Answered, Seen, Shared};
 
-/// The client's socket, kept beside hyper for the one thing that hyper does not do.
+/// A duplicate of the client's socket, because hyper cannot reset a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Socket(Arc<OwnedFd>);
 
@@ -30,19 +30,19 @@ impl Socket {
         Ok(Self(Arc::new(stream.as_fd().try_clone_to_owned()?)))
     }
 
-    /// What does not keep it open.
+    /// A reference that does not keep the socket open.
     pub(super) fn weak(&self) -> WeakSocket {
         WeakSocket(Arc::downgrade(&self.0))
     }
 
-    /// Its end will be a reset, which the other side sees as `ECONNRESET`.
+    /// Makes the next close a reset, which the peer sees as `ECONNRESET`.
     pub(super) fn reset_when_closed(&self) {
-        // It fails only on what is no socket.
+        // It fails only on a descriptor that is not a socket.
         let _ = rustix::net::sockopt::set_socket_linger(&*self.0, Some(Duration::ZERO));
     }
 }
 
-/// A [`Socket`], while its connection lasts.
+/// A [`Socket`] while its connection lasts.
 #[derive(Debug)]
 pub(super) struct WeakSocket(Weak<OwnedFd>);
 
@@ -52,15 +52,15 @@ impl WeakSocket {
     }
 }
 
-/// What a connection needs to answer.
+/// The state of one client connection.
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) socket: Socket,
-    /// To the server, while it lasts.
+    /// The connection to the server, while it lasts.
     pub(super) server: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
-/// A request that the server may be at: noted if its connection is cut before the answer has come.
+/// A request in flight at the server. It is recorded as unknown if its connection breaks before the answer.
 struct UnderWay<'a> {
     connection: &'a Connection,
     asked: Option<&'a Asked>,
@@ -74,7 +74,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// A request with all of its body.
+/// A request with its whole body.
 struct Asked {
     parts: http::request::Parts,
     body: Bytes,
@@ -83,7 +83,7 @@ struct Asked {
     target: String,
 }
 
-/// An answer with all of its body.
+/// An answer with its whole body.
 struct Answer {
     parts: http::response::Parts,
     body: Bytes,
@@ -106,7 +106,7 @@ impl Answer {
 }
 
 impl Connection {
-    /// Answers a request; an error ends the connection without an answer.
+    /// Answers a request. An error ends the connection without an answer.
     pub(super) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -138,7 +138,7 @@ impl Connection {
                 Err(io::Error::other("a fault: no answer"))
             }
             Fault::Hold => {
-                // Also when the client does not wait any more: what it has sent is under way.
+                // In a task, because the request is in flight even if the client disconnects.
                 let held = tokio::spawn(async move {
                     self.shared.next_rules(generation).await;
                     self.ask(&asked).await
@@ -217,7 +217,7 @@ impl Connection {
         });
     }
 
-    /// Asks the server, and notes what it says.
+    /// Forwards the request and records the server's answer.
     async fn ask(&self, asked: &Asked) -> io::Result<Answer> {
         let mut under_way = UnderWay {
             connection: self,
@@ -239,7 +239,7 @@ impl Connection {
     }
 
     async fn forward(&self, asked: &Asked) -> io::Result<Answer> {
-        // Host stays what the client has signed; the body is known, so its length is what is sent.
+        // Host is what the client signed. The body is buffered, so its length is known.
         let mut request = Request::new(Full::new(asked.body.clone()));
         *request.method_mut() = asked.parts.method.clone();
         *request.uri_mut() = asked.parts.uri.clone();
@@ -262,7 +262,7 @@ impl Connection {
                     break response;
                 }
                 Err(mut error) => match error.take_message() {
-                    // A connection that the server has ended meanwhile: nothing of the request has left.
+                    // The server closed the kept connection before any byte of the request was sent.
                     Some(unsent) if !is_new => request = unsent,
                     _ => return Err(io::Error::other(error.into_error())),
                 },
@@ -288,7 +288,7 @@ async fn connect(upstream: std::net::SocketAddr) -> io::Result<SendRequest<Full<
     Ok(sender)
 }
 
-/// What tells one listing from another: not when it was signed.
+/// The identity of a listing: its path and query without the signature.
 fn list_key(target: &str) -> String {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let parameters = query.split('&');
@@ -297,7 +297,7 @@ fn list_key(target: &str) -> String {
     format!("{path}?{}", lasting.collect::<Vec<_>>().join("&"))
 }
 
-/// An S3 error.
+/// An S3 error response.
 fn refusal(
     status: u16,
     code: &str,
@@ -321,7 +321,7 @@ fn refusal(
     response.body(whole(body)).map_err(io::Error::other)
 }
 
-/// A `Date` so many seconds from now.
+/// A `Date` header that is off by `seconds`.
 fn date(seconds: i64) -> io::Result<HeaderValue> {
     let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
     let printer = jiff::fmt::rfc2822::DateTimePrinter::new();

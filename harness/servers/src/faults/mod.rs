@@ -1,9 +1,7 @@
-//! An HTTP proxy on a loopback port through which requests go wrong, by rules that change while it runs.
+//! An HTTP proxy on a loopback port that injects faults by rules, which can change at run time.
 //!
-//! It sits between a client and one server, reads requests and answers whole, and passes the `Host` header on as
-//! the client has signed it. Status codes, bodies that end early and stale listings need HTTP; a delay of packets
-//! alone is [`Proxy`](crate::Proxy)'s. It counts what it did, so that who has ordered a fault can tell whether
-//! it came to pass.
+//! It buffers whole requests and answers, and keeps the `Host` header that the client signed. It counts the
+//! faults, so that a scenario knows whether any happened. [`Proxy`](crate::Proxy) adds delays below HTTP.
 
 mod body;
 mod connection;
@@ -29,60 +27,60 @@ use connection::{Connection, Socket, WeakSocket};
 use rule::Rules;
 pub use rule::{Fault, Fired, Operation, Rule, When};
 
-/// How long a body that will be reset may take to leave.
+/// Time for a partial body to leave before the reset.
 const BEFORE_A_RESET: Duration = Duration::from_millis(20);
 
-/// How long to wait when the process has no file descriptors left for another connection.
+/// Delay before the next accept when no file descriptors are left.
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 
-/// Connections that wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: u32 = 128;
 
-/// Requests that are remembered; older ones are only counted.
+/// Number of requests that are recorded.
 const REMEMBERED: usize = 100_000;
 
-/// What came back for a request from the server.
+/// The server's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// The server has not seen it, or has not answered.
+    /// The server did not receive the request, or did not answer.
     Not,
-    /// The connection was cut while the server was at it.
+    /// The connection broke while the request was in flight at the server.
     Unknown,
-    /// The server has answered with this status, whether or not the client was told.
+    /// The server answered with this status. The client may not have received it.
     Status(u16),
 }
 
-/// A request that came through.
+/// A request that reached the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What it asked for.
+    /// The kind of request.
     pub operation: Operation,
-    /// Its path, as it was sent.
+    /// The path as the client sent it.
     pub path: String,
     /// Bytes of its body.
     pub bytes: u64,
-    /// What came of it.
+    /// The server's answer.
     pub answered: Answered,
 }
 
-/// The rules in force, by their generation.
+/// The active rules and their generation.
 type InForce = (u64, Arc<Rules>);
 
 #[derive(Debug)]
 struct Shared {
     upstream: SocketAddr,
     rules: watch::Sender<InForce>,
-    /// Whether connections are taken.
+    /// Whether connections are accepted.
     is_open: watch::Sender<bool>,
     seen: Mutex<Vec<Seen>>,
     listings: Mutex<Listings>,
 }
 
-/// What was listed, for listings that lag behind.
+/// Recorded listings, for stale answers.
 #[derive(Debug, Default)]
 struct Listings {
     latest: HashMap<String, Bytes>,
-    /// As they were when the rules of a generation came.
+    /// The latest listings when the rules of this generation became active.
     old: (u64, HashMap<String, Bytes>),
 }
 
@@ -95,7 +93,7 @@ impl Shared {
         self.rules.borrow().clone()
     }
 
-    /// Waits until other rules are in force than those of a generation.
+    /// Waits until the rules of another generation are active.
     async fn next_rules(&self, generation: u64) {
         let mut rules = self.rules.subscribe();
         // An error means that the proxy is gone.
@@ -120,21 +118,22 @@ impl Shared {
     }
 }
 
-/// A running proxy; it and its connections end when it is dropped.
+/// A running proxy. Dropping it ends its connections.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Keeps the port while nobody listens on it: connections are refused then, and nobody else gets it.
+    /// Keeps the port bound while no socket listens: connections are refused, and no other process gets the
+    /// port.
     _holder: TcpSocket,
     runtime: Option<Runtime>,
 }
 
 impl FaultProxy {
-    /// Listens on a loopback port (0 for any) for requests to `upstream`, without any rule.
+    /// Listens on a loopback port (0 for any) for requests to `upstream`, without rules.
     ///
     /// # Errors
-    /// If the port cannot be had, or no thread.
+    /// If the port or a thread is not available.
     pub fn start(port: u16, upstream: SocketAddr) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -162,19 +161,19 @@ impl FaultProxy {
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// As in `http://127.0.0.1:9000`.
+    /// Such as `http://127.0.0.1:9000`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Puts rules in force for requests that come from now on, in place of the earlier ones.
+    /// Replaces the active rules, for new requests.
     pub fn set(&self, rules: Vec<Rule>) {
         self.shared.rules.send_modify(|(generation, in_force)| {
             *generation += 1;
@@ -185,21 +184,21 @@ impl FaultProxy {
         });
     }
 
-    /// Nothing goes wrong from now on.
+    /// Removes all rules.
     pub fn clear(&self) {
         self.set(Vec::new());
     }
 
-    /// What each of the rules in force has done so far.
+    /// The counters of the active rules.
     #[must_use]
     pub fn fired(&self) -> Vec<Fired> {
         self.shared.rules().1.fired()
     }
 
-    /// Refuses connections from now on, and resets those there are; or takes them again.
+    /// Refuses new connections and resets existing ones, or accepts connections again.
     ///
     /// # Errors
-    /// If the port does not do so within two seconds.
+    /// If the port does not change within two seconds.
     pub fn partition(&self, is_cut: bool) -> io::Result<()> {
         self.shared.is_open.send_replace(!is_cut);
         for _ in 0..1000 {
@@ -216,7 +215,7 @@ impl FaultProxy {
         )))
     }
 
-    /// The requests that have come so far, the first 100,000 of them.
+    /// The first 100,000 requests so far.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.shared.seen).clone()
@@ -226,7 +225,7 @@ impl FaultProxy {
 impl Drop for FaultProxy {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Whoever waits is waiting for this proxy only.
+            // Running tasks only serve this proxy, so they need not finish.
             runtime.shutdown_background();
         }
     }
@@ -234,13 +233,13 @@ impl Drop for FaultProxy {
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
-    // More than one socket may have the port, as long as one listens.
+    // Several sockets may bind the port if only one of them listens.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
 }
 
-/// Takes connections while that is wanted; in between the port is bound, and nobody listens.
+/// Accepts connections while the proxy is open. Otherwise the port is bound without a listener.
 async fn accept_while_open(first: TcpListener, address: SocketAddr, shared: Arc<Shared>) {
     let mut is_open = shared.is_open.subscribe();
     let mut listener = Some(first);

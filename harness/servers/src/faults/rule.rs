@@ -1,4 +1,4 @@
-//! What shall go wrong, with which requests, and how often.
+//! Fault rules: which fault happens to which requests, and how often.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,30 +6,30 @@ use std::time::Duration;
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-/// What a request asks an S3 server for, as far as a fault tells requests apart.
+/// The kinds of S3 requests that a rule can distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
-    /// The bytes of an object, or a range of them.
+    /// Reads an object or a range of it.
     Get,
-    /// What is known of an object.
+    /// Reads an object's metadata.
     Head,
-    /// A whole object.
+    /// Uploads a whole object.
     Put,
-    /// A copy of an object.
+    /// Copies an object.
     Copy,
-    /// A listing.
+    /// Lists keys.
     List,
-    /// One object's end, or that of many.
+    /// Deletes one object or many.
     Delete,
-    /// Any request of an upload in parts.
+    /// Any request of a multipart upload.
     Parts,
-    /// Whatever is none of these: every request of another protocol than S3.
+    /// Any other request, including those of other protocols.
     Other,
 }
 
 impl Operation {
-    /// What a request is.
+    /// Classifies a request.
     #[must_use]
     pub fn of(method: &Method, query: &str, is_copy: bool) -> Self {
         let asks = |name: &str| {
@@ -50,35 +50,35 @@ impl Operation {
     }
 }
 
-/// How often a rule does something to the requests that it is for.
+/// How often a rule applies to its matching requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum When {
-    /// To each.
+    /// To every request.
     #[default]
     Always,
-    /// To one, counted from 1.
+    /// To the request with this number, from 1.
     Nth(u64),
-    /// To so many, the first ones.
+    /// To the first requests, this many.
     First(u64),
-    /// To the first `length` of every `every`.
+    /// To the first `length` of every `every` requests.
     Bursts {
-        /// Requests of a burst.
+        /// Requests in a burst.
         length: u64,
-        /// Requests from the start of one burst to that of the next.
+        /// Requests from the start of one burst to the start of the next.
         every: u64,
     },
-    /// To this share of them, from 0 to 1; the same ones with the same seed.
+    /// To a share of the requests, from 0 to 1. The same seed selects the same requests.
     Chance {
-        /// The share.
+        /// The share, from 0 to 1.
         share: f64,
-        /// The seed.
+        /// The seed of the random generator.
         seed: u64,
     },
 }
 
 impl When {
-    /// Whether it is the turn of a request, counted from 1.
+    /// Whether the rule applies to the request with this number, from 1.
     fn is_turn(self, count: u64) -> bool {
         match self {
             Self::Always => true,
@@ -90,7 +90,7 @@ impl When {
     }
 }
 
-/// A number from 0 to 1 that looks random and is not (`SplitMix64`, Steele et al. 2014).
+/// A pseudo-random number from 0 to 1 (`SplitMix64`, Steele et al. 2014).
 fn fraction(seed: u64, count: u64) -> f64 {
     let mut z = seed.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -98,71 +98,74 @@ fn fraction(seed: u64, count: u64) -> f64 {
     (z ^ (z >> 31)) as f64 / u64::MAX as f64
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Fault {
-    /// The request is passed on so much later, in milliseconds.
+    /// The proxy forwards the request after a delay.
     Delay {
-        /// How much later.
+        /// The delay in milliseconds.
         ms: f64,
     },
-    /// The request is taken and never answered. When the rules change, the connection ends.
+    /// The request is never answered. When the rules change, the connection ends.
     Hang,
-    /// The request is held, and passed on when the rules change: late, and maybe to nobody's use any more.
+    /// The proxy holds the request and forwards it when the rules change, even if the client is gone by
+    /// then.
     Hold,
-    /// The server is not asked: it refuses, with an S3 error in XML.
+    /// The proxy refuses the request with an S3 error in XML, without asking the server.
     Refuse {
         /// The HTTP status.
         status: u16,
-        /// S3's code for it, such as `SlowDown`.
+        /// The S3 error code, such as `SlowDown`.
         code: String,
-        /// Seconds in a `Retry-After` header; none for no header.
+        /// Seconds in a `Retry-After` header; `None` for no header.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after: Option<u64>,
     },
-    /// The server is not asked: the connection is reset.
+    /// The proxy resets the connection, without asking the server.
     Reset,
-    /// The server is asked, and does it; the connection is reset before a byte of its answer has come.
+    /// The server performs the request; the proxy resets the connection before the first byte of the
+    /// answer.
     LoseAnswer,
-    /// Half of the answer's body comes, then the connection is reset.
+    /// The proxy sends half of the answer's body, then resets the connection.
     ResetInBody,
-    /// Half of the answer's body comes, then the connection ends in order; `Content-Length` speaks of all of it.
+    /// The proxy sends half of the answer's body, then closes the connection. `Content-Length` is that of
+    /// the whole body.
     CutBody,
-    /// Half of the answer's body comes, and `Content-Length` speaks of that half.
+    /// The proxy sends half of the answer's body, with the matching `Content-Length`.
     ShortenBody,
-    /// The answer's body has its length, and a wrong byte in every 64 from its middle on; at least one.
+    /// The answer's body keeps its length. Every 64th byte from the middle on is wrong, at least one.
     DamageBody,
-    /// The request's body reaches the server with such bytes.
+    /// The request's body is damaged in the same way before the server receives it.
     DamageRequest,
-    /// The answer's `Date` is so many seconds off.
+    /// The answer's `Date` is off.
     SkewDate {
-        /// How many; negative for the past.
+        /// By this many seconds; negative for the past.
         seconds: i64,
     },
-    /// Listings are answered as they were answered last before the rules changed.
+    /// Listings are answered as they were last answered before the rules changed.
     StaleList,
 }
 
-/// A fault, and the requests that it happens to. The first rule of a list whose turn it is decides.
+/// A fault and the requests to which it happens. In a list, the first rule that applies decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The requests it is for; empty for all.
+    /// The kinds of requests that match; empty for all.
     #[serde(default)]
     pub requests: Vec<Operation>,
-    /// What their path or query holds; empty for anything.
+    /// Part of the path or query that matches; empty for any.
     #[serde(default)]
     pub path_contains: String,
-    /// How often it does something to them.
+    /// How often the rule applies to its matching requests.
     #[serde(default)]
     pub when: When,
-    /// What it does.
+    /// The fault.
     pub fault: Fault,
 }
 
 impl Rule {
-    /// A rule for every request.
+    /// A rule that applies to every request.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self {
@@ -173,21 +176,21 @@ impl Rule {
         }
     }
 
-    /// The same for some requests only.
+    /// Restricts the rule to some kinds of requests.
     #[must_use]
     pub fn of(mut self, requests: &[Operation]) -> Self {
         self.requests = requests.to_vec();
         self
     }
 
-    /// The same for some paths only.
+    /// Restricts the rule to some paths.
     #[must_use]
     pub fn below(mut self, path_contains: &str) -> Self {
         path_contains.clone_into(&mut self.path_contains);
         self
     }
 
-    /// The same at some times only.
+    /// Restricts how often the rule applies.
     #[must_use]
     pub fn when(mut self, when: When) -> Self {
         self.when = when;
@@ -200,16 +203,16 @@ impl Rule {
     }
 }
 
-/// How often a rule has met a request, and done something to it.
+/// How many requests a rule matched, and to how many it applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fired {
-    /// Requests that it is for.
+    /// Requests that matched.
     pub met: u64,
-    /// Requests that it did something to.
+    /// Requests to which the fault happened.
     pub done: u64,
 }
 
-/// The rules of a time, with what they have done.
+/// The active rules with their counters.
 #[derive(Debug, Default)]
 pub(super) struct Rules(Vec<(Rule, AtomicU64, AtomicU64)>);
 
@@ -223,7 +226,7 @@ impl Rules {
         )
     }
 
-    /// What happens to a request.
+    /// The fault that happens to a request, if any.
     pub(super) fn fault(&self, operation: Operation, target: &str) -> Option<&Fault> {
         for (rule, met, done) in &self.0 {
             if !rule.is_for(operation, target) {
@@ -249,14 +252,14 @@ impl Rules {
     }
 }
 
-/// Sleeps more exactly than tokio's timers, which know only whole milliseconds.
+/// Sleeps for `ms` milliseconds, more exactly than tokio's timers, which have millisecond resolution.
 pub(super) async fn delay(ms: f64) {
     let length = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
     if length >= Duration::from_millis(20) {
         tokio::time::sleep(length).await;
         return;
     }
-    // An error means that the runtime is ending.
+    // An error means that the runtime is shutting down.
     let _ = tokio::task::spawn_blocking(move || std::thread::sleep(length)).await;
 }
 
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_has_its_turns() {
+    fn a_rule_applies_as_often_as_it_says() {
         assert_eq!(turns(When::Always, 3), [1, 2, 3]);
         assert_eq!(turns(When::Nth(2), 4), [2]);
         assert_eq!(turns(When::First(2), 4), [1, 2]);
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_apart_as_s3_does() {
+    fn requests_are_classified_as_in_s3() {
         let of = |method: &str, query: &str, is_copy: bool| {
             Operation::of(&method.parse().unwrap(), query, is_copy)
         };
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_whose_turn_it_is_decides_and_all_is_counted() {
+    fn the_first_rule_that_applies_decides_and_every_match_is_counted() {
         let refusal = Fault::Refuse {
             status: 503,
             code: "SlowDown".to_owned(),
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_written_as_toml_writes_them() {
+    fn a_rule_parses_and_an_unknown_field_is_refused() {
         let text = r#"{"requests":["put"],"when":{"bursts":{"length":5,"every":20}},
             "fault":{"refuse":{"status":503,"code":"SlowDown"}}}"#;
         let rule: Rule = serde_json::from_str(text).unwrap();

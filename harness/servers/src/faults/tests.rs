@@ -1,4 +1,4 @@
-//! A client behind each fault sees what the fault says, and the server does too.
+//! Each fault, as a client behind the proxy and the server see it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener as StdListener;
@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use super::*;
 
-/// What the tiny server answers.
+/// The answer of the test server.
 const ANSWER: &str = "0123456789abcdef";
 
-/// A server that answers each request with [`ANSWER`], or what it was set to, and keeps the requests' bodies.
+/// A server that answers each request with [`ANSWER`] or a configured text, and records the requests'
+/// bodies.
 struct Tiny {
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<String>>>,
@@ -49,7 +50,7 @@ impl Tiny {
                         let said = format!(
                             "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: {length}\r\n\r\n{answer}"
                         );
-                        // A proxy that is gone is what some tests are about.
+                        // Some tests end the proxy before the answer.
                         let _ = (&stream).write_all(said.as_bytes());
                     }
                 });
@@ -63,7 +64,7 @@ impl Tiny {
     }
 }
 
-/// Head and body of the next message; `None` at the end.
+/// Head and body of the next message; `None` at the end of the stream.
 fn message(reader: &mut impl BufRead) -> io::Result<Option<(String, String)>> {
     let (mut head, mut length) = (String::new(), 0);
     loop {
@@ -87,7 +88,7 @@ fn message(reader: &mut impl BufRead) -> io::Result<Option<(String, String)>> {
     Ok(Some((head, String::from_utf8(body).unwrap())))
 }
 
-/// A proxy before a tiny server, with one rule.
+/// A proxy with one rule before a test server.
 fn behind(rule: Rule) -> (Tiny, FaultProxy) {
     let tiny = Tiny::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
@@ -126,7 +127,7 @@ fn kind(result: io::Result<String>) -> io::ErrorKind {
 }
 
 #[test]
-fn without_a_rule_it_passes_everything_on() {
+fn the_proxy_without_rules_forwards_everything() {
     let tiny = Tiny::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
     let mut client = client(&proxy);
@@ -152,13 +153,13 @@ fn without_a_rule_it_passes_everything_on() {
 }
 
 #[test]
-fn a_delay_delays_by_so_much() {
+fn a_delay_takes_as_long_as_it_says() {
     let (_tiny, proxy) = behind(Rule::always(Fault::Delay { ms: 50.0 }));
     let mut client = client(&proxy);
     let begun = Instant::now();
     exchange(&mut client, "GET /b/k", "").unwrap();
     let took = begun.elapsed().as_millis();
-    // How much longer it takes is the machine's load, not the proxy's doing.
+    // No upper limit: that depends on the machine's load.
     assert!(took >= 50, "{took} ms");
     proxy.set(vec![Rule::always(Fault::Delay { ms: 0.5 })]);
     let mut times: Vec<Duration> = (0..51)
@@ -170,12 +171,12 @@ fn a_delay_delays_by_so_much() {
         .collect();
     times.sort();
     assert!(times[0] >= Duration::from_micros(500), "{:?}", times[0]);
-    // Half a millisecond is not rounded up to one of the first kind.
+    // Half a millisecond is not rounded up to the first delay.
     assert!(times[0] < Duration::from_millis(50), "{:?}", times[0]);
 }
 
 #[test]
-fn a_hang_never_answers_and_ends_with_the_rules() {
+fn a_hanging_request_ends_when_the_rules_change() {
     let (tiny, proxy) = behind(Rule::always(Fault::Hang));
     let mut client = client(&proxy);
     client
@@ -194,7 +195,7 @@ fn a_hang_never_answers_and_ends_with_the_rules() {
 }
 
 #[test]
-fn what_is_held_comes_late() {
+fn the_proxy_forwards_a_held_request_late() {
     let (tiny, proxy) = behind(Rule::always(Fault::Hold));
     let mut client = client(&proxy);
     send(&mut client, "PUT /b/k", "late").unwrap();
@@ -203,7 +204,7 @@ fn what_is_held_comes_late() {
     proxy.clear();
     assert!(message(&mut client).unwrap().is_some());
     assert_eq!(tiny.bodies(), ["late"]);
-    // Also what nobody waits for any more.
+    // The proxy also forwards a request whose client has disconnected.
     proxy.set(vec![Rule::always(Fault::Hold)]);
     send(&mut client, "PUT /b/k", "later").unwrap();
     std::thread::sleep(Duration::from_millis(100));
@@ -234,7 +235,7 @@ fn a_refusal_is_an_s3_error_and_the_server_is_not_asked() {
 }
 
 #[test]
-fn resets_come_before_the_server_is_asked_or_after() {
+fn the_proxy_resets_before_or_after_asking_the_server() {
     let (tiny, proxy) = behind(Rule::always(Fault::Reset));
     assert_eq!(kind(get(&proxy)), io::ErrorKind::ConnectionReset);
     assert!(tiny.bodies().is_empty());
@@ -245,7 +246,7 @@ fn resets_come_before_the_server_is_asked_or_after() {
     assert_eq!(proxy.seen()[1].answered, Answered::Status(200));
 }
 
-/// All that comes until the end, and how it ends.
+/// Everything that the client receives, and how the stream ends.
 fn rest(proxy: &FaultProxy) -> (String, io::Result<()>) {
     let mut client = client(proxy);
     send(&mut client, "GET /b/k", "").unwrap();
@@ -255,7 +256,7 @@ fn rest(proxy: &FaultProxy) -> (String, io::Result<()>) {
 }
 
 #[test]
-fn bodies_end_early_by_a_reset_or_in_order_or_unnoticed() {
+fn the_proxy_ends_a_body_by_a_reset_a_close_or_a_shorter_length() {
     let (_tiny, proxy) = behind(Rule::always(Fault::ResetInBody));
     let (said, ended) = rest(&proxy);
     assert!(
@@ -279,7 +280,7 @@ fn bodies_end_early_by_a_reset_or_in_order_or_unnoticed() {
 }
 
 #[test]
-fn bytes_are_wrong_and_as_many() {
+fn the_proxy_damages_bytes_and_keeps_the_length() {
     let (tiny, proxy) = behind(Rule::always(Fault::DamageBody));
     let answer = get(&proxy).unwrap();
     // `8` xor 1.
@@ -291,7 +292,7 @@ fn bytes_are_wrong_and_as_many() {
 }
 
 #[test]
-fn a_date_is_off() {
+fn the_proxy_shifts_the_date_of_an_answer() {
     let (_tiny, proxy) = behind(Rule::always(Fault::SkewDate { seconds: -3600 }));
     let answer = get(&proxy).unwrap();
     let line = answer.lines().find_map(|line| line.strip_prefix("date: "));
@@ -303,7 +304,7 @@ fn a_date_is_off() {
 }
 
 #[test]
-fn a_listing_lags_behind() {
+fn the_proxy_repeats_an_earlier_listing() {
     let tiny = Tiny::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
     let mut client = client(&proxy);
@@ -321,7 +322,7 @@ fn a_listing_lags_behind() {
 }
 
 #[test]
-fn a_partition_resets_and_refuses_and_ends() {
+fn a_partition_resets_and_refuses_connections_until_it_ends() {
     let tiny = Tiny::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
     let mut idle = client(&proxy);
@@ -337,7 +338,7 @@ fn a_partition_resets_and_refuses_and_ends() {
         idle.read(&mut [0]).unwrap_err().kind(),
         io::ErrorKind::ConnectionReset
     );
-    // What the server is at when the way is cut may or may not be done.
+    // A request in flight at the partition may or may not be performed.
     *lock(&tiny.pause) = Duration::from_millis(300);
     let mut cut = client(&proxy);
     send(&mut cut, "PUT /b/k", "who knows").unwrap();

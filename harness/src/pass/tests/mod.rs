@@ -484,7 +484,7 @@ fn a_state_that_is_not_proved_is_the_harnesses_failure() {
 #[test]
 fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
     let bytes = |text: &str| Bytes::from(text.as_bytes());
-    let names = ["a", "b", "c/d", "c/e", "f", "g", "h", "i", "j"];
+    let names = ["a", "b", "c/d", "c/e", "f", "g", "h", "i", "j", "k", "l"];
     let files = names.map(|name| (path(name), bytes(name)));
     let mut script = Script::new(files.to_vec());
     let write = |file: &str| FileOp::Write {

@@ -1,4 +1,4 @@
-//! The S3 server, or the way to it, fails.
+//! Faults of the S3 server and of the connections to it.
 
 mod order;
 mod outage;
@@ -12,7 +12,7 @@ use workloads::fault::S3Fault;
 use super::super::agent::Series;
 use super::super::bed::{Injected, TestBed};
 
-/// Plays one of them.
+/// Runs the scenario of one S3 fault.
 pub fn play(bed: &mut TestBed, fault: S3Fault) -> Injected {
     match fault {
         S3Fault::Outage {
@@ -38,7 +38,7 @@ pub fn play(bed: &mut TestBed, fault: S3Fault) -> Injected {
     }
 }
 
-/// Every request is refused so.
+/// A rule that refuses every request with this status and error code.
 fn refuse(status: u16, code: &str) -> Rule {
     Rule::always(Fault::Refuse {
         status,
@@ -47,7 +47,7 @@ fn refuse(status: u16, code: &str) -> Rule {
     })
 }
 
-/// Files in the test bed's mount.
+/// A series of files in the test bed's mount.
 fn series(bed: &TestBed, name: &str, files: u64, bytes: usize) -> Series {
     Series {
         dir: bed.root(),

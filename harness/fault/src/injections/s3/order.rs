@@ -1,23 +1,22 @@
-//! In what order changes got to the bucket: what docs/S3.md promises to whoever reads it meanwhile.
+//! The order in which changes reach the bucket, as docs/S3.md promises.
 //!
-//! Batches go up in the order of the journal, and within a batch what is new goes before what is replaced, that before the
-//! manifest, and that before deletions. So where an agent makes files, then overwrites others, then makes a directory, then
-//! removes some, they have to come in this order whatever batches they fell into. A deletion may be of many keys at once, which
-//! are in its body: the first of all counts.
+//! Batches follow the journal. Within a batch: new files, replaced files, the manifest, deletions. So
+//! changes made in that order must arrive in it, in whatever batches. A bulk deletion has its keys in its
+//! body; only the first one counts.
 
 use servers::{Operation, Seen};
 
-/// The keys of an agent's changes, in the order in which it made them.
+/// The keys of a writer's changes, in the order of the changes.
 pub struct Made {
-    /// Of files that were not there.
+    /// Keys of new files.
     pub new: Vec<String>,
-    /// Of files that were overwritten.
+    /// Keys of overwritten files.
     pub replaced: Vec<String>,
-    /// Of the manifest, which has to tell of a directory.
+    /// Key of the manifest, which must list a new directory.
     pub manifest: String,
 }
 
-/// What is wrong about the order of requests that were done; nothing where all is in order.
+/// The violations of the promised order among completed requests.
 pub fn out_of_order(done: &[Seen], made: &Made) -> Vec<String> {
     let places = |operation: Operation, keys: &[String]| -> Vec<usize> {
         let places = done.iter().enumerate();
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_swap_of_two_groups_is_found() {
+    fn the_check_finds_each_swap_of_two_groups() {
         use Operation::{Delete, Put};
         let keys = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let made = Made {

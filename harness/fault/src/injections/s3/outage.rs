@@ -1,4 +1,4 @@
-//! Nothing gets through for a while, and the agent goes on.
+//! Outages of the S3 server: no request succeeds for a while, and the agent process continues to work.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,38 +14,38 @@ use super::super::super::bed::{Injected, ScenarioError, TestBed};
 use super::world::{World, memory_peak, recover, sync, watch_memory, whole};
 use super::{refuse, series};
 
-/// How long the outage is that a backend has to survive without loss, in seconds.
+/// Seconds of the full-length outage, which a backend must survive without loss.
 const WHOLE: f64 = 600.0;
 
-/// The limit for hanging in a long run, in seconds: the 30 that a mount gives a request, and some slack.
+/// Hang limit of a long run in seconds: the 30 s request timeout of a mount, plus slack.
 const LONG_HANG: f64 = 32.0;
 
-/// The option of `ctxbench mount` that brings everything up again.
+/// The option of `ctxbench mount` that uploads the whole cache again.
 const REFILL: &str = "--refill-bucket";
 
-/// Bytes in each of the files that the agent writes meanwhile.
+/// Bytes of each file that the agent process writes during the outage.
 const BYTES: usize = 4096;
 
-/// By how much the daemon may grow meanwhile, in KiB: what it holds must not depend on how much is done while nothing gets
-/// through.
+/// How much the daemon's memory may grow during the outage, in KiB. It must not depend on the amount
+/// written.
 const GROWTH: u64 = 16 * 1024;
 
-/// Bytes in each of the files that are to show whether it grows: what is larger is not kept in the database.
+/// Bytes of each file that is written to measure the growth. The database keeps no more of a file.
 const LARGE: usize = 256 * 1024;
 
-/// How many of them are written meanwhile: four times what it may grow by.
+/// How many of these files are written during the outage: four times the allowed growth.
 const LARGE_FILES: u64 = 4 * GROWTH * 1024 / LARGE as u64;
 
-/// How many are written before: more than its caches hold, so that these are full and grow no more.
+/// How many of these files are written before it, to fill the daemon's caches.
 const LARGE_FILES_BEFORE: u64 = 400;
 
-/// How long a read that waits is left alone before it is interrupted.
+/// How long a read must have been in flight before it is interrupted.
 const BEFORE_INTERRUPT: Duration = Duration::from_millis(1500);
 
-/// How long it then may take to end.
+/// How long an interrupted call may take to end.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether memory is looked at: one outage of each kind is enough, and it takes a while.
+/// Whether memory is measured. One outage of each kind is enough, because measuring takes long.
 fn is_weighed(cause: OutageCause) -> bool {
     matches!(
         cause,
@@ -53,7 +53,7 @@ fn is_weighed(cause: OutageCause) -> bool {
     )
 }
 
-/// One that begins after records were synced and ends by itself.
+/// An outage that begins after the records are synced, and ends by itself.
 pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -> Injected {
     if bed.is_long {
         let limits = &mut bed.scenario.limits;
@@ -84,7 +84,7 @@ pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -
     begin(&mut world, cause)?;
     describe(bed, cause, seconds);
 
-    // What is only there.
+    // Files that only the bucket has.
     let one = |number| Series {
         first: number,
         files: 1,
@@ -96,7 +96,7 @@ pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -
         let root = bed.root();
         interrupt(bed, "sync_interrupted_after_ms", &Task::Sync { root })?;
         if bed.outcome.hang.is_some() {
-            // Only an abort has ended it: there is no mount any more.
+            // Only an abort ended the call, so the mount is gone.
             return Ok(());
         }
     }
@@ -105,7 +105,7 @@ pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -
         let message = "what only the bucket has could be read: nothing was broken";
         return Err(ScenarioError::Infra(message.into()));
     }
-    // What is here.
+    // Files that the cache has.
     bed.audit_as("during", Some(Acknowledgement::Write))?;
     let mine = series(bed, "mine", files, BYTES);
     bed.perform(&Task::Remote(RemoteTask::Write(mine.clone())))?;
@@ -240,7 +240,7 @@ fn describe(bed: &mut TestBed, cause: OutageCause, seconds: f64) {
     bed.fact("outage_s", Fact::Number(seconds));
 }
 
-/// Whether a call that waits for the server ends by a signal, and after how long.
+/// Measures how long a call that waits for the server takes to end after SIGINT.
 fn interrupt(bed: &mut TestBed, fact: &str, task: &Task) -> Injected {
     bed.begin(task)?;
     let began = Instant::now();
@@ -255,7 +255,7 @@ fn interrupt(bed: &mut TestBed, fact: &str, task: &Task) -> Injected {
                 std::thread::sleep(Duration::from_millis(10));
             }
             _ => {
-                // An agent that waits for nothing would end at once, and prove nothing.
+                // A process without a waiting call would end at once, which proves nothing.
                 let words = "not measured: no call waited".to_owned();
                 bed.fact(fact, Fact::Words(words));
                 bed.end()?;
@@ -276,7 +276,7 @@ fn interrupt(bed: &mut TestBed, fact: &str, task: &Task) -> Injected {
     Ok(())
 }
 
-/// How the daemon has grown at most, while four times as much was written as it may grow by.
+/// Records the peak growth of the daemon's memory during the outage.
 fn weigh(bed: &mut TestBed, before: Option<u64>) {
     let (Some(before), Some(peak)) = (before, memory_peak(bed)) else {
         let words = "not measured: the kernel does not let its peak be set back".to_owned();
@@ -294,7 +294,7 @@ fn weigh(bed: &mut TestBed, before: Option<u64>) {
     }
 }
 
-/// Nobody else has changed anything: a conflict is one of the mount with itself.
+/// Checks for conflicts. Only this mount writes, so any conflict is a false one.
 fn no_conflict(bed: &mut TestBed) -> Injected {
     let listed = whole(bed, RemoteTask::List { dir: bed.root() })?;
     let names = listed
@@ -315,10 +315,10 @@ fn no_conflict(bed: &mut TestBed) -> Injected {
     Ok(())
 }
 
-/// What this mount and a new machine have of it.
+/// Audits the records on this mount and on a new machine.
 pub fn after(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
-    // Something that the sync has to bring up.
+    // New changes, so that the sync has something to upload.
     bed.fill_again()?;
     world.lose_machine(bed)?;
     bed.audit_as(MACHINE_LOSS, Some(Acknowledgement::Sync))?;
@@ -335,7 +335,7 @@ pub fn after(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
     Ok(())
 }
 
-/// The way is cut while a sync is under way, for a few seconds.
+/// Cuts the connections for a few seconds while `ctxbench s3 sync` is in flight.
 pub fn partition_in_sync(bed: &mut TestBed) -> Injected {
     let mut world = World::start(bed)?;
     bed.open()?;
@@ -344,7 +344,7 @@ pub fn partition_in_sync(bed: &mut TestBed) -> Injected {
     whole(bed, RemoteTask::Write(old.clone()))?;
     sync(bed, bed.root())?;
     world.begin();
-    // Slowly, so that the cut is in the middle.
+    // Slow uploads, so that the cut falls into the sync.
     world.set(vec![
         Rule::always(Fault::Delay { ms: 100.0 }).of(&[Operation::Put]),
     ]);
@@ -376,7 +376,7 @@ pub fn partition_in_sync(bed: &mut TestBed) -> Injected {
     Ok(())
 }
 
-/// The server comes back with an empty bucket: what the cache has may be all there is.
+/// The server restarts with an empty bucket. The cache may hold the only copy of the files.
 pub fn emptied(bed: &mut TestBed) -> Injected {
     let mut world = World::start(bed)?;
     bed.open()?;
@@ -387,7 +387,7 @@ pub fn emptied(bed: &mut TestBed) -> Injected {
     world.kill_server()?;
     world.start_server(true)?;
     bed.injected("the server was killed, and came back with an empty bucket");
-    // Some looks at the bucket.
+    // Long enough for several polls.
     std::thread::sleep(Duration::from_secs(6));
     let read = bed.perform(&Task::Remote(RemoteTask::Read(mine.clone())))?;
     if read.is_none_or(|answer| !answer.failures.is_empty()) {
@@ -398,7 +398,7 @@ pub fn emptied(bed: &mut TestBed) -> Injected {
     let root = bed.root();
     let synced = bed.perform(&Task::Sync { root })?;
     if synced.is_none_or(|answer| !answer.failures.is_empty()) {
-        // It does not say that all is well: somebody has to see to it.
+        // The sync reports a failure, so the user has to act.
         return match bed.logs(0, REFILL) {
             true => refill(bed, &mut world, &mine),
             false => by_hand(bed, &mut world, &mine),
@@ -413,7 +413,7 @@ pub fn emptied(bed: &mut TestBed) -> Injected {
     Ok(())
 }
 
-/// Whether another host reads all of it.
+/// Whether another host reads all files.
 fn is_elsewhere(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected<bool> {
     let there = Series {
         dir: world.elsewhere(bed)?,
@@ -423,11 +423,11 @@ fn is_elsewhere(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected
     Ok(read.is_some_and(|answer| answer.failures.is_empty()))
 }
 
-/// The step that the daemon's log names.
+/// Takes the step that the daemon's log names.
 fn refill(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
     let step = format!("an unmount, and a mount with {REFILL}, as the daemon's log says");
     let began = Instant::now();
-    // It says that it could not bring everything up.
+    // The daemon reports that it could not upload everything.
     let _ = bed.close()?;
     let tried = match bed.open_with(REFILL)? {
         Err(words) => Err(words.lines().next().unwrap_or_default().to_owned()),
@@ -452,11 +452,12 @@ fn refill(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
     Ok(())
 }
 
-/// A step that always helps, where the log names none: the files, which were read already, are written once more through a new cache.
+/// A manual step for a log that names none: writes the files, which were read before, again through a new
+/// cache.
 fn by_hand(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
     let step = "copy the files out, unmount, delete the cache, mount again, copy them in: the daemon's log names no option";
     let began = Instant::now();
-    // It says that it could not bring everything up.
+    // The daemon reports that it could not upload everything.
     let _ = bed.close()?;
     let tried = world
         .begin_anew(bed, "by-hand")

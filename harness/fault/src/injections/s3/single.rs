@@ -1,4 +1,4 @@
-//! Single requests fail, take long, or give what is not there.
+//! Faults of single S3 requests: errors, delays, damaged or stale answers.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use super::outage::after;
 use super::series;
 use super::world::{World, recover, sync, whole};
 
-/// Bytes of a file that is fetched in parts.
+/// Bytes of a file that the daemon fetches in parts.
 const LARGE: usize = 9 << 20;
 
-/// Requests that are about objects or listings: what a mount does all day.
+/// Requests on objects and listings, which make up the usual traffic of a mount.
 const ALL: [Operation; 7] = [
     Operation::Get,
     Operation::Head,
@@ -27,7 +27,7 @@ const ALL: [Operation; 7] = [
     Operation::Parts,
 ];
 
-/// Some fail while the agent works; it should not notice, and nothing may be done twice.
+/// Some requests fail while the agent process works. It must see no error, and no upload may happen twice.
 pub fn flaky(bed: &mut TestBed, how: Flaky) -> Injected {
     let refuse = |status: u16, code: &str| Fault::Refuse {
         status,
@@ -78,7 +78,7 @@ pub fn flaky(bed: &mut TestBed, how: Flaky) -> Injected {
     bed.perform(&Task::Remote(RemoteTask::Read(there)))?;
     let root = bed.root();
     bed.perform(&Task::Sync { root: root.clone() })?;
-    // From here on records alone, each of them synced, and whatever that sync could not bring up.
+    // From here on: only synced records, and uploads that the failed sync left over.
     let before = bed.counted();
     bed.write(20)?;
     bed.perform(&Task::Sync { root })?;
@@ -92,7 +92,7 @@ pub fn flaky(bed: &mut TestBed, how: Flaky) -> Injected {
     Ok(())
 }
 
-/// Every exchange takes longer: nothing may fail.
+/// Every exchange takes longer. No call may fail.
 pub fn slow(bed: &mut TestBed, rtt_ms: f64) -> Injected {
     let mut world = World::start(bed)?;
     bed.open()?;
@@ -128,7 +128,7 @@ pub fn slow(bed: &mut TestBed, rtt_ms: f64) -> Injected {
     )?;
     let root = bed.root();
     milliseconds(bed, "sync_of_100_ms", Task::Sync { root })?;
-    // Few, because each fsync may wait for the bucket, several times.
+    // Few changes, because each fsync may wait for several requests.
     let before = bed.counted();
     bed.write(3)?;
     world.fired(bed)?;
@@ -139,7 +139,8 @@ pub fn slow(bed: &mut TestBed, rtt_ms: f64) -> Injected {
     Ok(())
 }
 
-/// What is fetched comes wrong, once and then each time. The agent may see an error, and must not see wrong bytes.
+/// Fetched content is damaged, first once and then every time. The agent process may see an error, but no
+/// wrong bytes.
 pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
     let (fault, what) = match how {
         BadAnswer::Reset => (
@@ -205,7 +206,7 @@ pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
             "only {hits} answers were bad"
         )));
     }
-    // As soon as answers are right, so is what is read; and nothing wrong was kept.
+    // Once answers are right again, reads must be right. No wrong content may be cached.
     let began = Instant::now();
     for series in [&small, &large] {
         let read = bed.perform(&Task::Remote(RemoteTask::Read(series.clone())))?;
@@ -229,7 +230,7 @@ pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
     Ok(())
 }
 
-/// What is put arrives with wrong bytes: the server has to refuse it, and it has to arrive in the end.
+/// Uploaded bytes are damaged. The server must refuse them, and the retry must succeed.
 pub fn damaged_upload(bed: &mut TestBed) -> Injected {
     let mut world = World::start(bed)?;
     bed.open()?;
@@ -258,7 +259,7 @@ pub fn damaged_upload(bed: &mut TestBed) -> Injected {
     Ok(())
 }
 
-/// Listings show what was there before: nothing new may vanish here, and nothing deleted come back.
+/// Listings are stale. New files must not vanish, and deleted files must not reappear.
 pub fn stale_list(bed: &mut TestBed) -> Injected {
     let mut world = World::start(bed)?;
     bed.open()?;
@@ -266,7 +267,7 @@ pub fn stale_list(bed: &mut TestBed) -> Injected {
     let old = series(bed, "old", 10, 500);
     whole(bed, RemoteTask::Write(old.clone()))?;
     sync(bed, bed.root())?;
-    // At least one look at the bucket has seen all of it.
+    // Long enough for at least one poll.
     std::thread::sleep(Duration::from_secs(2));
     world.begin();
     world.set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);

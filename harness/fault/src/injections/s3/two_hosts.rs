@@ -1,4 +1,4 @@
-//! Two hosts change the same files while one of them is cut off.
+//! Two hosts change the same files while one of them has no connection to the bucket.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::super::super::bed::{Injected, ScenarioError, TestBed};
 use super::series;
 use super::world::{World, recover, sync, whole};
 
-/// Bytes in each of them.
+/// Bytes of each file.
 const BYTES: usize = 700;
 
-/// Both versions of each file have to be there afterwards, on both hosts.
+/// Both hosts must show both versions of each file afterwards.
 pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
     let mut world = World::start(bed)?;
     bed.open()?;
@@ -58,7 +58,7 @@ pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
     if !recover(bed)? {
         return Ok(());
     }
-    // The kept versions are files of their own, and go up with the next batch; the other host looks every second.
+    // Conflict copies are uploaded with the next batch. The other host polls every second.
     sync(bed, bed.root())?;
     std::thread::sleep(Duration::from_secs(3));
     for (host, dir) in [("here", bed.root()), ("there", elsewhere)] {
@@ -95,7 +95,7 @@ pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
     Ok(())
 }
 
-/// How many files called `…conflict…` hold what was written here.
+/// How many conflict copies hold this host's content.
 fn kept(bed: &mut TestBed, ours: &Series, dir: &std::path::Path) -> Injected<u64> {
     let listed = whole(
         bed,

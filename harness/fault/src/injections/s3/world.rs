@@ -1,4 +1,6 @@
-//! A server of its own, a proxy through which the way to it breaks, and a second host whose way is whole.
+//! The environment of an S3 fault: a server, a fault proxy before it, and another host that bypasses the
+//! proxy.
+//! The faults live in the sibling modules.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,29 +15,29 @@ use super::super::super::agent::{Answer, RemoteTask, Series, Task};
 use super::super::super::bed::{Injected, ScenarioError, TestBed};
 use super::order::{Made, out_of_order};
 
-/// Whose memory it is.
+/// The agent id in the object keys.
 const AGENT: &str = "agent";
 
-/// What comes before every key.
+/// The prefix of every object key.
 const PREFIX: &str = "faults/";
 
-/// What a call may take beyond the time limit of a request, in seconds: part of the scenario's limit for hanging.
+/// Seconds that a call may take beyond the time limit of its request, within the scenario's hang limit.
 const SLACK: f64 = 2.0;
 
-/// A server that is this scenario's alone.
+/// A server, a proxy and another host for one scenario.
 pub struct World {
-    // The proxy first: nobody shall wait for a server that is gone.
+    // Declared first, so that the proxy is dropped before its server.
     pub proxy: FaultProxy,
     server: Option<Server>,
     options: Options,
     keys: (String, String),
     endpoint: String,
     region: String,
-    /// The other host's mount.
+    /// The mount of the other host.
     other: Option<Box<dyn Workspace>>,
     other_site: Site,
     runtime: Runtime,
-    /// Requests that had come when the fault began.
+    /// The number of requests that the proxy had seen when the fault began.
     before: usize,
 }
 
@@ -44,7 +46,7 @@ fn spoiled(what: &str) -> impl FnOnce(std::io::Error) -> ScenarioError {
     move |error| ScenarioError::Infra(format!("{what}: {error}"))
 }
 
-/// The server that a backend's name stands for.
+/// The kind of server that a backend's name denotes.
 fn kind(backend: &str) -> Injected<ServerKind> {
     let kinds = ServerKind::ALL.into_iter();
     let mut found = kinds.filter(|kind| backend.split(['-', '@']).any(|part| part == kind.name()));
@@ -56,7 +58,7 @@ fn kind(backend: &str) -> Injected<ServerKind> {
 }
 
 impl World {
-    /// Starts the server and the proxy, and has the test bed's mounts go through the proxy.
+    /// Starts the server and the proxy, and routes the test bed's mounts through the proxy.
     pub fn start(bed: &mut TestBed) -> Injected<Self> {
         let name = bed.backend.describe().name;
         let kind = kind(&name)?;
@@ -111,7 +113,7 @@ impl World {
         Ok(world)
     }
 
-    /// How many seconds a request of the test bed's mounts may take.
+    /// Time limit, in seconds, of a request of the test bed's mounts.
     pub fn timeout(bed: &TestBed) -> u64 {
         (bed.scenario.limits.hang - SLACK).max(1.0) as u64
     }
@@ -156,12 +158,12 @@ impl World {
 
     // ── The fault ──────────────────────────────────────────────────────────────────────────────
 
-    /// Notes what the proxy has seen so far: what comes from now on is of the fault and its end.
+    /// Marks the start of the fault: later requests belong to the fault and its recovery.
     pub fn begin(&mut self) {
         self.before = self.proxy.seen().len();
     }
 
-    /// Kills the server; its port refuses connections, as the proxy's does then.
+    /// Kills the server. The proxy refuses connections, as the server's own port then does.
     pub fn kill_server(&mut self) -> Injected {
         self.proxy
             .partition(true)
@@ -173,7 +175,7 @@ impl World {
         Ok(())
     }
 
-    /// Starts the server again: on what it had, or on nothing.
+    /// Restarts the server with its data, or empty.
     pub fn start_server(&mut self, empty: bool) -> Injected {
         if empty {
             std::fs::remove_dir_all(&self.options.dir)?;
@@ -189,7 +191,7 @@ impl World {
             .map_err(spoiled("taking connections"))
     }
 
-    /// Refuses connections, or takes them again.
+    /// Makes the proxy refuse or accept connections.
     pub fn partition(&self, is_cut: bool) -> Injected {
         let done = self.proxy.partition(is_cut);
         done.map_err(spoiled("the partition"))
@@ -199,7 +201,8 @@ impl World {
         self.proxy.set(rules);
     }
 
-    /// How often the rules in force have done something: a fault that never was proves nothing.
+    /// Records how many requests the active rules hit. Zero is an error, because the scenario would then
+    /// prove nothing.
     pub fn fired(&self, bed: &mut TestBed) -> Injected {
         let done: u64 = self.proxy.fired().iter().map(|fired| fired.done).sum();
         bed.fact("requests_hit", Fact::Count(done));
@@ -211,9 +214,9 @@ impl World {
         Ok(())
     }
 
-    // ── What became of it ──────────────────────────────────────────────────────────────────────
+    // ── Checks of uploads ──────────────────────────────────────────────────────────────────────
 
-    /// What came through since [`World::begin`] and was done, or may have been.
+    /// The requests since [`World::begin`] that succeeded, or whose answer is not known.
     fn done(&self) -> Vec<Seen> {
         let seen = self.proxy.seen();
         let since = seen.into_iter().skip(self.before);
@@ -222,8 +225,8 @@ impl World {
         since.filter(|seen| is_done(seen.answered)).collect()
     }
 
-    /// Whether what was made, replaced and removed in this order, with a directory made before the removals, came so to the
-    /// bucket.
+    /// Checks the order in which the changes reached the bucket: new files, replaced files, the manifest
+    /// with the new directory, deletions.
     pub fn in_order(&self, bed: &mut TestBed, new: &Series, replaced: &Series) {
         let keys = |series: &Series| -> Vec<String> {
             let numbers = series.first..series.first + series.files;
@@ -245,7 +248,7 @@ impl World {
         }
     }
 
-    /// Whether each file of a series was put exactly once, and none after the first deletion.
+    /// Checks that each file of a series was uploaded exactly once, and none after the first deletion.
     pub fn once_and_before_deletions(&self, bed: &mut TestBed, series: &Series) {
         let done = self.done();
         let in_doubt = std::cell::Cell::new(0);
@@ -257,7 +260,8 @@ impl World {
             let known = places.clone();
             let known = known.filter(|(_, seen)| seen.answered != Answered::Unknown);
             match (known.count(), places.next_back()) {
-                // Cut off while the server was at it, and no second time: it was done.
+                // The connection broke before the answer, and the daemon did not retry. So the upload
+                // counts as done.
                 (0, Some((at, _))) => {
                     in_doubt.set(in_doubt.get() + 1);
                     (1, Some(at))
@@ -272,7 +276,7 @@ impl World {
         bed.fact("uploaded_once", Fact::Count(once));
         bed.fact("uploads_expected", Fact::Count(series.files));
         if in_doubt.get() > 0 {
-            // Whether they are there is seen on a new machine.
+            // A mount on a new machine shows later whether these objects exist.
             bed.fact("uploads_cut_off", Fact::Count(in_doubt.get()));
         }
         if never > 0 {
@@ -306,7 +310,7 @@ impl World {
 
     // ── The other host ─────────────────────────────────────────────────────────────────────────
 
-    /// The other host's directory; its mount is made when first needed.
+    /// The directory of the other host, which is mounted at the first call.
     pub fn elsewhere(&mut self, bed: &TestBed) -> Injected<PathBuf> {
         if self.other.is_none() {
             let launch = self.launch(bed, &self.endpoint, "other", cache(&self.other_site));
@@ -320,7 +324,7 @@ impl World {
         Ok(root.unwrap_or_default())
     }
 
-    /// Has the other host write a series, and waits until the test bed's mount shows it.
+    /// Makes the other host write a series, and waits until the test bed's mount shows it.
     pub fn others_write(&mut self, bed: &mut TestBed, series: &Series) -> Injected {
         let there = Series {
             dir: self.elsewhere(bed)?,
@@ -338,8 +342,8 @@ impl World {
         }
     }
 
-    /// The machine goes as soon as `ctxbench s3 sync` has returned, so that nothing can go up after it; on a new one there is no
-    /// cache, and the way to the bucket is whole.
+    /// Kills the daemon as soon as `ctxbench s3 sync` has returned, so that nothing is uploaded afterwards.
+    /// Then mounts without a cache, bypassing the proxy, as a new machine would.
     pub fn lose_machine(&mut self, bed: &mut TestBed) -> Injected {
         let synced = bed.sync_and_kill()?;
         synced.map_err(|error| {
@@ -350,13 +354,13 @@ impl World {
         self.begin_anew(bed, "new-machine")
     }
 
-    /// Mounts without the cache, as another writer than before, by a way that is whole.
+    /// Mounts without a cache, as a new writer, bypassing the proxy.
     pub fn begin_anew(&self, bed: &mut TestBed, writer: &str) -> Injected {
         let cache = cache(&bed.site);
         for suffix in ["", "-wal", "-shm", "-log"] {
             let mut file = cache.clone().into_os_string();
             file.push(suffix);
-            // Not all of them are always there.
+            // Some of these files may not exist.
             let _ = std::fs::remove_file(file);
         }
         let launch = self.launch(bed, &self.endpoint, writer, cache);
@@ -369,23 +373,23 @@ impl Drop for World {
     fn drop(&mut self) {
         self.other = None;
         if let Some(server) = self.server.take() {
-            // It is killed when dropped if this fails.
+            // If this fails, dropping the server kills it.
             let _ = self.runtime.block_on(server.stop());
         }
     }
 }
 
-/// The path of a file's object in requests.
+/// The request path of a file's object.
 fn key(series: &Series, number: u64) -> String {
     format!("/{BUCKET}/{PREFIX}agents/{AGENT}/{}-{number}", series.name)
 }
 
-/// The cache of a mount at `site`.
+/// Path of the cache of a mount at `site`.
 fn cache(site: &Site) -> PathBuf {
     site.dir.join("cache.s3.db")
 }
 
-/// Does something in a whole world: what fails is not the fault's doing.
+/// Performs a task while no fault is active. A failure is then the harness's.
 pub fn whole(bed: &mut TestBed, task: RemoteTask) -> Injected<Answer> {
     match bed.perform(&Task::Remote(task))? {
         Some(answer) if answer.failures.is_empty() => Ok(answer),
@@ -402,7 +406,7 @@ pub fn whole(bed: &mut TestBed, task: RemoteTask) -> Injected<Answer> {
     }
 }
 
-/// `ctxbench s3 sync` in a whole world.
+/// Runs `ctxbench s3 sync` while no fault is active.
 pub fn sync(bed: &mut TestBed, root: PathBuf) -> Injected {
     match bed.perform(&Task::Sync { root })? {
         Some(answer) if answer.failures.is_empty() => Ok(()),
@@ -414,8 +418,8 @@ pub fn sync(bed: &mut TestBed, root: PathBuf) -> Injected {
     }
 }
 
-/// Waits until the mount says that nothing is missing in the bucket, which it has to reach by itself: it is only asked how
-/// much is missing. Where it does not within the scenario's time, `ctxbench s3 sync` is the step by hand. False if neither helps.
+/// Polls until the mount reports no pending changes, within the scenario's recovery limit. The mount has to
+/// get there by itself. Otherwise `ctxbench s3 sync` is the manual step. Returns false if that fails, too.
 pub fn recover(bed: &mut TestBed) -> Injected<bool> {
     let limit = Duration::from_secs_f64(bed.scenario.limits.recovery);
     let started = Instant::now();
@@ -463,16 +467,16 @@ pub fn recover(bed: &mut TestBed) -> Injected<bool> {
     Ok(true)
 }
 
-/// The most that the daemon has held in memory since [`watch_memory`], in KiB.
+/// The daemon's peak resident memory since [`watch_memory`], in KiB.
 pub fn memory_peak(bed: &TestBed) -> Option<u64> {
     status(bed, "VmHWM:")
 }
 
-/// Has the kernel note from now on what the daemon holds at most; answers what it holds now, in KiB. `None` where the kernel
-/// does not let us.
+/// Resets the kernel's record of the daemon's peak memory. Returns its current resident memory in KiB.
+/// `None` where the kernel forbids that.
 pub fn watch_memory(bed: &TestBed) -> Option<u64> {
     let daemon = bed.workspace.as_ref()?.daemon()?;
-    // See proc_pid_clear_refs(5): 5 sets the peak to what is held now.
+    // proc_pid_clear_refs(5): writing 5 sets the peak to the current value.
     std::fs::write(format!("/proc/{daemon}/clear_refs"), "5").ok()?;
     status(bed, "VmRSS:")
 }

@@ -1,4 +1,4 @@
-//! What only a caller from inside can try: slow bodies, wrong digests, conditions on uploads.
+//! Tests that need direct access to the service: slow bodies, wrong digests, preconditions of uploads.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -82,7 +82,7 @@ async fn a_read_does_not_wait_for_a_slow_write_of_the_same_key() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_what_was_said_is_refused() {
+async fn a_body_with_a_wrong_digest_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let service = service(scratch.path());
     let mut wrong_md5 = put_input(whole(b"body"));
@@ -100,7 +100,7 @@ async fn a_body_that_is_not_what_was_said_is_refused() {
 }
 
 #[tokio::test]
-async fn an_upload_in_parts_keeps_its_condition() {
+async fn a_multipart_upload_keeps_its_precondition() {
     let scratch = tempfile::tempdir().unwrap();
     let service = service(scratch.path());
     let begin = async || {
@@ -147,7 +147,7 @@ async fn an_upload_in_parts_keeps_its_condition() {
     let (id, part) = begin().await;
     let error = complete(&id, part.clone(), absent).await.unwrap_err();
     assert_eq!(*error.code(), S3ErrorCode::PreconditionFailed);
-    // A refused upload is still there, and can be completed otherwise.
+    // A refused upload still exists, and can be completed without the precondition.
     complete(&id, part, None).await.unwrap();
     assert_eq!(read(&service).await, b"part");
 }

@@ -1,0 +1,342 @@
+//! Transactions that stay open over many calls: begun with a redo log, ended with it, and made again after a kill.
+
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::db::Db;
+use super::log::locked;
+use super::nodes::unsigned;
+use super::open::{OpenError, unreadable};
+use super::record;
+use super::redo::{self, Redo, redo_of};
+use crate::store::{Result, StoreError};
+
+/// How long a transaction may stay open: other programs see a change that much later.
+const OPEN_FOR: Duration = Duration::from_millis(100);
+
+/// How long a commit that failed waits for its next attempt.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Makes the changes that a killed daemon recorded and did not commit. Answers how many there were.
+pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, OpenError> {
+    let wrong = |error: StoreError| unreadable(path, &error);
+    let read = "SELECT redo, applied FROM log WHERE redo IS NOT NULL";
+    let found = db.row(read, (), |row| Ok((row.get(0)?, row.get(1)?)));
+    let Some((mount, applied)) = found.map_err(wrong)? else {
+        return Ok(0);
+    };
+    let redo = redo_of(path);
+    let pending = redo::read(path, mount, unsigned(applied));
+    let pending = pending.map_err(|error| unreadable(&redo, &error))?;
+    let work = |db: &Db| {
+        pending
+            .iter()
+            .try_for_each(|payload| record::redo(db, payload))?;
+        db.execute("UPDATE log SET redo = NULL", ())
+    };
+    db.transaction(work).map_err(wrong)?;
+    Ok(pending.len())
+}
+
+/// Removes a redo log that nothing needs.
+pub(super) fn remove(path: &Path) {
+    let redo = redo_of(path);
+    if let Err(error) = std::fs::remove_file(&redo)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %redo.display(), %error, "removing the redo log");
+    }
+}
+
+/// A thread that commits what has been open for long enough.
+#[derive(Debug)]
+pub(super) struct Committer {
+    db: Arc<Mutex<Db>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Committer {
+    /// Begins to record changes; the name of the redo log is to be made durable before the first.
+    pub(super) fn start(db: &Arc<Mutex<Db>>, path: &Path) -> std::result::Result<Self, OpenError> {
+        let wrong = |error: StoreError| unreadable(path, &error);
+        let (wake, woken) = sync_channel(1);
+        begin(&locked(db), path, wake).map_err(wrong)?;
+        let thread_db = Arc::clone(db);
+        let thread = std::thread::Builder::new()
+            .name("commit".to_owned())
+            .spawn(move || run(&thread_db, &woken))
+            .map_err(|error| unreadable(path, &error))?;
+        Ok(Self {
+            db: Arc::clone(db),
+            thread: Some(thread),
+        })
+    }
+
+    /// Commits, and ends the thread. True if nothing is left that needs the redo log.
+    pub(super) fn stop(&mut self) -> bool {
+        let ended = end(&locked(&self.db));
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the commit thread panicked");
+        }
+        ended
+            .inspect_err(|error| tracing::warn!(%error, "the redo log stays, and is applied at the next mount"))
+            .is_ok()
+    }
+}
+
+fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> Result<()> {
+    let mount = db.transaction(|db| {
+        db.execute("UPDATE log SET redo = random(), applied = 0", ())?;
+        db.row("SELECT redo FROM log", (), |row| row.get(0))
+    })?;
+    let redo = Redo::create(path, mount.unwrap_or_default(), wake).map_err(|error| {
+        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+        StoreError::storage(errno, format!("{}: {error}", redo_of(path).display()))
+    })?;
+    *db.redo.borrow_mut() = Some(redo);
+    Ok(())
+}
+
+fn end(db: &Db) -> Result<()> {
+    let committed = db.commit();
+    // The thread ends with it: it holds the sender.
+    *db.redo.borrow_mut() = None;
+    committed?;
+    db.transaction(|db| db.execute("UPDATE log SET redo = NULL", ()))?;
+    Ok(())
+}
+
+fn run(db: &Mutex<Db>, woken: &Receiver<()>) {
+    while woken.recv().is_ok() {
+        let mut wait = OPEN_FOR;
+        loop {
+            if woken.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+            match locked(db).commit() {
+                Ok(()) => break,
+                Err(error) => tracing::warn!(%error, "committing changes"),
+            }
+            wait = AGAIN_AFTER;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::ops::ControlFlow;
+    use std::path::PathBuf;
+
+    use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
+
+    use super::*;
+    use crate::sqlite::log_mark::tests::OWNER;
+    use crate::sqlite::{HEAD, SqliteStore};
+    use crate::store::{
+        Allocate, Caller, Change, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
+    };
+
+    fn with(path: &Path, suffix: &str) -> PathBuf {
+        let mut name = OsString::from(path);
+        name.push(suffix);
+        name.into()
+    }
+
+    /// A copy of what a killed daemon leaves.
+    fn killed(path: &Path, copy: &Path) {
+        for suffix in ["", "-wal", "-redo"] {
+            std::fs::copy(with(path, suffix), with(copy, suffix)).unwrap();
+        }
+        let (from, to) = (with(path, "-tails"), with(copy, "-tails"));
+        let _ = std::fs::remove_dir_all(&to);
+        for tail in std::fs::read_dir(from).into_iter().flatten().flatten() {
+            std::fs::create_dir_all(&to).unwrap();
+            std::fs::copy(tail.path(), to.join(tail.file_name())).unwrap();
+        }
+    }
+
+    /// Names, attributes, content and extended attributes of everything in the root.
+    fn state(store: &SqliteStore) -> Vec<String> {
+        let mut names: Vec<(Vec<u8>, Ino)> = Vec::new();
+        let mut note = |entry: crate::store::DirEntry<'_>| {
+            names.push((entry.name.to_vec(), entry.ino));
+            ControlFlow::Continue(())
+        };
+        store.readdir(ROOT, 0, false, &mut note).unwrap();
+        names.push((b".".to_vec(), ROOT));
+        let described = names.iter().map(|(name, ino)| {
+            let attr = store.getattr(*ino).unwrap();
+            let mut bytes = Vec::new();
+            if attr.kind == Kind::File {
+                store.read(*ino, 0, 2 * HEAD as usize, &mut bytes).unwrap();
+            }
+            let xattrs = store.listxattr(*ino).unwrap();
+            // What a tail occupies is the file system's below.
+            let attr = crate::store::Attr { blocks: 0, ..attr };
+            let sum = crc32fast::hash(&bytes);
+            format!(
+                "{} {attr:?} {sum} {xattrs:?}",
+                String::from_utf8_lossy(name)
+            )
+        });
+        let mut described: Vec<String> = described.collect();
+        described.sort();
+        described
+    }
+
+    /// One change or none, as a seed has it.
+    fn step(store: &SqliteStore, seed: &mut u64) {
+        let mut random = |below: u64| {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (*seed >> 33) % below
+        };
+        let caller = Caller {
+            now: Timestamp(random(1 << 30) as i64),
+            ..OWNER
+        };
+        let name = |at: u64| format!("f{at}").into_bytes();
+        let (one, two) = (name(random(8)), name(random(8)));
+        let ino = store.lookup(ROOT, &one).map_or(ROOT, |attr| attr.ino);
+        let gone = |replaced: Result<Option<Ino>>| {
+            if let Ok(Some(ino)) = replaced {
+                store.reclaim(ino).unwrap();
+            }
+        };
+        let node = NewNode {
+            kind: [Kind::File, Kind::Directory, Kind::Symlink][random(3) as usize],
+            permissions: 0o644,
+            rdev: 0,
+            target: b"elsewhere",
+        };
+        // What fails changes nothing: that is a case, too.
+        match random(12) {
+            0..3 => drop(store.create(&caller, ROOT, &one, &node)),
+            3..6 => {
+                let offset = [0, 100, 40_000, HEAD - 10, HEAD + 5][random(5) as usize];
+                let bytes = vec![random(256) as u8; 1 + random(50_000) as usize];
+                drop(store.write(&caller, ino, offset, &bytes));
+            }
+            6 => {
+                let change = Change {
+                    size: Some(random(2 * HEAD)),
+                    ..Change::default()
+                };
+                drop(store.setattr(&caller, ino, &change));
+            }
+            7 => {
+                let mode = [RenameMode::Replace, RenameMode::Exchange][random(2) as usize];
+                gone(store.rename(&caller, (ROOT, &one), (ROOT, &two), mode));
+            }
+            8 => gone(store.unlink(&caller, ROOT, &one)),
+            9 => gone(store.rmdir(&caller, ROOT, &one)),
+            10 => drop(store.setxattr(&caller, ino, &two, &one, XattrMode::Set)),
+            _ => {
+                let how = [Allocate::PunchHole, Allocate::Zero { keep_size: false }];
+                let how = how[random(2) as usize];
+                drop(store.fallocate(&caller, ino, how, random(HEAD), 1 + random(HEAD)));
+            }
+        }
+        if random(40) == 0 {
+            store.sync().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_mount_after_a_kill_at_any_call_has_every_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let (mut seed, mut redone) = (1, 0);
+        for _ in 0..400 {
+            step(&store, &mut seed);
+            {
+                // Nothing is committed while the files are copied.
+                let db = store.db();
+                redone += u32::from(db.redo.borrow().as_ref().is_some_and(Redo::is_pending));
+                killed(&path, &copy);
+            }
+            let again = SqliteStore::open(&copy, &OWNER).unwrap();
+            assert_eq!(state(&again), state(&store));
+            drop(again);
+            assert!(!with(&copy, "-redo").exists(), "an orderly end removes it");
+            let problems = crate::sqlite::check(&copy).unwrap().problems;
+            assert_eq!(problems, Vec::<String>::new());
+        }
+        assert!(redone > 100, "{redone} of 400 copies had a record to apply");
+    }
+
+    #[test]
+    fn a_redo_log_that_is_cut_gives_the_state_of_an_earlier_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let (mut seed, mut states) = (7, vec![state(&store)]);
+        for _ in 0..30 {
+            step(&store, &mut seed);
+            states.push(state(&store));
+        }
+        killed(&path, &copy);
+        drop(store);
+        let redo = std::fs::read(with(&copy, "-redo")).unwrap();
+        let files = ["", "-wal"].map(|suffix| {
+            let file = with(&copy, suffix);
+            (std::fs::read(&file).unwrap(), file)
+        });
+        let mut earlier = states.len();
+        for cut in (0..=10).rev() {
+            for (bytes, file) in &files {
+                std::fs::write(file, bytes).unwrap();
+            }
+            let cut = &redo[..redo.len() * cut / 100];
+            std::fs::write(with(&copy, "-redo"), cut).unwrap();
+            let again = state(&SqliteStore::open(&copy, &OWNER).unwrap());
+            let at = states.iter().rposition(|state| *state == again).unwrap();
+            assert!(at <= earlier, "a shorter log has no later state");
+            earlier = at;
+        }
+    }
+
+    #[test]
+    fn recorded_changes_outlast_a_commit_that_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let node = NewNode {
+            kind: Kind::File,
+            permissions: 0o644,
+            rdev: 0,
+            target: b"",
+        };
+        let no_commit = |asked: AuthContext<'_>| match asked.action {
+            AuthAction::Transaction {
+                operation: TransactionOperation::Unknown,
+            } => Authorization::Deny,
+            AuthAction::Transaction {
+                operation: TransactionOperation::Rollback | TransactionOperation::Begin,
+            } => Authorization::Allow,
+            AuthAction::Transaction { .. } => Authorization::Deny,
+            _ => Authorization::Allow,
+        };
+        store.db().connection.authorizer(Some(no_commit)).unwrap();
+        let ino = store.create(&OWNER, ROOT, b"note", &node).unwrap().ino;
+        assert!(store.sync().is_err());
+        store.write(&OWNER, ino, 0, b"text").unwrap_err();
+        assert_eq!(store.lookup(ROOT, b"note").unwrap().ino, ino);
+        let allow = |_: AuthContext<'_>| Authorization::Allow;
+        store.db().connection.authorizer(Some(allow)).unwrap();
+        store.write(&OWNER, ino, 0, b"text").unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let mut text = Vec::new();
+        store.read(ino, 0, 10, &mut text).unwrap();
+        assert_eq!(text, b"text");
+    }
+}

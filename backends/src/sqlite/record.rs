@@ -1,0 +1,345 @@
+//! A change as the redo log records it, and how it is made in an open transaction.
+
+use serde::{Deserialize, Serialize};
+
+use super::db::Db;
+use super::redo::PAYLOAD_MAX;
+use super::tails::HEAD;
+use super::{content, held, names, nodes, reclaim, xattrs};
+use crate::store::{
+    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError,
+    XattrMode, check_rename,
+};
+
+/// A change of one call, with all that decides its outcome.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Record<'a> {
+    SetAttr {
+        caller: Caller,
+        ino: Ino,
+        change: Change,
+    },
+    Create {
+        caller: Caller,
+        parent: Ino,
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+        ino: Ino,
+        #[serde(borrow)]
+        node: NewNode<'a>,
+    },
+    Link {
+        caller: Caller,
+        ino: Ino,
+        parent: Ino,
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+    },
+    Unlink {
+        caller: Caller,
+        parent: Ino,
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+    },
+    Rmdir {
+        caller: Caller,
+        parent: Ino,
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+    },
+    Rename {
+        caller: Caller,
+        from: Ino,
+        #[serde(with = "serde_bytes")]
+        from_name: &'a [u8],
+        to: Ino,
+        #[serde(with = "serde_bytes")]
+        to_name: &'a [u8],
+        mode: RenameMode,
+    },
+    Reclaim {
+        ino: Ino,
+    },
+    Write {
+        caller: Caller,
+        ino: Ino,
+        offset: u64,
+        #[serde(with = "serde_bytes")]
+        data: &'a [u8],
+    },
+    Append {
+        caller: Caller,
+        ino: Ino,
+        #[serde(with = "serde_bytes")]
+        data: &'a [u8],
+    },
+    Fallocate {
+        caller: Caller,
+        ino: Ino,
+        how: Allocate,
+        offset: u64,
+        length: u64,
+    },
+    SetXattr {
+        caller: Caller,
+        ino: Ino,
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+        #[serde(with = "serde_bytes")]
+        value: &'a [u8],
+        mode: XattrMode,
+    },
+    RemoveXattr {
+        caller: Caller,
+        ino: Ino,
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+    },
+}
+
+impl Record<'_> {
+    /// Whether the change can wait for a commit: it is short, and touches no tail. A tail is a plain file, and making a
+    /// change of it again would undo a later one.
+    pub(super) fn can_wait(&self, db: &Db) -> Result<bool> {
+        let size = |ino| -> Result<u64> { Ok(nodes::find(db, ino)?.map_or(0, |attr| attr.size)) };
+        let end = match self {
+            Record::Write { offset, data, .. } => offset.saturating_add(data.len() as u64),
+            Record::Append { ino, data, .. } => size(*ino)?.saturating_add(data.len() as u64),
+            Record::SetAttr { ino, change, .. } => match change.size {
+                Some(new) => new.max(size(*ino)?),
+                None => 0,
+            },
+            Record::Fallocate {
+                ino,
+                offset,
+                length,
+                ..
+            } => offset.saturating_add(*length).max(size(*ino)?),
+            Record::Reclaim { ino } => size(*ino)?,
+            _ => 0,
+        };
+        let payload = match self {
+            Record::Write { data, .. } | Record::Append { data, .. } => data.len(),
+            Record::SetXattr { value, .. } => value.len(),
+            _ => 0,
+        };
+        Ok(end <= HEAD && payload <= PAYLOAD_MAX / 2)
+    }
+
+    /// Writes the record to `out`.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        postcard::to_io(self, out).map_err(std::io::Error::other)?;
+        Ok(())
+    }
+}
+
+/// Makes a recorded change again.
+///
+/// # Errors
+/// If the record is not one of this version, or does not apply.
+pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
+    let record = postcard::from_bytes(payload).map_err(|error| {
+        StoreError::storage(Errno::IO, format!("a record of the redo log: {error}"))
+    })?;
+    match record {
+        Record::SetAttr {
+            caller,
+            ino,
+            change,
+        } => held::set_attr(db, &caller, ino, &change).map(|_| ()),
+        Record::Create {
+            caller,
+            parent,
+            name,
+            ino,
+            node,
+        } => create(db, &caller, parent, name, ino, &node).map(|_| ()),
+        Record::Link {
+            caller,
+            ino,
+            parent,
+            name,
+        } => link(db, &caller, ino, parent, name).map(|_| ()),
+        Record::Unlink {
+            caller,
+            parent,
+            name,
+        } => unlink(db, &caller, parent, name).map(|_| ()),
+        Record::Rmdir {
+            caller,
+            parent,
+            name,
+        } => rmdir(db, &caller, parent, name).map(|_| ()),
+        Record::Rename {
+            caller,
+            from,
+            from_name,
+            to,
+            to_name,
+            mode,
+        } => rename(db, &caller, (from, from_name), (to, to_name), mode).map(|_| ()),
+        Record::Reclaim { ino } => reclaim(db, ino).map(|_| ()),
+        Record::Write {
+            caller,
+            ino,
+            offset,
+            data,
+        } => content::write(db, &caller, ino, offset, data),
+        Record::Append { caller, ino, data } => held::write_end(db, &caller, ino, data).map(|_| ()),
+        Record::Fallocate {
+            caller,
+            ino,
+            how,
+            offset,
+            length,
+        } => held::allocate(db, &caller, ino, how, offset, length),
+        Record::SetXattr {
+            caller,
+            ino,
+            name,
+            value,
+            mode,
+        } => xattrs::set(db, &caller, ino, name, value, mode),
+        Record::RemoveXattr { caller, ino, name } => xattrs::remove(db, &caller, ino, name),
+    }
+}
+
+pub(super) fn create(
+    db: &Db,
+    caller: &Caller,
+    parent: Ino,
+    name: &[u8],
+    ino: Ino,
+    node: &NewNode<'_>,
+) -> Result<Attr> {
+    let parent_attr = nodes::get_living_directory(db, parent)?;
+    names::insert(db, parent, name, ino, node.kind)?;
+    let (gid, permissions) = node.inherit(&parent_attr, caller);
+    let is_directory = node.kind == Kind::Directory;
+    let attr = Attr {
+        ino,
+        kind: node.kind,
+        permissions,
+        nlink: if is_directory { 2 } else { 1 },
+        uid: caller.uid,
+        gid,
+        rdev: node.rdev,
+        size: node.target.len() as u64,
+        blocks: 0,
+        atime: caller.now,
+        mtime: caller.now,
+        ctime: caller.now,
+        btime: caller.now,
+    };
+    nodes::insert(db, &attr, is_directory.then_some(parent), node.target)?;
+    nodes::names_changed(db, parent, caller, i32::from(is_directory))?;
+    Ok(attr)
+}
+
+pub(super) fn link(db: &Db, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+    nodes::get_living_directory(db, parent)?;
+    let mut attr = nodes::get(db, ino)?;
+    if attr.kind == Kind::Directory {
+        return Err(Errno::PERM.into());
+    }
+    if attr.nlink == 0 {
+        return Err(Errno::NOENT.into());
+    }
+    names::insert(db, parent, name, ino, attr.kind)?;
+    nodes::names_changed(db, parent, caller, 0)?;
+    attr.nlink += 1;
+    attr.ctime = caller.now;
+    nodes::update(db, &attr)?;
+    Ok(attr)
+}
+
+pub(super) fn unlink(db: &Db, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+    let found = names::get(db, parent, name)?;
+    if nodes::get(db, found.ino)?.kind == Kind::Directory {
+        return Err(Errno::ISDIR.into());
+    }
+    names::remove(db, parent, found.slot)?;
+    nodes::names_changed(db, parent, caller, 0)?;
+    nodes::drop_name(db, found.ino, caller)
+}
+
+pub(super) fn rmdir(db: &Db, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+    let found = names::get(db, parent, name)?;
+    nodes::get_directory(db, found.ino)?;
+    if !names::is_empty(db, found.ino)? {
+        return Err(Errno::NOTEMPTY.into());
+    }
+    names::remove(db, parent, found.slot)?;
+    nodes::names_changed(db, parent, caller, -1)?;
+    nodes::drop_name(db, found.ino, caller)
+}
+
+pub(super) fn rename(
+    db: &Db,
+    caller: &Caller,
+    (from, from_name): (Ino, &[u8]),
+    (to, to_name): (Ino, &[u8]),
+    mode: RenameMode,
+) -> Result<Option<Ino>> {
+    let source = names::get(db, from, from_name)?;
+    nodes::get_living_directory(db, to)?;
+    let target = names::find(db, to, to_name)?;
+    let mut source_attr = nodes::get(db, source.ino)?;
+    let target_attr = target.map(|name| nodes::get(db, name.ino)).transpose()?;
+    let target_dir = target_attr.filter(|attr| attr.kind == Kind::Directory);
+    let inside_itself =
+        source_attr.kind == Kind::Directory && from != to && nodes::is_within(db, to, source.ino)?;
+    let around_itself = match &target_dir {
+        Some(attr) if from != to => nodes::is_within(db, from, attr.ino)?,
+        _ => false,
+    };
+    let target_is_empty = match &target_dir {
+        Some(attr) => names::is_empty(db, attr.ino)?,
+        None => true,
+    };
+    if !check_rename(
+        &source_attr,
+        target_attr.as_ref(),
+        mode,
+        inside_itself,
+        around_itself,
+        target_is_empty,
+    )? {
+        return Ok(None);
+    }
+
+    let moved = i32::from(source_attr.kind == Kind::Directory);
+    let met = i32::from(target_dir.is_some());
+    let mut replaced = None;
+    match (target, target_attr) {
+        (Some(target), Some(mut target_attr)) => {
+            names::point(db, to, target.slot, &source_attr)?;
+            if mode == RenameMode::Exchange {
+                names::point(db, from, source.slot, &target_attr)?;
+                target_attr.ctime = caller.now;
+                nodes::update(db, &target_attr)?;
+                if met == 1 {
+                    nodes::set_parent(db, target.ino, from)?;
+                }
+                nodes::names_changed(db, from, caller, met - moved)?;
+            } else {
+                names::remove(db, from, source.slot)?;
+                replaced = nodes::drop_name(db, target.ino, caller)?;
+                nodes::names_changed(db, from, caller, -moved)?;
+            }
+            nodes::names_changed(db, to, caller, moved - met)?;
+        }
+        _ => {
+            names::remove(db, from, source.slot)?;
+            names::insert(db, to, to_name, source.ino, source_attr.kind)?;
+            nodes::names_changed(db, from, caller, -moved)?;
+            nodes::names_changed(db, to, caller, moved)?;
+        }
+    }
+    if moved == 1 && from != to {
+        nodes::set_parent(db, source.ino, to)?;
+    }
+    source_attr.ctime = caller.now;
+    nodes::update(db, &source_attr)?;
+    Ok(replaced)
+}

@@ -1,0 +1,226 @@
+//! The redo log: the changes since SQLite's last commit, each appended before its call returns.
+//!
+//! A transaction stays open over many calls, and a killed daemon loses it. The kernel keeps what was written to this
+//! file, and the next mount applies it again. It is never synced: `fsync` commits and syncs SQLite's own log. After
+//! power loss, records that do not follow the database's state are ignored.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+
+/// Bytes of records after which the transaction is committed.
+const COMMIT_AT: u64 = 1 << 20;
+
+/// The longest payload that is recorded. A longer change is committed at once: its bytes would be written twice.
+pub(super) const PAYLOAD_MAX: usize = 64 << 10;
+
+/// Bytes of the file: room for records up to [`COMMIT_AT`], and the last one.
+const FILE_BYTES: u64 = COMMIT_AT + PAYLOAD_MAX as u64 + 4096;
+
+/// Bytes before a payload: its length, a checksum of what follows, the number of the change.
+const HEADER: usize = 16;
+
+/// The redo log of the database at `path`.
+pub(super) fn redo_of(path: &Path) -> PathBuf {
+    let mut redo = path.as_os_str().to_owned();
+    redo.push("-redo");
+    redo.into()
+}
+
+/// The redo log of a mount.
+#[derive(Debug)]
+pub(super) struct Redo {
+    file: File,
+    /// Random, and in the database as well: records of another mount do not count.
+    mount: i64,
+    /// The number of the last change.
+    last: u64,
+    /// Where the next record goes; everything before it is not committed yet.
+    end: u64,
+    record: Vec<u8>,
+    /// Tells the thread that commits that a transaction has begun.
+    wake: SyncSender<()>,
+}
+
+impl Redo {
+    /// Creates the file, full of zeros.
+    pub(super) fn create(path: &Path, mount: i64, wake: SyncSender<()>) -> io::Result<Self> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(redo_of(path))?;
+        file.write_all_at(&vec![0; FILE_BYTES as usize], 0)?;
+        Ok(Self {
+            file,
+            mount,
+            last: 0,
+            end: 0,
+            record: Vec::with_capacity(4096),
+            wake,
+        })
+    }
+
+    /// The number of the last change.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether there is a record that is not committed.
+    pub(super) fn is_pending(&self) -> bool {
+        self.end > 0
+    }
+
+    /// Whether the transaction has become long enough.
+    pub(super) fn is_full(&self) -> bool {
+        self.end >= COMMIT_AT
+    }
+
+    /// Appends the record that `encode` writes.
+    ///
+    /// # Errors
+    /// If it cannot be written; the record then does not count.
+    pub(super) fn append(
+        &mut self,
+        encode: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.record.clear();
+        self.record.resize(HEADER, 0);
+        encode(&mut self.record)?;
+        let number = self.last + 1;
+        let length = u32::try_from(self.record.len() - HEADER).map_err(io::Error::other)?;
+        self.record[..4].copy_from_slice(&length.to_le_bytes());
+        self.record[8..16].copy_from_slice(&number.to_le_bytes());
+        let sum = checksum(self.mount, &self.record[8..]);
+        self.record[4..8].copy_from_slice(&sum.to_le_bytes());
+        self.file.write_all_at(&self.record, self.end)?;
+        if self.end == 0 {
+            // Full means that it knows.
+            let _ = self.wake.try_send(());
+        }
+        self.end += self.record.len() as u64;
+        self.last = number;
+        Ok(())
+    }
+
+    /// Everything up to change `last` is committed.
+    pub(super) fn committed(&mut self, last: u64) {
+        self.last = last;
+        self.end = 0;
+    }
+
+    /// The payloads of the records that are not committed.
+    pub(super) fn pending(&self) -> io::Result<Vec<Vec<u8>>> {
+        let mut bytes = vec![0; self.end as usize];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        let count = payloads(&bytes, self.mount, None);
+        Ok(count)
+    }
+}
+
+/// The payloads that follow change `applied` in the redo log at `path`, which mount `mount` wrote.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn read(path: &Path, mount: i64, applied: u64) -> io::Result<Vec<Vec<u8>>> {
+    let bytes = std::fs::read(redo_of(path))?;
+    Ok(payloads(&bytes, mount, Some(applied)))
+}
+
+/// The payloads at the start of `bytes` whose numbers follow each other, up to the first that is not whole; from the
+/// one after `applied` on, where that is given.
+fn payloads(bytes: &[u8], mount: i64, applied: Option<u64>) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let (mut at, mut last) = (0, applied);
+    while let Some((number, payload)) = record(&bytes[at..], mount) {
+        at += HEADER + payload.len();
+        if applied.is_some_and(|applied| number <= applied) {
+            continue;
+        }
+        if last.is_some_and(|last| number != last + 1) {
+            break;
+        }
+        last = Some(number);
+        found.push(payload.to_vec());
+    }
+    found
+}
+
+fn record(bytes: &[u8], mount: i64) -> Option<(u64, &[u8])> {
+    let header = bytes.first_chunk::<HEADER>()?;
+    let four = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
+    let length = u32::from_le_bytes(four(0)) as usize;
+    let numbered = bytes.get(8..HEADER + length)?;
+    let is_whole = length > 0 && checksum(mount, numbered) == u32::from_le_bytes(four(4));
+    let number = numbered.first_chunk::<8>()?;
+    is_whole.then(|| (u64::from_le_bytes(*number), &numbered[8..]))
+}
+
+fn checksum(mount: i64, numbered: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&mount.to_le_bytes());
+    sum.update(numbered);
+    sum.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    fn append(redo: &mut Redo, payload: &[u8]) {
+        let encode = |record: &mut Vec<u8>| {
+            record.extend_from_slice(payload);
+            Ok(())
+        };
+        redo.append(encode).unwrap();
+    }
+
+    #[test]
+    fn a_reader_gets_the_records_that_follow_a_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let (wake, woken) = sync_channel(1);
+        let mut redo = Redo::create(&path, 7, wake).unwrap();
+        for payload in [b"one", b"two"] {
+            append(&mut redo, payload);
+        }
+        assert_eq!(read(&path, 7, 0).unwrap(), [b"one", b"two"]);
+        assert_eq!(read(&path, 7, 1).unwrap(), [b"two"]);
+        assert_eq!(redo.pending().unwrap(), [b"one", b"two"]);
+        assert!(woken.try_recv().is_ok() && woken.try_recv().is_err());
+        // A transaction of one unrecorded change commits them.
+        redo.committed(3);
+        assert!(redo.pending().unwrap().is_empty());
+        append(&mut redo, b"four");
+        assert_eq!(read(&path, 7, 3).unwrap(), [b"four"]);
+        // A database that power loss took back to an earlier commit lacks change 3.
+        assert!(read(&path, 7, 2).unwrap().is_empty());
+        assert!(read(&path, 8, 3).unwrap().is_empty(), "another mount's");
+    }
+
+    #[test]
+    fn a_cut_or_changed_record_ends_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let (wake, _woken) = sync_channel(1);
+        let mut redo = Redo::create(&path, 7, wake).unwrap();
+        append(&mut redo, b"one");
+        append(&mut redo, b"two");
+        let whole = std::fs::read(redo_of(&path)).unwrap();
+        let length = 2 * (HEADER + 3);
+        for cut in 0..length {
+            let left = payloads(&whole[..cut], 7, Some(0)).len();
+            assert_eq!(left, cut / (HEADER + 3));
+            let mut changed = whole.clone();
+            changed[cut] ^= 1;
+            let left = payloads(&changed, 7, Some(0)).len();
+            assert_eq!(left, cut / (HEADER + 3), "byte {cut}");
+        }
+    }
+}
