@@ -34,7 +34,8 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The default on this machine: the external server, else MinIO if installed, else the embedded one.
+    /// The default on this machine: the external server, else MinIO if installed or required, else the
+    /// embedded one.
     pub fn default_here() -> Self {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if is_set(ENDPOINT) {

@@ -40,7 +40,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// A failure of the store's own storage, which the caller sees as `errno`.
+    /// A failure of the store's own storage, returned to the caller as `errno`.
     pub fn storage(errno: Errno, reason: impl ToString) -> Self {
         Self {
             errno,
@@ -336,9 +336,8 @@ impl XattrMode {
 
 /// Decides a rename as Linux does (`rename(2)`, `vfs_rename`). `Ok(false)`: there is nothing to do.
 ///
-/// `inside_itself`: the source is a directory and the destination's directory is it or lies below
-/// it. `around_itself`: the destination is a directory and the source's directory is it or lies
-/// below it.
+/// `inside_itself`: the destination's parent is the source, or one of its descendants.
+/// `around_itself`: the source's parent is the destination, or one of its descendants.
 pub fn check_rename(
     source: &Attr,
     target: Option<&Attr>,

@@ -1,4 +1,4 @@
-//! Digests, by which a run says what it was measured and judged with.
+//! Digests that identify the inputs and the policy of a run.
 
 use sha2::{Digest, Sha256};
 

@@ -1,7 +1,6 @@
-//! Run directories to statistics, verdicts and pages.
-//!
-//! Everything here is a function of files: nothing is mounted, timed or probed, and an old run can
-//! always be reported again.
+//! Turns run directories into summaries, decisions and pages.
+//! Everything here is a function of files, so an old run can always be reported again.
+//! Nothing here mounts, times or probes; statistics are in the crate `stats`.
 
 pub mod claims;
 pub mod context;

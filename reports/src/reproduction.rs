@@ -1,4 +1,4 @@
-//! Several runs of one plan held against each other: disjoint intervals, contradicting verdicts, what was planted.
+//! Compares several runs of one plan: disjoint intervals, contradicting verdicts, and planted differences.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,38 @@ use stats::{Comparison, Verdict};
 
 use crate::summary::{Cell, summarise};
 
-/// What came of several runs of one plan.
+/// The comparison of several runs of one plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reproduction {
-    /// By arm, in the plan's order.
+    /// One entry per arm, in the plan's order.
     pub arms: Vec<Reproduced>,
-    /// What each run says of itself, by the run's number from 1.
+    /// Notes on each run, with the run's number from 1.
     pub notes: Vec<(usize, String)>,
 }
 
-/// One arm in all runs. Counts are of main metrics: call kinds of micro workloads, makespans of sessions.
+/// One arm in all runs. Only main metrics count: call kinds of micro workloads, makespans of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reproduced {
     /// The arm.
     pub arm: String,
     /// Pairs of runs with an interval of the ratio in the same cell.
     pub intervals: usize,
-    /// Of those, pairs whose intervals have no point in common.
+    /// Pairs with disjoint intervals.
     pub disjoint: usize,
     /// Pairs of runs with a verdict in the same cell.
     pub verdicts: usize,
-    /// Of those, pairs of which one says better and one worse.
+    /// Pairs with one verdict better and the other worse.
     pub contradicting: usize,
-    /// Cells, run by run.
+    /// Cells, summed over runs.
     pub judged: usize,
-    /// Of those, with an interval that excludes 1: of an identical arm a false verdict, of a slowed one what was planted.
+    /// Cells whose interval excludes 1. For an identical arm that is a false verdict;
+    /// for a slowed arm it is the planted difference.
     pub called_different: usize,
-    /// Of those, undecided.
+    /// Undecided cells.
     pub undecided: usize,
 }
 
-/// What two runs must have in common to be of one plan: all that is measured, and how.
+/// The fields that runs of one plan must have in common: everything measured, and the method.
 fn identity(plan: &Plan) -> serde_json::Value {
     let arms = plan
         .arms
@@ -56,10 +57,10 @@ fn identity(plan: &Plan) -> serde_json::Value {
     })
 }
 
-/// Why runs are not of one plan on one machine.
+/// Checks that runs are of one plan on one machine.
 ///
 /// # Errors
-/// What differs, and in which run.
+/// A message that names the run and the difference.
 pub fn check_same_plan(runs: &[Run]) -> Result<(), String> {
     let Some((first, others)) = runs.split_first() else {
         return Err("no run was given".to_owned());

@@ -1,4 +1,4 @@
-//! A scripted run for tests: known latencies, seeded noise, no machine.
+//! A scripted run for tests, with known latencies and seeded noise.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use rundir::{
 
 /// Epochs of the scripted run.
 pub const EPOCHS: u32 = 4;
-/// Timed rounds of a cell in an epoch; round 0 comes before them and is a warm-up.
+/// Timed rounds of a cell in an epoch; round 0 precedes them and is a warm-up.
 pub const ROUNDS: u32 = 6;
 /// Timed calls in a pass.
 pub const CALLS: u64 = 100;
-/// What a call of `direct` takes on average, in nanoseconds, before the noise.
+/// The mean time of a call of `direct` without noise, in nanoseconds.
 const TYPICAL_NS: f64 = 100_000.0;
 
 /// Three arms (`direct`, its A/A arm `direct-again`, and `sqlite`, which is twice as slow), one micro and one agent
@@ -45,7 +45,7 @@ pub fn contexts() -> Contexts {
     context::contexts(&run(), &Prices::built_in().unwrap()).unwrap()
 }
 
-/// A recorded session that keeps everything or evicts, and a published account of it.
+/// A recorded session under two policies (keep everything, evict), and a published account of it.
 fn session_contexts() -> Vec<SessionContext> {
     let step = |enters: u64, emits: u64, gap_ms, reported| Step {
         gap_ms,
@@ -90,8 +90,8 @@ fn session_contexts() -> Vec<SessionContext> {
     ]
 }
 
-/// As [`run`], with other noise: a level for each epoch and a drift, which all arms share; jitter of 1 % of each pass;
-/// once in a hundred a pass that something else slowed down.
+/// As [`run`], with other noise. All arms share a level for each epoch and a drift.
+/// Each pass has 1 % of jitter, and one pass in a hundred is slowed down from outside.
 pub fn seeded(seed: u64) -> Run {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let plan = plan(seed);
@@ -183,7 +183,7 @@ pub fn rename_calls(run: &mut Run, from: &str, to: &str) {
     }
 }
 
-/// What was scripted so far.
+/// The run as scripted so far.
 #[derive(Default)]
 struct Script {
     samples: Vec<Sample>,
@@ -282,7 +282,7 @@ fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Samp
     }
 }
 
-/// What was counted in a warm-up pass whose calls took `total` nanoseconds.
+/// The counts of a warm-up pass whose calls took `total` nanoseconds.
 fn counted(arm: &Arm, total: u64) -> Counted {
     let counts = OpcodeCount {
         count: 2 * CALLS,
@@ -320,7 +320,7 @@ fn cell_epoch(epoch: u32, workload: &PlannedWorkload, arm: &Arm) -> CellEpoch {
         },
         ready_ns: match arm.backend.daemons {
             0 => Vec::new(),
-            // Daemons start neither in the same time always, nor in very different ones.
+            // The start times of daemons vary a little.
             _ => vec![11_800_000 + 100_000 * u64::from(epoch)],
         },
         took_ms: 1000,

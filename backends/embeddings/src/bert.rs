@@ -1,5 +1,6 @@
-//! BERT (Devlin and others, 2019) with the mean of its last layer as a sentence's vector (Reimers and Gurevych,
-//! *Sentence-BERT*, 2019): what sentence-transformers computes, in 32-bit floats.
+//! BERT (Devlin and others, 2019) in 32-bit floats, as in sentence-transformers.
+//!
+//! A sentence's vector is the mean of the last layer (Reimers and Gurevych, *Sentence-BERT*, 2019).
 
 use std::fs::File;
 use std::io;
@@ -16,36 +17,36 @@ use crate::wordpiece::Vocabulary;
 /// The file with the weights.
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 
-/// Word pieces that are taken of a text if the model does not say.
+/// Maximum word pieces of a text, unless the model's files set a limit.
 const PIECES_MAX: usize = 256;
 
-/// A model cannot be used.
+/// Why a model cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// A file of it cannot be read.
+    /// A file of the model cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file of it says something that is not understood.
+    /// A file of the model is invalid or unsupported.
     #[error("{}: {reason}", path.display())]
     Malformed {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The shape of a model, as `config.json` has it.
+/// The dimensions of a model, from `config.json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Config {
     model_type: String,
     hidden_act: String,
-    /// How many numbers a vector has.
+    /// Number of elements of a vector.
     pub hidden_size: usize,
     intermediate_size: usize,
     layer_norm_eps: f32,
@@ -67,7 +68,7 @@ struct Limits {
 
 /// One layer of the encoder.
 struct Layer {
-    /// Queries, keys and values in one.
+    /// Projects to queries, keys and values at once.
     attention: Linear,
     mixed: Linear,
     mixed_norm: LayerNorm,
@@ -76,7 +77,7 @@ struct Layer {
     narrow_norm: LayerNorm,
 }
 
-/// A model whose layers are in memory; the rows of its vocabulary are read from its file when they are needed.
+/// A model with its layers in memory. The vectors of word pieces are read from its file on demand.
 pub struct Model {
     config: Config,
     vocabulary: Vocabulary,
@@ -84,7 +85,7 @@ pub struct Model {
     pieces_max: usize,
     weights: PathBuf,
     file: File,
-    /// Where the rows of word pieces begin in the file.
+    /// Byte offset of the word pieces' vectors in the file.
     rows_at: u64,
     positions: Vec<f32>,
     kind: Vec<f32>,
@@ -120,7 +121,7 @@ fn parse<T: for<'a> Deserialize<'a>>(path: &Path, bytes: &[u8]) -> Result<T, Mod
 }
 
 impl Config {
-    /// Reads and checks the small files of a model: what is certain before its weights are read.
+    /// Reads and checks the small files of a model, without reading its weights.
     ///
     /// # Errors
     /// [`ModelError`].
@@ -233,10 +234,13 @@ impl Tensors<'_> {
 const PIECES: &str = "embeddings.word_embeddings.weight";
 
 impl Model {
-    /// Reads a model, about a tenth of a second a 100 MB.
+    /// Reads a model, in about 0.1 s per 100 MB.
+    ///
+    /// `dir` holds the files of sentence-transformers: `model.safetensors`, `vocab.txt`, `config.json`,
+    /// `1_Pooling/config.json` and optionally `sentence_bert_config.json`.
     ///
     /// # Errors
-    /// [`ModelError`], with the file and what is wrong with it.
+    /// [`ModelError`], with the file and the reason.
     pub fn load(dir: &Path) -> Result<Self, ModelError> {
         let config = Config::read(dir)?;
         let path = dir.join("vocab.txt");
@@ -322,28 +326,30 @@ impl Model {
         })
     }
 
-    /// The beginning of the SHA-256 of weights and vocabulary: vectors of one model say nothing to another.
+    /// The first 8 bytes of the SHA-256 of weights and vocabulary, in hexadecimal.
+    ///
+    /// Vectors of models with different IDs are not comparable.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// How many numbers a vector has.
+    /// Number of elements of a vector.
     pub fn dimensions(&self) -> usize {
         self.config.hidden_size
     }
 
-    /// The word pieces of a text, those that begin and end it included; what does not fit into the model is cut off.
+    /// The word pieces of a text, including `[CLS]` and `[SEP]`, truncated to the model's limit.
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         self.vocabulary.cut(text, self.pieces_max)
     }
 
-    /// The vectors of texts, each of length 1. Several in one call take less time than each alone.
+    /// The vectors of texts, each of length 1. One call for several texts is faster than one call each.
     ///
     /// # Errors
     /// [`ModelError`] if the model's file can no longer be read.
     ///
     /// # Panics
-    /// If tokens are not those of [`Model::tokens`].
+    /// If a text has more tokens than the model permits; those of [`Model::tokens`] never do.
     pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelError> {
         let width = self.config.hidden_size;
         let mut x = self.look_up(texts)?;
@@ -377,7 +383,7 @@ impl Model {
             .collect())
     }
 
-    /// What every word piece means by itself, and where it stands.
+    /// The normalised sum of each token's word piece, position and type embeddings.
     fn look_up(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
         let width = self.config.hidden_size;
         let total: usize = texts.iter().map(Vec::len).sum();
@@ -406,7 +412,7 @@ impl Model {
         Ok(x)
     }
 
-    /// Every head of every text by itself: softmax(Q · Kᵀ / √width of a head) · V.
+    /// Attention, separately for each head and each text: softmax(Q · Kᵀ / √width of a head) · V.
     fn attend(&self, qkv: &[f32], texts: &[Vec<u32>], to: &mut Vec<f32>) {
         let width = self.config.hidden_size;
         let heads = self.config.num_attention_heads;
@@ -466,7 +472,7 @@ mod tests {
 
     #[test]
     fn attention_mixes_values_by_how_queries_meet_keys_and_texts_do_not_mix() {
-        // Two heads of one number; a text of two tokens, then one of one.
+        // Two heads of width 1; a text of two tokens, then one of one token.
         let qkv = [
             // queries, keys, values
             0.0,
@@ -490,7 +496,7 @@ mod tests {
         ];
         let mut to = Vec::new();
         attend(&qkv, 2, 2, [2, 1].into_iter(), &mut to);
-        // First head: all queries are 0, so values are averaged. Second: e^(ln 2 · 1) to e^0 is 2 to 1.
+        // First head: all queries are 0, so values are averaged. Second: weights e^(ln 2 · 1) to e^0, 2 to 1.
         let expected = [2.0, 20.0, 2.0, 25.0, 6.0, 8.0];
         for (got, expected) in to.iter().zip(expected) {
             assert!((got - expected).abs() < 1e-5, "{to:?}");

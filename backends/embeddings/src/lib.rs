@@ -1,10 +1,8 @@
-//! What a text means, as a vector: a sentence model of the BERT kind, run in this process on the processor.
+//! Sentence embeddings: a BERT model in this process, on the CPU.
 //!
-//! [`Model::load`] reads a directory as sentence-transformers writes it (`model.safetensors`, `vocab.txt`,
-//! `config.json`, `1_Pooling/config.json`), [`Model::tokens`] cuts a text into word pieces, [`Model::embed`] makes
-//! vectors of length 1 of them: the closer two texts are in meaning, the closer their product is to 1.
-//!
-//! What lives elsewhere: what is embedded, when, and where vectors are kept (agent memory, in `backends`).
+//! [`Model::load`] reads a directory of sentence-transformers, [`Model::tokens`] splits a text into word
+//! pieces, [`Model::embed`] computes unit vectors. The closer two texts in meaning, the closer their
+//! [`cosine`] is to 1. Agent memory, in `backends`, decides what to embed and stores the vectors.
 
 mod bert;
 mod math;

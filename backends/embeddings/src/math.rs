@@ -1,11 +1,11 @@
-//! The arithmetic of a transformer's layers, on matrices that lie row by row.
+//! The arithmetic of a transformer's layers, on row-major matrices.
 //!
-//! Products are by an own kernel: a question has about ten rows, and for so few the libraries that multiply matrices
-//! take longer to arrange the weights than to multiply (36 ms against 6).
+//! Products use our own kernel: a query has about ten rows, for which matrix libraries take longer to
+//! pack the weights than to multiply (36 ms against 6 ms).
 
 /// `x` · `weight`ᵀ + `bias` for each row of `x`.
 pub(crate) struct Linear {
-    /// A row for each output.
+    /// One row per output.
     pub(crate) weight: Vec<f32>,
     pub(crate) bias: Vec<f32>,
 }
@@ -27,19 +27,19 @@ impl Linear {
     fn add_to(&self, x: &[f32], inner: usize, to: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor has the features that the function is compiled for.
             #[allow(unsafe_code, reason = "the compiler cannot know what processor it is")]
             return unsafe { add_products_avx2(x, &self.weight, inner, to) };
         }
-        // Elsewhere a fused multiplication may be a call of a function.
+        // On other processors, `mul_add` may compile to a slow library call.
         add_products::<{ cfg!(target_arch = "aarch64") }>(x, &self.weight, inner, to);
     }
 }
 
-/// Rows that go through a layer together: they stay in the processor's cache, and weights are read once for all.
+/// Rows per pass through a layer: few enough for the processor's cache, and they share one read of the weights.
 const ROWS: usize = 64;
 
-/// Numbers that are multiplied at once.
+/// Number of floats that one step multiplies, as in an AVX2 vector.
 const LANES: usize = 8;
 
 #[cfg(target_arch = "x86_64")]
@@ -48,11 +48,11 @@ fn add_products_avx2(x: &[f32], weight: &[f32], inner: usize, to: &mut [f32]) {
     add_products::<true>(x, weight, inner, to);
 }
 
-/// Adds x · weightᵀ: two rows of weights, read once, meet all rows of x, four at a time.
+/// Adds x · weightᵀ in blocks of two rows of weights by four rows of x.
 #[inline(always)]
 fn add_products<const FUSED: bool>(x: &[f32], weight: &[f32], inner: usize, to: &mut [f32]) {
     let columns = weight.len() / inner;
-    // What is missing of four rows, or of two rows of weights, is zeros, whose products are dropped.
+    // Zeros pad an incomplete block; their products are dropped.
     let zeros = vec![0.0; inner];
     for (pair, weights) in weight.chunks(2 * inner).enumerate() {
         let (first, second) = weights.split_at(inner);
@@ -75,7 +75,7 @@ fn add_products<const FUSED: bool>(x: &[f32], weight: &[f32], inner: usize, to: 
     }
 }
 
-/// Products of four rows with two.
+/// Dot products of four rows of x with two rows of weights.
 #[inline(always)]
 #[allow(
     clippy::needless_range_loop,
@@ -136,7 +136,7 @@ pub(crate) struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Each row of `x` to mean 0 and variance 1, then scaled and moved.
+    /// Normalises each row of `x` to mean 0 and variance 1, then scales and shifts it.
     pub(crate) fn apply(&self, x: &mut [f32]) {
         let width = self.weight.len();
         for row in x.chunks_exact_mut(width) {
@@ -157,7 +157,9 @@ pub(crate) fn gelu(x: &mut [f32]) {
     }
 }
 
-/// The error function, by formula 7.1.26 of Abramowitz and Stegun: off by 1.5e-7 at most, about what an `f32` is.
+/// The error function, by formula 7.1.26 of Abramowitz and Stegun.
+///
+/// The error is at most 1.5e-7, about the precision of an `f32`.
 fn erf(x: f32) -> f32 {
     let t = 1.0 / 0.327_591_1_f32.mul_add(x.abs(), 1.0);
     let series = t
@@ -166,7 +168,7 @@ fn erf(x: f32) -> f32 {
     (1.0 - series * (-x * x).exp()).copysign(x)
 }
 
-/// Each row of `width` to positive numbers whose sum is 1.
+/// Converts each row of `width` to positive numbers with the sum 1, in place.
 pub(crate) fn softmax(x: &mut [f32], width: usize) {
     for row in x.chunks_exact_mut(width) {
         let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -181,7 +183,7 @@ pub(crate) fn softmax(x: &mut [f32], width: usize) {
     }
 }
 
-/// The product of two vectors.
+/// The dot product of two vectors.
 #[allow(
     clippy::needless_range_loop,
     reason = "lanes side by side are what the compiler makes vectors of"
@@ -198,7 +200,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     lanes.iter().sum::<f32>() + rest
 }
 
-/// To length 1; what has no length stays.
+/// Scales a vector to length 1, in place; a zero vector stays zero.
 pub(crate) fn normalise(x: &mut [f32]) {
     let length = x.iter().map(|x| x * x).sum::<f32>().sqrt();
     if length > 0.0 {

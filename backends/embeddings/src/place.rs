@@ -1,27 +1,27 @@
-//! Where an installed model is looked for.
+//! Finds an installed model.
 
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names a model's directory.
+/// The environment variable with the path of a model's directory.
 pub const VARIABLE: &str = "CTXBENCH_EMBEDDINGS";
 
-/// Where `scripts/embeddings` puts the model, below `target`.
+/// Where `scripts/embeddings` installs the model, below `target`.
 const BELOW_TARGET: &str = "embeddings";
 
 /// No model is installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no embedding model is installed ({looked}); `make embeddings` installs one (83 MB)")]
 pub struct NotInstalled {
-    /// Where it was looked for.
+    /// The searched places.
     pub looked: String,
 }
 
-/// The directory of the model to be used: the one that `CTXBENCH_EMBEDDINGS` names, or that of `make embeddings`.
+/// Finds the model's directory: `CTXBENCH_EMBEDDINGS`, else as installed by `make embeddings`.
 ///
 /// # Errors
 /// [`NotInstalled`].
 pub fn find() -> Result<PathBuf, NotInstalled> {
-    // Who names one means that one, and no other.
+    // An explicit path has no fallback.
     if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);
         if has_model(&named) {
@@ -46,7 +46,7 @@ fn has_model(dir: &Path) -> bool {
     dir.join(crate::bert::WEIGHTS).is_file()
 }
 
-/// `target/embeddings` of the repository that this program was built in.
+/// `target/embeddings` of the repository that contains this program.
 fn targets() -> Vec<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
     program

@@ -1,18 +1,18 @@
-//! Text to word pieces, as BERT's uncased models were trained with them.
+//! WordPiece tokenisation of BERT's uncased models.
 //!
-//! First the text is made plain: control characters go, Chinese characters stand alone, accents are taken off,
-//! letters become small (`BasicTokenizer` of <https://github.com/google-research/bert>, `tokenization.py`); then it
-//! is cut at white space and around punctuation; then each word into the longest pieces that the vocabulary has.
+//! `BasicTokenizer` of <https://github.com/google-research/bert> (`tokenization.py`) removes control
+//! characters and accents, isolates Chinese characters, lowers case, and splits at white space and
+//! punctuation. Each word is then split into the longest pieces of the vocabulary.
 
 use std::collections::HashMap;
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory};
 
-/// A word of more characters is unknown as a whole.
+/// Maximum characters of a word; a longer word is one unknown piece.
 const WORD_MAX: usize = 100;
 
-/// Pieces by their text, numbered by their line in `vocab.txt`.
+/// The number of each piece: its line in `vocab.txt`, from 0.
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
     pieces: HashMap<String, u32>,
@@ -23,7 +23,7 @@ pub(crate) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Reads a vocabulary, one piece a line. The error names a piece that every text needs and that is not there.
+    /// Parses a vocabulary, one piece per line. The error names a missing special piece.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let pieces: HashMap<String, u32> = (0..)
             .zip(text.lines())
@@ -39,12 +39,12 @@ impl Vocabulary {
         })
     }
 
-    /// How many lines there are: the number of a piece is smaller. A piece may be there twice.
+    /// Number of lines, above every piece's number. It counts duplicate pieces.
     pub(crate) fn len(&self) -> usize {
         self.lines
     }
 
-    /// The pieces of a text, at most `max` with those that begin and end every text.
+    /// The pieces of a text, at most `max` including `[CLS]` and `[SEP]`.
     pub(crate) fn cut(&self, text: &str, max: usize) -> Vec<u32> {
         let mut pieces = vec![self.first];
         for word in words(text) {
@@ -90,7 +90,7 @@ impl Vocabulary {
     }
 }
 
-/// The words and punctuation marks of a text, made plain. Lazily: of a long text only the beginning is wanted.
+/// The normalised words and punctuation marks of a text; lazy, because a long text is truncated.
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     let mut plain = text
         .chars()
@@ -120,7 +120,7 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Control characters but white space, and what stands for a character that could not be read.
+/// Control characters except white space, and the replacement character.
 fn is_dropped(c: char) -> bool {
     if matches!(c, '\t' | '\n' | '\r') {
         return false;
@@ -132,7 +132,7 @@ fn is_punctuation(c: char) -> bool {
     c.is_ascii_punctuation() || c.general_category_group() == GeneralCategoryGroup::Punctuation
 }
 
-/// The blocks of CJK ideographs that BERT names; Japanese kana and Korean hangul are written with others.
+/// The blocks of CJK ideographs that BERT isolates, without Japanese kana and Korean hangul.
 fn is_chinese(c: char) -> bool {
     matches!(u32::from(c),
         0x4E00..=0x9FFF | 0x3400..=0x4DBF | 0x20000..=0x2A6DF | 0x2A700..=0x2B73F | 0x2B740..=0x2B81F
@@ -172,7 +172,7 @@ mod tests {
             vocabulary.cut("Unaffable, résumé 北a", 256),
             [2, 4, 5, 6, 10, 8, 9, 11, 12, 3]
         );
-        // A word of which a part is not known is not known.
+        // A word with an unknown part is unknown as a whole.
         assert_eq!(vocabulary.cut("unx a", 256), [2, 1, 12, 3]);
         assert_eq!(vocabulary.cut(&"a".repeat(101), 256), [2, 1, 3]);
         assert_eq!(vocabulary.cut("", 256), [2, 3]);

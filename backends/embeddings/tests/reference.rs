@@ -1,5 +1,5 @@
-//! The installed model against other programs: word pieces by Hugging Face's `tokenizers`, vectors by NumPy in 64-bit
-//! floats from the same weights. `reference.py` beside this file has made the numbers.
+//! Compares the installed model with reference values: word pieces of Hugging Face's `tokenizers`, and
+//! vectors by NumPy in 64-bit floats from the same weights. `reference.py` in this directory computes them.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
@@ -15,7 +15,7 @@ struct Case {
     vector: Vec<f32>,
 }
 
-/// The model that the reference numbers are of, if it is installed.
+/// The model of the reference values, if it is installed.
 fn model() -> Option<Model> {
     match embeddings::find() {
         Ok(dir) => Some(Model::load(&dir).unwrap()),
@@ -57,11 +57,11 @@ fn pieces_and_vectors_are_those_of_other_programs() {
             assert!(off < 1e-5, "{:?} {how}: off by {off}", case.text);
         }
     }
-    // The deadline of a project is closer to when it must be finished than to a rule of trading.
+    // The second text is close to the first in meaning, the third is not.
     assert!(cosine(&together[0], &together[1]) > cosine(&together[0], &together[2]) + 0.5);
 }
 
-/// Prints how fast it is here: `cargo test --release -p embeddings -- --ignored --nocapture`.
+/// Prints the speed on this machine: `cargo test --release -p embeddings -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

@@ -1,4 +1,4 @@
-//! Recordings of a model's answers: a file of JSON lines, one answer each, by the hash of its request.
+//! Recordings of a model's answers: JSON lines, one answer each, indexed by the hash of its request.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -11,32 +11,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cancel, Finish, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
-/// How often a replayed wait looks whether anybody still waits.
+/// Poll interval for cancellation during a replayed wait.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Bytes of a question that name it in a recording and in errors.
+/// Characters of a question that identify it in a recording and in errors.
 const ABOUT_MAX: usize = 80;
 
 /// A line of a cassette.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "t", rename_all = "lowercase", deny_unknown_fields)]
 enum Line {
-    /// The first one.
+    /// The first line.
     Head {
         /// The format's version.
         v: u32,
         /// The model that answered.
         model: String,
-        /// What ran it, and where.
+        /// The program that ran it, and where.
         engine: String,
         /// RFC 3339.
         recorded_at: String,
     },
     /// An answer.
     Answer {
-        /// Of the request: [`Request::hash`].
+        /// The request's [`Request::hash`].
         hash: String,
-        /// How the question begins.
+        /// The end of the question.
         about: String,
         text: String,
         finish: Finish,
@@ -52,25 +52,25 @@ enum Line {
 /// Why a cassette cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CassetteError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("the cassette {}: {error}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// A line is not as it should be.
+    /// A line is invalid.
     #[error("{}:{line}: {why}", .path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// It has another model's answers.
+    /// The file holds another model's answers.
     #[error(
         "the cassette {} holds answers of {recorded}: those of {model} would be taken for its own\n  fix: record in another file",
         .path.display()
@@ -78,7 +78,7 @@ pub enum CassetteError {
     OtherModel {
         /// The file.
         path: PathBuf,
-        /// The model whose answers it has.
+        /// The model whose answers it holds.
         recorded: String,
         /// The model that was to be recorded.
         model: String,
@@ -88,13 +88,13 @@ pub enum CassetteError {
 /// How long replayed answers take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As long as they took when they were recorded.
+    /// The recorded latency.
     AsRecorded,
     /// No time.
     Instant,
 }
 
-/// A recording that answers.
+/// A model that replays a recording.
 #[derive(Debug)]
 pub struct Cassette {
     path: String,
@@ -188,17 +188,17 @@ impl Cassette {
         })
     }
 
-    /// What ran the model when it was recorded.
+    /// The program that ran the model during the recording.
     pub fn engine(&self) -> &str {
         &self.engine
     }
 
-    /// How many answers there are.
+    /// Number of answers.
     pub fn len(&self) -> usize {
         self.answers.len()
     }
 
-    /// Whether there are none.
+    /// Whether the recording has no answers.
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty()
     }
@@ -230,7 +230,7 @@ impl Model for Cassette {
     }
 }
 
-/// A model whose answers are written down.
+/// A model whose answers are recorded.
 pub struct Recorder {
     model: Box<dyn Model>,
     path: PathBuf,
@@ -243,10 +243,10 @@ struct Recording {
 }
 
 impl Recorder {
-    /// Records the answers of `model` in a file, after those that are in it. `engine` says what runs the model.
+    /// Appends the answers of `model` to the recording at `path`. `engine` names the program that runs it.
     ///
     /// # Errors
-    /// If the file cannot be written, or holds something else, such as another model's answers.
+    /// If the file cannot be written, or is not a recording of this model.
     pub fn open(model: Box<dyn Model>, path: &Path, engine: &str) -> Result<Self, CassetteError> {
         let failed = |error| CassetteError::File {
             path: path.to_owned(),
@@ -326,11 +326,11 @@ impl Model for Recorder {
 fn write_line(file: &mut File, line: &Line) -> std::io::Result<()> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');
-    // One write, so that an interrupted recording ends with a whole line.
+    // One write, so that an interrupted recording ends with a complete line.
     file.write_all(&bytes)
 }
 
-/// How the last question of a request begins, on one line.
+/// The end of a request's last question, on one line.
 fn about(request: &Request) -> String {
     let question = request
         .messages
@@ -338,7 +338,7 @@ fn about(request: &Request) -> String {
         .map(|message| message.content.as_str());
     let words: Vec<&str> = question.unwrap_or_default().split_whitespace().collect();
     let line = words.join(" ");
-    // The end of a question says what is asked; its beginning is the same in all of them.
+    // The end distinguishes a question; its beginning is the same in all of them.
     let skip = line.chars().count().saturating_sub(ABOUT_MAX);
     line.chars().skip(skip).collect()
 }

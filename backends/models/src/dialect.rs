@@ -1,19 +1,21 @@
-//! Which parameters a model takes: newer ones refuse some that older ones need.
+//! The parameters that a model accepts: newer models refuse some that older ones need.
 
 use serde_json::Value;
 
 /// A parameter that some models refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parameter {
-    /// `max_tokens`; who refuses it wants `max_completion_tokens`.
+    /// `max_tokens`; a model that refuses it expects `max_completion_tokens`.
     MaxTokens,
-    /// `temperature`; who refuses it samples as it likes.
+    /// `temperature`; a model that refuses it samples by its own rule.
     Temperature,
 }
 
 impl Parameter {
-    /// The one that a response of status 400 names as not supported, as OpenAI's do since o1: `error.param`,
-    /// `error.code` and the message. `None` for any other complaint, such as a value out of range.
+    /// The parameter that the body of a status 400 response reports as unsupported.
+    ///
+    /// OpenAI's models since o1 report it in `error.param`, `error.code` and the message. `None` for any
+    /// other error, such as a value out of range.
     pub(crate) fn refused_by(body: &str) -> Option<Self> {
         let body: Value = serde_json::from_str(body).ok()?;
         let error = body.get("error")?;
@@ -39,17 +41,17 @@ impl Parameter {
     }
 }
 
-/// How a model wants to be asked.
+/// The request format of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dialect {
-    /// The longest answer is called `max_completion_tokens`.
+    /// Send the limit of the answer as `max_completion_tokens`.
     pub(crate) has_completion_tokens: bool,
-    /// No temperature is named: sampling is the server's own.
+    /// Send no temperature; the server samples by its own rule.
     pub(crate) has_own_sampling: bool,
 }
 
 impl Dialect {
-    /// The same without a parameter; `None` if that is not sent anyway.
+    /// The same dialect without a parameter; `None` if it already omits that parameter.
     pub(crate) fn without(mut self, parameter: Parameter) -> Option<Self> {
         let is_left_out = match parameter {
             Parameter::MaxTokens => &mut self.has_completion_tokens,

@@ -1,26 +1,26 @@
-//! Why a model gave no answer.
+//! The error of a request to a model.
 
 use std::time::Duration;
 
-/// Why there is no answer. No variant holds an API key.
+/// Why a request has no answer. No variant holds an API key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// The server wants another key, or any.
+    /// The server rejects the key, or requires one.
     #[error(
         "{url} does not accept the API key ({status}): {said}\n  fix: set OPENAI_API_KEY (or CTXBENCH_API_KEY) to a key of that server"
     )]
     Key {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// What HTTP said.
+        /// The HTTP status.
         status: u16,
-        /// What the server said, without the key.
+        /// The server's message, without the key.
         said: String,
     },
-    /// There is no key in the environment.
+    /// The environment has no key.
     #[error("there is no API key for {url}\n  fix: set OPENAI_API_KEY, or CTXBENCH_API_KEY")]
     NoKey {
-        /// The server.
+        /// The server's URL.
         url: String,
     },
     /// The server does not know the model.
@@ -28,107 +28,107 @@ pub enum ModelError {
     NoSuchModel {
         /// The model.
         model: String,
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// Models that it does know, where it says.
+        /// Models that the server lists; may be empty.
         known: Vec<String>,
     },
-    /// Nobody answers there.
+    /// The server cannot be reached.
     #[error(
         "{url} cannot be reached: {why}\n  fix: check the address, and that a server runs there"
     )]
     Unreachable {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
-    /// No answer in time.
+    /// The server did not answer in time.
     #[error("{url} gave no answer within {:.1} s", .after.as_secs_f64())]
     TimedOut {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// How long it was waited for.
+        /// How long the client waited.
         after: Duration,
     },
-    /// The model was busy with other questions for as long as an answer may take.
+    /// The request waited for a free slot until its timeout.
     #[error("{model} was busy with other questions for {:.1} s", .after.as_secs_f64())]
     Busy {
         /// The model.
         model: String,
-        /// How long it was waited for.
+        /// How long the request waited.
         after: Duration,
     },
-    /// What the model costs is not known, and there is a limit in dollars.
+    /// The model's price is unknown, and there is a limit in dollars.
     #[error(
         "the price of {model} is not known, only that of {priced} is: --max-cost cannot be kept to without one\n  fix: ask {priced}, or leave --max-cost out and set --max-tokens"
     )]
     NoPrice {
-        /// The model that was to be asked.
+        /// The requested model.
         model: String,
-        /// The model whose price is known.
+        /// The model with a known price.
         priced: String,
     },
-    /// The server wants to be asked later than we can wait.
+    /// The server limits the rate, and a retry would exceed the timeout or the number of retries.
     #[error("{url} wants fewer requests (429){}{}", words(.said), later(.retry_after))]
     RateLimited {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// What the server said, without the key: a limit that passes, or a quota that is used up.
+        /// The server's message, without the key: a temporary limit, or an exhausted quota.
         said: String,
-        /// When it may be asked again.
+        /// The pause that the server requests.
         retry_after: Option<Duration>,
     },
-    /// The server does not answer this request, as when it is too long.
+    /// The server refuses this request, for example because it is too long.
     #[error("{url} refuses the request ({status}): {said}")]
     Refused {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// What HTTP said.
+        /// The HTTP status.
         status: u16,
-        /// What the server said, without the key.
+        /// The server's message, without the key.
         said: String,
     },
-    /// The server failed.
+    /// The server reports a transient failure (408 or 5xx).
     #[error("{url} failed ({status}): {said}")]
     Failed {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// What HTTP said.
+        /// The HTTP status.
         status: u16,
-        /// What the server said, without the key.
+        /// The server's message, without the key.
         said: String,
     },
-    /// The answer is none that the protocol knows.
+    /// The answer violates the protocol.
     #[error("{url} answered what is no answer: {why}")]
     Malformed {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// What is wrong with it.
+        /// The violation.
         why: String,
     },
-    /// The answer broke off.
+    /// The connection broke before the end of the answer.
     #[error("{url} broke off in the middle of an answer, after {bytes} bytes: {why}")]
     BrokeOff {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// Bytes of text so far.
+        /// Bytes of text received.
         bytes: usize,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
     /// The budget is spent.
     #[error("the budget is spent: {spent} of {budget}; raise --max-tokens or --max-cost to go on")]
     BudgetSpent {
-        /// How much was used, with its unit.
+        /// The use, with its unit.
         spent: String,
-        /// How much may be used, with its unit.
+        /// The limit, with its unit.
         budget: String,
     },
-    /// Nobody waits for the answer any more.
+    /// The caller has cancelled the request.
     #[error("nobody waits for the answer any more")]
     Cancelled,
-    /// The cassette holds no answer to this request.
+    /// The cassette has no answer to this request.
     #[error(
         "the cassette {cassette} holds no answer to request {hash} ({about})\n  fix: record it anew with --record, or use a live model"
     )]
@@ -137,21 +137,21 @@ pub enum ModelError {
         cassette: String,
         /// The request's hash.
         hash: String,
-        /// How the question begins.
+        /// The end of the question.
         about: String,
     },
-    /// An answer that was given could not be written down.
+    /// An answer could not be recorded.
     #[error("the cassette {cassette} cannot be written: {why}")]
     NotWritten {
         /// The file.
         cassette: String,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }
 
 impl ModelError {
-    /// Whether the model has been asked all the same: somebody may have to pay for the question.
+    /// Whether the model may have received the request, which may then cost money.
     pub fn has_been_asked(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! A small deterministic OpenAI-compatible server without a model, for tests; its answers are labelled `simulated`.
+//! A deterministic OpenAI-compatible server without a model, for tests. Its answers are labelled `simulated`.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,37 +8,37 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The `system_fingerprint` of a server that has no model.
+/// The `system_fingerprint` of a server without a model.
 pub const SIMULATED: &str = "ctxbench-simulated";
 
-/// The one model it knows.
+/// The only model that the server lists.
 const MODEL: &str = "simulated";
 
-/// What the server does with the next request.
+/// The server's reaction to a request.
 #[derive(Clone, Debug)]
 pub enum Behaviour {
-    /// Answers by its own rule: see [`FakeServer`].
+    /// Answers by the default rule: see [`FakeServer`].
     Answer,
-    /// Answers this text.
+    /// Answers with this text.
     Say(String),
-    /// Answers what this makes of the request's body.
+    /// Answers with the result of this function of the request's body.
     By(fn(&Value) -> String),
-    /// Answers this text, and says that a content filter ended it.
+    /// Answers with this text and the finish reason `content_filter`.
     Filtered(String),
-    /// Answers with a status, and a body that does not end.
+    /// Answers with a status and an endless body.
     EndlessError(u16),
-    /// Answers this text after a pause.
+    /// Answers with this text after a pause.
     SayAfter(Duration, String),
-    /// Takes the request and never answers.
+    /// Accepts the request and never answers.
     Hang,
-    /// Answers with a status and a message, and maybe `Retry-After`.
+    /// Answers with a status, a message, and an optional `Retry-After`.
     Status(u16, String, Option<String>),
     /// Breaks the connection in the middle of the answer.
     BreakOff,
-    /// Answers with what is not JSON.
+    /// Answers with invalid JSON.
     Garbage,
-    /// Answers by its own rule what has neither `max_tokens` nor a temperature other than 1; the rest it refuses, one
-    /// parameter at a time, in OpenAI's words.
+    /// Refuses `max_tokens` and a temperature other than 1, one parameter at a time, with OpenAI's messages.
+    /// Answers other requests by the default rule.
     AnswerAsNewerModels,
     /// Answers with bytes that are not UTF-8.
     NotUtf8,
@@ -46,8 +46,8 @@ pub enum Behaviour {
 
 /// A server on a loopback port, ended when dropped.
 ///
-/// By its own rule it answers a question by its last line; with a schema, by the least value that the schema allows,
-/// in which a field `content` is that line. Its tokens are words.
+/// By its default rule it answers with the last line of the question. With a schema, it answers with the
+/// minimal value that the schema permits, in which a field `content` is that line. Its tokens are words.
 #[derive(Debug)]
 pub struct FakeServer {
     port: u16,
@@ -56,7 +56,7 @@ pub struct FakeServer {
 
 #[derive(Debug)]
 struct Shared {
-    /// The first is for the next request; the last one stays.
+    /// The first behaviour is for the next request; the last one repeats.
     script: Mutex<Vec<Behaviour>>,
     requests: Mutex<Vec<Value>>,
     headers: Mutex<Vec<String>>,
@@ -64,10 +64,10 @@ struct Shared {
 }
 
 impl FakeServer {
-    /// Starts one that does `script`, one behaviour a request, the last one for ever.
+    /// Starts a server with a `script` of one behaviour per request; the last one repeats.
     ///
     /// # Errors
-    /// If there is no port.
+    /// If no port can be bound.
     pub fn start(script: Vec<Behaviour>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -85,7 +85,7 @@ impl FakeServer {
                 }
                 let serving = Arc::clone(&serving);
                 std::thread::spawn(move || {
-                    // A client that has gone away is what some tests are about.
+                    // Some tests close the connection on purpose.
                     let _ = serving.serve(stream);
                 });
             }
@@ -93,12 +93,12 @@ impl FakeServer {
         Ok(Self { port, shared })
     }
 
-    /// What a client of it needs.
+    /// The base URL for a client.
     pub fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    /// Does this from now on.
+    /// Replaces the script.
     pub fn behave(&self, script: Vec<Behaviour>) {
         *self
             .shared
@@ -107,19 +107,19 @@ impl FakeServer {
             .unwrap_or_else(PoisonError::into_inner) = script;
     }
 
-    /// The bodies of all requests for an answer so far.
+    /// The bodies of all completion requests so far.
     pub fn requests(&self) -> Vec<Value> {
         let requests = self.shared.requests.lock();
         requests.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The heads of all requests so far.
+    /// The request lines and headers of all requests so far.
     pub fn headers(&self) -> Vec<String> {
         let headers = self.shared.headers.lock();
         headers.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many requests for an answer there were.
+    /// Number of completion requests so far.
     pub fn calls(&self) -> usize {
         self.requests().len()
     }
@@ -128,7 +128,7 @@ impl FakeServer {
 impl Drop for FakeServer {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Relaxed);
-        // Wakes the listener up, so that it sees that.
+        // Wakes the listener, so that it sees the flag.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
@@ -251,7 +251,7 @@ impl Shared {
     }
 }
 
-/// What OpenAI's newer models say to a request with the parameters of older ones.
+/// The error of OpenAI's newer models for a parameter that only older ones accept.
 fn not_taken(request: &Value) -> Option<Value> {
     let error = |message: String, param: &str, code: &str| json!({"message": message, "type": "invalid_request_error", "param": param, "code": code});
     if request.get("max_tokens").is_some() {
@@ -280,7 +280,7 @@ fn stream_answer(stream: &mut TcpStream, request: &Value, text: &str, end: &str)
     let words = |text: &str| text.split_whitespace().count();
     let prompt: usize = messages(request).map(words).sum();
     let mut body = String::new();
-    // In two pieces, cut between characters: a client has to put them together.
+    // Two pieces, split between characters, test that a client joins them.
     let middle = (text.len() / 2..=text.len()).find(|at| text.is_char_boundary(*at));
     let (first, second) = text.split_at(middle.unwrap_or(0));
     for (text, finish) in [(first, None), (second, Some(end))] {
@@ -326,7 +326,7 @@ fn own_answer(request: &Value) -> String {
     }
 }
 
-/// The least value that a schema allows.
+/// The minimal value that a schema permits.
 fn least(schema: &Value, name: &str, line: &str) -> Value {
     if let Some(first) = schema.get("enum").and_then(|values| values.get(0)) {
         return first.clone();

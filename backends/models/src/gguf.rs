@@ -1,4 +1,4 @@
-//! Model files: whether one is a GGUF file, and the one that was asked for.
+//! Checks of model files: the GGUF format and the SHA-256.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,23 +16,23 @@ pub const SMOLLM2: (&str, u64, &str) = (
 /// Why a file cannot be used as a model.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the model {}: {error}\n  fix: `make model` installs one", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// It is something else.
+    /// The file is not GGUF.
     #[error("{} is no GGUF file: it begins with {begins:?}, not with \"GGUF\"", .path.display())]
     NotGguf {
         /// The file.
         path: PathBuf,
-        /// Its first bytes, as far as they are text.
+        /// Its first four bytes, as text.
         begins: String,
     },
-    /// It is another model, or a damaged one.
+    /// The file is another model, or damaged.
     #[error(
         "{} is not the model it should be: its SHA-256 is {is}, expected {expected}\n  fix: remove it, then `make model`; or name the right --model-sha256",
         .path.display()
@@ -42,7 +42,7 @@ pub enum GgufError {
         path: PathBuf,
         /// Its SHA-256.
         is: String,
-        /// What was expected.
+        /// The expected SHA-256.
         expected: String,
     },
 }
@@ -70,8 +70,8 @@ pub fn sha256_of(path: &Path) -> Result<String, GgufError> {
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Checks that a file is GGUF and, where a SHA-256 is `expected` or the file has the name of [`SMOLLM2`], that it is
-/// that file.
+/// Checks that a file is GGUF and has the `expected` SHA-256. A file with the name of [`SMOLLM2`] must
+/// have that model's SHA-256 by default.
 ///
 /// # Errors
 /// [`GgufError`], which names the file.

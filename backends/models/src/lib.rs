@@ -1,9 +1,8 @@
-//! Language models that a file system asks.
+//! Clients for language models, without any knowledge of files.
 //!
-//! A [`Model`] answers one [`Request`] after the other: an OpenAI-compatible server ([`OpenAi`]), a
-//! `llama-server` of our own over a GGUF file ([`LlamaServer`] starts and stops it), or a recording
-//! ([`Cassette`]). [`Meter`] counts what any of them uses and stops at a budget. What files have to do
-//! with models is not known here.
+//! A [`Model`] answers [`Request`]s: an OpenAI-compatible server ([`OpenAi`]), which may be a local
+//! [`LlamaServer`] over a GGUF file, or a recording ([`Cassette`]). [`Meter`] counts the use of a model
+//! and enforces a budget.
 
 mod cassette;
 mod dialect;

@@ -1,4 +1,4 @@
-//! A `llama-server` of our own: found, started on a loopback port, and ended with us.
+//! A local `llama-server`: its installation, start on a loopback port, and end with this process.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 
 use crate::gguf::SMOLLM2;
 
-/// The variable that names a `llama-server`.
+/// The variable with the path of a `llama-server`.
 const SERVER_VARIABLE: &str = "CTXBENCH_LLAMA_SERVER";
 
-/// The variable that names a model file.
+/// The variable with the path of a model file.
 const MODEL_VARIABLE: &str = "CTXBENCH_MODEL";
 
-/// Where `make model` puts both, below a `target` directory.
+/// Where `make model` installs both, below a `target` directory.
 const BELOW_TARGET: &str = "model";
 
 /// How long a model may take to load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often a server that is loading is asked.
+/// Poll interval for a server that loads its model.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
-/// Tokens of request and answer together.
+/// Maximum tokens of request and answer together.
 const CONTEXT: u32 = 4096;
 
-/// Lines of a log that are shown.
+/// Number of log lines in an error.
 const SHOWN_LINES: usize = 6;
 
 /// Why there is no local model.
@@ -39,30 +39,30 @@ pub enum LlamaServerError {
         "{what} is not installed: {looked}\n  fix: `make model` (about five minutes, once), or set {variable}"
     )]
     NotInstalled {
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
-        /// Where it was looked for.
+        /// The searched places.
         looked: String,
-        /// What names another one.
+        /// The variable that selects another one.
         variable: &'static str,
     },
-    /// It cannot be started.
+    /// The program cannot be started.
     #[error("cannot start {}: {error}", .program.display())]
     Start {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// It ended while it loaded the model.
+    /// The server ended while it loaded the model.
     #[error("llama-server ended before it was ready ({status}); it said:\n{last_words}")]
     Ended {
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of its log.
         last_words: String,
     },
-    /// It does not become ready.
+    /// The server did not become ready in time.
     #[error("llama-server was not ready within {} s; it said:\n{last_words}", PATIENCE.as_secs())]
     NotReady {
         /// The end of its log.
@@ -70,7 +70,7 @@ pub enum LlamaServerError {
     },
 }
 
-/// The `llama-server` to be used: the one that `CTXBENCH_LLAMA_SERVER` names, that of `make model`, or one on the PATH.
+/// Finds `llama-server`: at `CTXBENCH_LLAMA_SERVER`, else as installed by `make model`, else on the `PATH`.
 ///
 /// # Errors
 /// [`LlamaServerError::NotInstalled`].
@@ -83,7 +83,7 @@ pub fn find_llama_server() -> Result<PathBuf, LlamaServerError> {
     )
 }
 
-/// The model to be used unless another is named: the one that `CTXBENCH_MODEL` names, or that of `make model`.
+/// Finds the default model: at `CTXBENCH_MODEL`, else as installed by `make model`.
 ///
 /// # Errors
 /// [`LlamaServerError::NotInstalled`].
@@ -107,7 +107,7 @@ fn find(
         looked,
         variable,
     };
-    // Who names one means that one, and no other.
+    // An explicit path has no fallback.
     if let Some(named) = std::env::var_os(variable).filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);
         if is_there(&named) {
@@ -130,7 +130,7 @@ fn find(
         .ok_or_else(|| not_installed(format!("there is no target/{BELOW_TARGET}/{below}")))
 }
 
-/// The `target` directories in which our scripts install things.
+/// The `target` directories in which our scripts install programs and models.
 fn targets() -> Vec<PathBuf> {
     let here = std::env::current_dir().map(|here| here.join("target"));
     let mut targets: Vec<PathBuf> = here.into_iter().collect();
@@ -149,10 +149,10 @@ pub struct LlamaServer {
     load_time: Duration,
 }
 
-/// A home that is not there: the server must not look for settings or models of its user's.
+/// A home that does not exist, so that the server finds no settings or models of the user.
 const NO_HOME: &str = "/nonexistent";
 
-/// `program` with an environment that holds no key.
+/// `program` with a minimal environment, which holds no key.
 fn command(program: &std::ffi::OsStr) -> Command {
     let mut command = Command::new(program);
     command
@@ -164,13 +164,13 @@ fn command(program: &std::ffi::OsStr) -> Command {
 }
 
 impl LlamaServer {
-    /// Loads a model and waits until it answers. One thread works on one request at a time: on a busy machine
-    /// more of them only wait for each other.
+    /// Loads a model and waits until the server is ready.
     ///
-    /// `launcher` is put before program and arguments, so that the server ends however this process does.
+    /// It answers one request at a time on one thread, because more threads slow each other down on a busy
+    /// machine. `launcher` precedes program and arguments; it ends the server even if this process is killed.
     ///
     /// # Errors
-    /// [`LlamaServerError`], with what the server said.
+    /// [`LlamaServerError`], with the end of the server's log.
     pub fn start(
         program: &Path,
         model: &Path,
@@ -181,7 +181,7 @@ impl LlamaServer {
             error,
         };
         let started = Instant::now();
-        // A file without a name: nothing is left of it, however this process ends.
+        // An unnamed file leaves nothing behind, even if this process is killed.
         let mut log = tempfile::tempfile().map_err(failed)?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
@@ -197,7 +197,7 @@ impl LlamaServer {
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .args(["--device", "none", "-t", "1", "-np", "1", "--no-webui"])
             .args(["-c", &CONTEXT.to_string()])
-            // One file with one position: both add to it.
+            // Both share one file position, so that they append to each other.
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log.try_clone().map_err(failed)?);
         let process = command.spawn().map_err(failed)?;
@@ -208,7 +208,7 @@ impl LlamaServer {
         };
         let mut last_words = || {
             let mut said = Vec::new();
-            // What cannot be read is not shown.
+            // An unreadable log is left out of the error.
             let _ = log
                 .seek(SeekFrom::Start(0))
                 .and_then(|_| log.read_to_end(&mut said));
@@ -234,22 +234,22 @@ impl LlamaServer {
         Ok(server)
     }
 
-    /// What a client of it needs: `http://127.0.0.1:PORT/v1`.
+    /// The base URL for a client: `http://127.0.0.1:PORT/v1`.
     pub fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    /// From its start to its first answer.
+    /// Time from its start to its first successful health check.
     pub fn load_time(&self) -> Duration {
         self.load_time
     }
 
-    /// Its process.
+    /// Its process ID.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// What `program` says its version is.
+    /// The version that `program --version` prints.
     pub fn version(program: &Path) -> Option<String> {
         let asked = command(program.as_os_str()).arg("--version").output();
         let output = asked.ok()?;
@@ -262,13 +262,13 @@ impl LlamaServer {
 
 impl Drop for LlamaServer {
     fn drop(&mut self) {
-        // It holds nothing that could be lost. An error means that it has ended already.
+        // The server holds no state. An error means that it has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Whether the server says that it can answer.
+/// Whether the server's health check succeeds.
 fn is_healthy(port: u16) -> bool {
     let ask = || -> io::Result<bool> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -286,7 +286,7 @@ fn is_healthy(port: u16) -> bool {
 mod tests {
     use super::*;
 
-    /// A program that says whether it was told what cargo tells this test.
+    /// A program that prints whether it inherited cargo's environment from this test.
     fn program(dir: &Path, more: &str) -> PathBuf {
         let path = dir.join("llama-server");
         let script = format!(

@@ -1,63 +1,65 @@
-//! Counts what a model uses, and stops at a budget.
+//! Counts a model's requests, tokens and costs, and enforces a budget.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::{Cancel, Model, ModelError, Reply, Request};
 
-/// How often a waiting request looks whether anybody still waits for it.
+/// Poll interval for cancellation of a queued request.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Price {
-    /// Of a request.
+    /// Price of request tokens.
     pub prompt: f64,
-    /// Of an answer.
+    /// Price of answer tokens.
     pub output: f64,
 }
 
 impl Price {
-    /// US dollars for so many tokens.
+    /// US dollars for the tokens of requests and answers.
     pub fn of(&self, prompt: u64, output: u64) -> f64 {
         (prompt as f64 * self.prompt + output as f64 * self.output) / 1e6
     }
 }
 
-/// What may be used. A request that begins within the budget is answered: what runs at once may exceed it.
+/// The limits of use. A request that starts within the budget is answered, so parallel requests may
+/// exceed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Tokens in all; `None` for no limit.
+    /// Total tokens; `None` for no limit.
     pub tokens: Option<u64>,
     /// US dollars; `None` for no limit. Needs a price.
     pub dollars: Option<f64>,
 }
 
-/// What has been used.
+/// The use so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Requests that were answered.
+    /// Answered requests.
     pub calls: u64,
-    /// Requests that were not.
+    /// Failed requests.
     pub failures: u64,
-    /// Tokens of questions that a model has been asked and has not answered to the end, for whatever reason: estimated
-    /// with the `o200k` vocabulary, and at least what was used. They count against a budget.
+    /// Request tokens of attempts that a model received and did not answer completely.
+    ///
+    /// An estimate with the `o200k` vocabulary. They count against a budget.
     pub unanswered_tokens: u64,
-    /// Attempts beyond the first of each answered request.
+    /// Attempts after the first of each answered request.
     pub retries: u64,
-    /// Tokens of answered requests.
+    /// Request tokens of answered requests.
     pub prompt_tokens: u64,
-    /// Tokens of answers.
+    /// Answer tokens.
     pub output_tokens: u64,
-    /// Time that requests waited for the model to be free.
+    /// Total time in the queue.
     pub queue: Duration,
-    /// Time until the first pieces of answers.
+    /// Total time from sending a request to the first piece of its answer.
     pub first_byte: Duration,
-    /// Time of answers as a whole.
+    /// Total time from sending a request to the end of its answer.
     pub total: Duration,
 }
 
-/// A model with a count, a budget, and a limit to how many requests it answers at once.
+/// A model with counters, a budget, and a limit of parallel requests.
 pub struct Meter {
     model: Box<dyn Model>,
     price: Option<Price>,
@@ -71,12 +73,12 @@ pub struct Meter {
 #[derive(Default)]
 struct State {
     totals: Totals,
-    /// US dollars, of the tokens of the model whose price is known.
+    /// US dollars for the tokens of the model with a known price.
     dollars: f64,
     running: usize,
 }
 
-/// One of the requests that run at once; the next may run when this is dropped, however the request ends.
+/// The slot of a running request. Dropping it, also by a panic, lets the next request run.
 struct Slot<'a>(&'a Meter);
 
 impl Drop for Slot<'_> {
@@ -87,7 +89,7 @@ impl Drop for Slot<'_> {
 }
 
 impl Meter {
-    /// Counts the requests to `model`; at most `parallel` (at least 1) of them run at once.
+    /// Counts the requests to `model`; at most `parallel` (minimum 1) of them run at once.
     pub fn new(
         model: Box<dyn Model>,
         price: Option<Price>,
@@ -105,14 +107,14 @@ impl Meter {
         }
     }
 
-    /// The same, where an answer may take `patience` at most: waiting for the model to be free is part of it.
+    /// Limits each answer to `patience`, including the time in the queue.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// What is left of the budget.
+    /// The unused budget.
     pub fn left(&self) -> Budget {
         let state = self.state();
         Budget {
@@ -127,13 +129,13 @@ impl Meter {
         }
     }
 
-    /// What has been used so far.
+    /// The use so far.
     pub fn totals(&self) -> Totals {
         self.state().totals
     }
 
-    /// US dollars used so far, where there is a price: of the model that it is the price of, unanswered questions
-    /// included.
+    /// US dollars used so far by the model with a known price, unanswered requests included.
+    /// `None` without a price.
     pub fn dollars(&self) -> Option<f64> {
         self.price.map(|_| self.state().dollars)
     }
@@ -160,7 +162,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Counts tokens of `model`, in dollars where its price is known.
+    /// Adds the cost of tokens of `model`, if its price is known.
     fn count(&self, state: &mut State, model: &str, prompt: u64, output: u64) {
         if let Some(price) = self.price.filter(|_| model == self.name()) {
             state.dollars += price.of(prompt, output);
@@ -179,7 +181,7 @@ impl Meter {
         }
     }
 
-    /// Waits until the model is free.
+    /// Waits for a free slot.
     fn queue(&self, came: Instant, cancel: &Cancel) -> Result<Slot<'_>, ModelError> {
         let mut state = self.state();
         while state.running >= self.parallel {
@@ -354,7 +356,7 @@ mod tests {
         assert!(meter.totals().queue >= Duration::from_millis(40));
     }
 
-    /// Never answers, but says that it has been asked; once, it panics.
+    /// Times out at every request, but panics at the first one if its flag is false.
     struct Stuck(AtomicBool);
 
     impl Model for Stuck {
@@ -398,7 +400,7 @@ mod tests {
             waiting.into_iter().map(|one| one.join().unwrap()).collect()
         });
         assert!(started.elapsed() < patience * 2, "{:?}", started.elapsed());
-        // Who gets the model in the last moment is timed out by it.
+        // A request that gets its slot just before the deadline times out in the model.
         let is_late = |error: &ModelError| {
             matches!(error, ModelError::Busy { .. } | ModelError::TimedOut { .. })
         };
@@ -459,7 +461,7 @@ mod tests {
         request.model = "ten".to_owned();
         meter.complete(&request, &Cancel::default()).unwrap();
 
-        // Without a limit it is asked, and costs nobody knows what.
+        // Without a limit the request is sent, and its unknown cost is not counted.
         let meter = Meter::new(Box::new(Ten), price, Budget::default(), 1);
         request.model = "dearer".to_owned();
         meter.complete(&request, &Cancel::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What every model can do.
+//! The [`Model`] trait, cancellation, and the origin of answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ModelError, Reply, Request};
 
-/// Where an answer comes from. Latencies of different origins are never pooled.
+/// The origin of an answer. Latencies of different origins are never pooled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// A model that answered now.
+    /// A model that computed the answer.
     Live,
-    /// A recording of a model's answer, with the latency that was measured then.
+    /// A recording of a model's answer, with the recorded latency.
     Recorded,
-    /// No model: a program that answers like one.
+    /// A program that imitates a model.
     Simulated,
 }
 
@@ -31,7 +31,7 @@ impl Origin {
     }
 }
 
-/// Tells whoever works on an answer that nobody wants it any more, and until when it is wanted.
+/// Cancellation and deadline of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel {
     is_cancelled: Arc<AtomicBool>,
@@ -39,17 +39,17 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Nobody wants the answer any more.
+    /// Cancels the request.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that is so.
+    /// Whether the request is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// The same, for an answer that comes too late after `deadline`.
+    /// The same cancellation, with a deadline for the answer.
     #[must_use]
     pub fn before(&self, deadline: Instant) -> Self {
         Self {
@@ -58,18 +58,19 @@ impl Cancel {
         }
     }
 
-    /// When an answer would come too late, where somebody has said so.
+    /// The deadline of the answer; `None` without one.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 }
 
-/// Something that answers requests. Called from several threads at once.
+/// A model that answers requests. Several threads may call it at once.
 pub trait Model: Send + Sync {
-    /// The name of the model that answers unless a request names another.
+    /// The name of the default model.
     fn name(&self) -> &str;
 
-    /// Answers a request; returns within the provider's timeout, by `cancel`'s deadline, and soon after it is cancelled.
+    /// Answers a request. Returns within the provider's timeout, by `cancel`'s deadline, and soon after a
+    /// cancellation.
     ///
     /// # Errors
     /// [`ModelError`], which never holds a key.

@@ -1,4 +1,4 @@
-//! Any server that speaks OpenAI's chat completions: OpenAI, Ollama, vLLM, llama.cpp.
+//! A client for OpenAI's chat completions: OpenAI, Ollama, vLLM, llama.cpp.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,52 +15,53 @@ use crate::secret::without_secrets;
 use crate::sse::{ANSWER_MAX, Answer};
 use crate::{ApiKey, Cancel, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
-/// How often it is looked whether anybody still waits.
+/// Poll interval for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How long a connection may take.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// How long the list of models may take.
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest pause between two attempts, unless the server names one.
+/// The longest pause between two attempts, unless `Retry-After` sets one.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// Characters of an error's text that are shown.
+/// Maximum characters of a server's error text that are shown.
 const SAID_MAX: usize = 300;
 
-/// Bytes of an error's text that are read.
+/// Maximum bytes of an error response that are read.
 const ERROR_MAX: usize = 64 << 10;
 
-/// Bytes of a list of models.
+/// Maximum bytes of a list of models.
 const LIST_MAX: usize = 4 << 20;
 
-/// The variables that may hold a key, in this order.
+/// The variables that may hold a key, by priority.
 const KEY_VARIABLES: [&str; 2] = ["CTXBENCH_API_KEY", "OPENAI_API_KEY"];
 
-/// Where a server is and how it is asked.
+/// Address, model and limits of a server.
 #[derive(Clone, Debug)]
 pub struct OpenAiConfig {
-    /// As in `https://api.openai.com/v1`: what comes before `/chat/completions`.
+    /// The URL before `/chat/completions`, such as `https://api.openai.com/v1`.
     pub base_url: String,
     /// The model, unless a request names another.
     pub model: String,
-    /// What it is asked with; `None` where a server wants none.
+    /// The API key; `None` for a server that needs none.
     pub key: Option<ApiKey>,
-    /// How long one answer may take, with all attempts and pauses.
+    /// How long one answer may take, including all attempts and pauses.
     pub timeout: Duration,
-    /// How often a request is sent again after a failure that may pass.
+    /// Maximum number of retries after transient failures.
     pub retries: u32,
-    /// The server has one model, whatever a request names: others are refused here.
+    /// The server ignores the model name of a request, so the client refuses other names.
     pub is_only_model: bool,
-    /// More parameters of every request, such as `cache_prompt` of llama.cpp.
+    /// Additional parameters of every request, such as `cache_prompt` of llama.cpp.
     pub more: Map<String, Value>,
 }
 
 impl OpenAiConfig {
-    /// A server at `base_url` with two retries and no more parameters; the key comes from `CTXBENCH_API_KEY`
-    /// or `OPENAI_API_KEY`.
+    /// A server at `base_url` with two retries and no additional parameters.
+    ///
+    /// The key comes from `CTXBENCH_API_KEY` or `OPENAI_API_KEY`.
     pub fn new(base_url: &str, model: &str, timeout: Duration) -> Self {
         Self {
             base_url: base_url.trim_end_matches('/').to_owned(),
@@ -80,29 +81,29 @@ pub struct OpenAi {
     config: OpenAiConfig,
     client: Client,
     runtime: Runtime,
-    /// Of the models that have refused a parameter.
+    /// The dialects of models that have refused a parameter.
     dialects: Mutex<HashMap<String, Dialect>>,
 }
 
-/// A failed attempt, and when to try again, if at all.
+/// A failed attempt, whether to retry, and after which pause.
 struct Failure {
     error: ModelError,
     retry: Option<Option<Duration>>,
-    /// What the model does not take: it is asked again without.
+    /// The parameter that the model refuses; the retry omits it.
     refuses: Option<Parameter>,
 }
 
-/// What an error response says.
+/// The content of an error response.
 struct Said {
     text: String,
     refuses: Option<Parameter>,
 }
 
 impl OpenAi {
-    /// Makes a client; asks nothing yet.
+    /// Creates a client without sending a request.
     ///
     /// # Errors
-    /// If the address is none, or a public server has no key.
+    /// If the URL is invalid, or there is no key for `api.openai.com`.
     pub fn new(config: OpenAiConfig) -> Result<Self, ModelError> {
         let unreachable = |why: String| ModelError::Unreachable {
             url: without_secrets(&config.base_url),
@@ -127,7 +128,7 @@ impl OpenAi {
         }
         let mut client = Client::builder().connect_timeout(CONNECT.min(config.timeout));
         if is_loopback(&url) {
-            // A proxy would be told what files hold, and cannot reach this machine's own servers.
+            // A proxy would see file content, and cannot reach this machine's loopback servers.
             client = client.no_proxy();
         }
         let client = client
@@ -147,10 +148,10 @@ impl OpenAi {
         })
     }
 
-    /// Asks for the list of models: whether somebody answers, takes the key, and has the model.
+    /// Requests the list of models: checks that the server answers, accepts the key, and has the model.
     ///
     /// # Errors
-    /// If not. A server that has no such list is taken at its word.
+    /// If a check fails. A server without such a list passes.
     pub fn check(&self) -> Result<(), ModelError> {
         let url = format!("{}/models", self.config.base_url);
         let asked = async {
@@ -230,7 +231,7 @@ impl OpenAi {
         }
     }
 
-    /// What a transport error means, without the address it holds.
+    /// Converts a transport error, without the URL that it contains.
     fn unsent(&self, error: &reqwest::Error) -> ModelError {
         let url = self.config.base_url.clone();
         if error.is_timeout() && !error.is_connect() {
@@ -252,7 +253,7 @@ impl OpenAi {
         }
     }
 
-    /// What an error response says.
+    /// Reads an error response.
     async fn said(&self, response: Response) -> Said {
         let (bytes, _) = read_at_most(response, ERROR_MAX).await;
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -319,12 +320,12 @@ impl OpenAi {
         self.dialects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps in mind what `model` refused.
+    /// Records that `model` refused a parameter.
     fn learn(&self, model: &str, refused: Parameter, error: &ModelError) {
         let mut dialects = self.dialects();
         let dialect = dialects.entry(model.to_owned()).or_default();
         let Some(without) = dialect.without(refused) else {
-            // Another request has been told the same meanwhile.
+            // A concurrent request has recorded it already.
             return;
         };
         *dialect = without;
@@ -445,7 +446,7 @@ impl OpenAi {
                         .map_err(|why| lasting(self.malformed(&why)))?;
                     break;
                 }
-                // Some servers end the stream without saying so; then the model's end must have been there.
+                // Some servers end the stream without `[DONE]`; a finish reason then completes the answer.
                 Ok(None) if answer.finish.is_some() => break,
                 Ok(None) => {
                     let why = "the stream ended before the answer did".to_owned();
@@ -466,7 +467,7 @@ impl OpenAi {
         Ok((answer, timing))
     }
 
-    /// Waits for `work`, for the deadline, or until nobody waits any more.
+    /// Waits until `work` is done, the deadline passes, or the request is cancelled.
     async fn within<T>(
         &self,
         work: impl Future<Output = T>,
@@ -504,7 +505,7 @@ impl Model for OpenAi {
         self.runtime.block_on(async {
             let known = self.dialects().get(&request.model).copied();
             let mut dialect = known.unwrap_or_default();
-            // Attempts in all, and those that were refused for a parameter: these are no failures that may pass.
+            // An attempt refused because of a parameter does not count as a retry.
             let (mut attempts, mut refused, mut broke_off) = (0, 0, 0);
             loop {
                 attempts += 1;
@@ -535,7 +536,7 @@ impl Model for OpenAi {
                 };
                 let backoff = Duration::from_millis(250) * 2_u32.pow(failed.min(6) - 1);
                 let pause = named.unwrap_or_else(|| backoff.min(PAUSE_MAX));
-                // Not by adding to the clock: a server may name a pause that no clock can hold.
+                // Comparing durations avoids an overflow: `Retry-After` may exceed the range of `Instant`.
                 if pause > deadline.saturating_duration_since(Instant::now()) {
                     return Err(match failure.error {
                         ModelError::RateLimited { url, said, .. } => ModelError::RateLimited {
@@ -583,7 +584,7 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// The beginning of a body, and whether that is all of it.
+/// Reads at most `most` bytes of a body; true if that is all of it.
 async fn read_at_most(mut response: Response, most: usize) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     loop {
@@ -599,7 +600,7 @@ async fn read_at_most(mut response: Response, most: usize) -> (Vec<u8>, bool) {
     }
 }
 
-/// Seconds, or a date, as HTTP has it.
+/// Parses `Retry-After`: seconds or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse::<f64>() {

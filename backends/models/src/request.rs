@@ -1,4 +1,4 @@
-//! What a model is asked and what it answers.
+//! Requests to a model, and its replies.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 
 use crate::Origin;
 
-/// Who says a message.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// What holds for the whole conversation.
+    /// Instructions for the whole conversation.
     System,
     /// The question.
     User,
@@ -23,9 +23,9 @@ pub enum Role {
 /// One message of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who says it.
+    /// Its author.
     pub role: Role,
-    /// What is said.
+    /// Its text.
     pub content: String,
 }
 
@@ -37,36 +37,36 @@ impl Message {
     }
 }
 
-/// The form an answer must have.
+/// The required JSON structure of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Schema {
-    /// Its name, as the protocol wants one.
+    /// Its name, which the protocol requires.
     pub name: &'static str,
     /// A JSON Schema.
     pub schema: Value,
 }
 
-/// Everything that decides an answer.
+/// A request: all parameters that determine an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Request {
     /// The model's name.
     pub model: String,
     /// The conversation so far.
     pub messages: Vec<Message>,
-    /// 0 for the likeliest answer, up to 2.
+    /// The sampling temperature, 0 (the likeliest answer) to 2.
     pub temperature: f32,
-    /// The longest answer, in the model's tokens.
+    /// The maximum length of the answer in the model's tokens.
     pub max_tokens: u32,
     /// The seed of the sampling.
     pub seed: u64,
-    /// The form the answer must have; `None` for plain text.
+    /// The required structure of the answer; `None` for plain text.
     pub schema: Option<Schema>,
 }
 
 impl Request {
-    /// SHA-256 over every parameter, in hexadecimal: equal for equal requests only.
+    /// SHA-256 of all parameters, in hexadecimal.
     pub fn hash(&self) -> String {
-        // Field order is fixed, and so is that of the schema's map: equal requests give equal bytes.
+        // The order of fields and of the schema's keys is fixed, so equal requests give equal bytes.
         let bytes = serde_json::to_vec(self).unwrap_or_default();
         let digest = Sha256::digest(&bytes);
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -74,8 +74,9 @@ impl Request {
 }
 
 impl Request {
-    /// Tokens of its messages by the `o200k` vocabulary, which is not the model's: for a question of which nobody
-    /// says how long it was.
+    /// Estimated tokens of its messages, by the `o200k` vocabulary instead of the model's own.
+    ///
+    /// For requests whose tokens the provider does not report.
     pub fn estimated_tokens(&self) -> u64 {
         let messages = self.messages.iter();
         messages
@@ -84,7 +85,7 @@ impl Request {
     }
 }
 
-/// Tokens of one exchange, as the provider counts them.
+/// Tokens of one request and its answer, as the provider counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
@@ -92,23 +93,23 @@ pub struct Usage {
     pub prompt: u64,
     /// Tokens of the answer.
     pub output: u64,
-    /// The provider said nothing: counted with the `o200k` vocabulary, which is not the model's.
+    /// The provider reported no counts: an estimate by the `o200k` vocabulary instead of the model's own.
     #[serde(default)]
     pub is_estimated: bool,
 }
 
-/// Where the time went.
+/// The time and the attempts of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// Until the model was free for this request.
+    /// Time in the queue until the request started.
     pub queue: Duration,
-    /// From sending the request to the first piece of the answer: transfer and the reading of the prompt.
+    /// From sending the request to the first piece of the answer: transfer and prompt processing.
     pub first_byte: Duration,
     /// From sending the request to the end of the answer.
     pub total: Duration,
-    /// Requests that were sent, the last one answered.
+    /// Requests sent, including the answered one.
     pub attempts: u32,
-    /// Of those before the last, how many broke off after the answer had begun: they have been read, and may cost.
+    /// Earlier attempts whose answer broke off: the model processed their prompts, which may cost money.
     pub broke_off: u32,
 }
 
@@ -116,30 +117,30 @@ pub struct Timing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finish {
-    /// The model was done.
+    /// The answer is complete.
     Stop,
-    /// At `max_tokens`: the answer is cut off.
+    /// The answer is truncated at `max_tokens`.
     Length,
-    /// The provider's content filter ended it, or the model declined in the field that is for that: no answer.
+    /// The provider's content filter ended it, or the model declined in the protocol's `refusal` field.
     Filtered,
-    /// Something else, or the provider does not say.
+    /// Another reason, or none reported.
     Other,
 }
 
-/// What a model answered.
+/// A model's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The answer.
+    /// The answer's text.
     pub text: String,
     /// Why it ended.
     pub finish: Finish,
-    /// What it used.
+    /// Its tokens.
     pub usage: Usage,
-    /// How long it took.
+    /// Its times and attempts.
     pub timing: Timing,
-    /// Whether this came from a model, a recording, or a simulation.
+    /// Whether a model, a recording, or a simulation answered.
     pub origin: Origin,
-    /// The server took no temperature: sampling was its own, and another answer may differ.
+    /// The server accepts no temperature and samples by its own rule, so the next answer may differ.
     pub has_own_sampling: bool,
 }
 

@@ -1,4 +1,4 @@
-//! An API key, which no log, error or debug output shows.
+//! API keys, and their removal from logs, errors and debug output.
 
 /// A key for a model server.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ impl ApiKey {
         values.find(|value| !value.is_empty()).map(Self)
     }
 
-    /// A key that is known otherwise.
+    /// A key from another source.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
@@ -29,10 +29,10 @@ impl ApiKey {
         &self.0
     }
 
-    /// `text` without the key, and without what begins as the key does: servers echo both.
+    /// `text` without the key, and without words that contain its first 6 bytes: servers echo both.
     pub(crate) fn scrub(&self, text: &str) -> String {
         let text = text.replace(&self.0, "***");
-        // "Incorrect API key provided: sk-abcd****wxyz" shows the ends of it.
+        // "Incorrect API key provided: sk-abcd****wxyz" shows both ends of the key.
         let word = |word: &str| {
             let head = self.0.get(..6).unwrap_or(&self.0);
             if !head.is_empty() && word.contains(head) {
@@ -45,8 +45,7 @@ impl ApiKey {
     }
 }
 
-/// An address as it may be shown: without a user, a password and a query, which may hold a key. Works on what is no
-/// address, too.
+/// A URL for display: without user, password and query, which may hold a key. Accepts invalid URLs.
 pub fn without_secrets(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
@@ -56,7 +55,7 @@ pub fn without_secrets(url: &str) -> String {
         Some(at) => (&rest[..at], "?***"),
         None => (rest, ""),
     };
-    // The last one: a password may hold `@` and `/`, and no address of a model server does.
+    // The last `@`: a password may contain `@` and `/`, and the rest of a model server's URL has no `@`.
     match rest.rsplit_once('@') {
         Some((_, host)) => format!("{scheme}***@{host}{query}"),
         None => format!("{scheme}{rest}{query}"),

@@ -1,30 +1,30 @@
-//! The stream of a chat completion: server-sent events, each a piece of the answer.
+//! Parses the stream of a chat completion: server-sent events, each a piece of the answer.
 
 use serde_json::Value;
 
 use crate::{Finish, Usage};
 
-/// The longest answer, in bytes; more is no answer.
+/// The maximum length of an answer in bytes; a longer one is an error.
 pub(crate) const ANSWER_MAX: usize = 16 << 20;
 
-/// What has come of an answer so far.
+/// The received part of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) finish: Option<Finish>,
-    /// The model has declined, and said so where the protocol has a place for it.
+    /// The model has declined, in the protocol's `refusal` field.
     is_refused: bool,
     pub(crate) usage: Option<Usage>,
-    /// The server says that there is no model behind it.
+    /// The server reports that it has no model.
     pub(crate) is_simulated: bool,
-    /// The server has said that this is all.
+    /// The server has sent `[DONE]`.
     pub(crate) is_done: bool,
-    /// Bytes that are no whole line yet.
+    /// Bytes of an incomplete line.
     rest: Vec<u8>,
 }
 
 impl Answer {
-    /// Takes the next bytes of a stream.
+    /// Parses the next bytes of a stream.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.rest.extend_from_slice(bytes);
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -40,7 +40,7 @@ impl Answer {
     }
 
     fn line(&mut self, line: &str) -> Result<(), String> {
-        // Comments keep a connection alive; other fields say nothing that we need.
+        // Comments only keep the connection alive; other fields are not needed.
         let Some(data) = line.strip_prefix("data:").map(str::trim) else {
             return Ok(());
         };
@@ -53,7 +53,7 @@ impl Answer {
         self.event(&event)
     }
 
-    /// How it ended; a refusal is no answer, however it ended.
+    /// Why the answer ended. A refusal counts as filtered, whatever the finish reason.
     pub(crate) fn finish(&self) -> Finish {
         if self.is_refused {
             return Finish::Filtered;
@@ -61,7 +61,7 @@ impl Answer {
         self.finish.unwrap_or(Finish::Other)
     }
 
-    /// Takes one event, or a whole answer that was not streamed.
+    /// Parses one event, or a whole answer that was not streamed.
     pub(crate) fn event(&mut self, event: &Value) -> Result<(), String> {
         if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
             let said = error.get("message").and_then(Value::as_str);

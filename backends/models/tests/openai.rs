@@ -1,4 +1,4 @@
-//! The OpenAI client against a server that behaves, misbehaves, and does nothing at all.
+//! The OpenAI client against a server that answers, fails, and hangs.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -88,7 +88,7 @@ fn what_may_pass_is_tried_again_and_retry_after_is_kept_to() {
     assert!(calls == 1 && error.contains("3600 s"), "{error}");
     assert!(error.contains("(429): slow down, and"), "{error}");
 
-    // Longer than any clock holds, and longer than any number of seconds does.
+    // Pauses outside the range of `Instant` and of `Duration`.
     for astronomical in ["18446744073709551615", "1e300", "-1"] {
         let (reply, calls) = ask(vec![
             Behaviour::Status(429, "never".to_owned(), Some(astronomical.to_owned())),
@@ -127,14 +127,14 @@ fn parameters_that_a_model_refuses_are_left_out_from_then_on() {
     );
     assert_eq!(sent[3]["max_completion_tokens"], 100);
 
-    // Another model at the same server may take what this one does not.
+    // Another model at the same server may accept a parameter that this one refuses.
     server.behave(vec![Behaviour::Answer]);
     let mut other = request();
     other.model = "older".to_owned();
     let reply = client.complete(&other, &Cancel::default()).unwrap();
     assert!(!reply.has_own_sampling && server.requests()[4]["temperature"] == 0.0);
 
-    // A server that refuses what is not sent is not asked for ever.
+    // The client stops when a server refuses a parameter that the request omits.
     let refuses = "Unsupported parameter: 'max_tokens' is not supported with this model.";
     let (reply, calls) = ask(vec![Behaviour::Status(400, refuses.to_owned(), None)]);
     assert!(matches!(reply.unwrap_err(), ModelError::Refused { .. }) && calls == 2);

@@ -1,8 +1,7 @@
-//! Answers as files that have no name in any listing: made when they are looked up, fixed from then on.
+//! Answers as files that no listing shows. A lookup creates an answer, which never changes.
 //!
-//! The kernel is told not to keep the name, so the next look-up asks again. As long as nothing has changed
-//! in between it gets the same answer; otherwise a new one, with an inode of its own, so that no page of an old
-//! answer is ever taken for a new one's.
+//! The kernel does not cache the name, so every lookup reaches the store. While nothing changes, it gets the
+//! same answer. After a change it gets a new inode, so the kernel never serves pages of the old answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,14 +12,14 @@ use crate::store::{Ino, Timestamp};
 /// Inode numbers of answers have this bit, which those of files never have.
 const ANSWER: Ino = 1 << 62;
 
-/// How much is kept for readers that have not finished.
+/// The most bytes and the most answers kept for readers that have not finished.
 const KEPT_BYTES: usize = 64 << 20;
 const KEPT_ANSWERS: usize = 4096;
 
-/// How long an answer stands while nothing changes: what is recent, and what has expired, changes by itself.
+/// How long an answer is reused while nothing changes. Recency and expiry change with time alone.
 const STANDS: Duration = Duration::from_secs(1);
 
-/// How long an answer that nobody holds is kept: longer than a look-up that has found it can take to say so.
+/// How long an answer is kept after the kernel forgot it: longer than a concurrent lookup takes to return it.
 const LINGERS: Duration = Duration::from_secs(10);
 
 /// Whether an inode number is that of an answer.
@@ -28,25 +27,25 @@ pub(super) fn is_answer(ino: Ino) -> bool {
     ino & ANSWER != 0
 }
 
-/// An answer.
+/// An answer to one request.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) ino: Ino,
     pub(super) text: Arc<[u8]>,
     pub(super) made: Timestamp,
-    /// How many changes there had been.
+    /// The store's change counter when the answer was made.
     changes: u64,
 }
 
 impl Answer {
     fn age(&self, now: Timestamp) -> Duration {
-        // A clock that was set back makes nothing old.
+        // If the clock was set back, the age is 0.
         let nanos = now.0.saturating_sub(self.made.0);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
 }
 
-/// An answer, what it answers, and whether nobody holds it.
+/// An answer, its request, and whether the kernel has forgotten it.
 #[derive(Debug)]
 struct Held {
     answer: Answer,
@@ -63,7 +62,7 @@ struct Kept {
     last: Ino,
 }
 
-/// The answers that somebody may still read.
+/// The answers that a process may still read.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     kept: Mutex<Kept>,
@@ -79,7 +78,7 @@ impl Answers {
         self.kept().by_ino.get(&ino).map(|held| held.answer.clone())
     }
 
-    /// The answer that still stands for a name.
+    /// The answer to a request, if it is still valid.
     pub(super) fn standing(
         &self,
         dir: Ino,
@@ -97,7 +96,7 @@ impl Answers {
         Some(held.answer.clone())
     }
 
-    /// Keeps an answer.
+    /// Stores a new answer, and drops old ones.
     pub(super) fn keep(
         &self,
         dir: Ino,
@@ -141,8 +140,8 @@ impl Answers {
         answer
     }
 
-    /// The kernel has forgotten an answer. It may be about to be handed out again, by another thread that has just
-    /// found it standing: so it lingers.
+    /// Marks an answer that the kernel has forgotten. A concurrent lookup may still return it, so it is kept
+    /// for [`LINGERS`].
     pub(super) fn let_go(&self, ino: Ino) {
         if let Some(held) = self.kept().by_ino.get_mut(&ino) {
             held.is_free = true;
@@ -189,7 +188,7 @@ mod tests {
         let answers = Answers::default();
         let made = answers.keep(1, b":stats", "one".to_owned(), 7, NOW);
         answers.let_go(made.ino);
-        // Another thread has found it in the meantime.
+        // A concurrent lookup still finds it.
         assert!(answers.get(made.ino).is_some());
         assert!(answers.standing(1, b":stats", 7, NOW).is_some());
         let later = Timestamp(NOW.0 + 20_000_000_000);

@@ -1,4 +1,4 @@
-//! What there is: `:stats`, `:meta`, `:tags`, `:ttl`, `:history`, of a directory and of a file.
+//! Answers to `:stats`, `:meta`, `:tags`, `:ttl` and `:history`, for a directory and for a file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,10 +17,10 @@ use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::store::{Attr, Errno, Ino, Result, Timestamp};
 
-/// Notes or events that are shown.
+/// The most notes or events in an answer.
 const SHOWN: usize = 100;
 
-/// A row of `memory_note`, as far as it is shown.
+/// The columns of `memory_note` that answers show.
 struct Note {
     dir: Ino,
     name: Vec<u8>,
@@ -65,7 +65,7 @@ impl Note {
     }
 }
 
-/// Runs `each` on the rows of a query until it says that it has enough.
+/// Runs `each` on the rows of a query until it returns false.
 fn rows(
     db: &Db,
     sql: &'static str,
@@ -82,7 +82,7 @@ fn rows(
     Ok(())
 }
 
-/// What a mount knows of itself, for `:stats`.
+/// The state of the mount, for `:stats`.
 pub(super) struct Stats<'a> {
     pub(super) agent: Option<&'a str>,
     pub(super) notes: u64,
@@ -117,7 +117,7 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
     ))
 }
 
-/// What relevance is made of, and how far that is.
+/// How relevance is computed, and the state of embedding.
 fn relevance(embeddings: &EmbeddingState) -> String {
     match embeddings {
         EmbeddingState::Off(reason) => format!("full text ({reason})"),
@@ -137,7 +137,7 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
         "SELECT dir, name, changed, importance, tags, author, expires FROM memory_note WHERE dir = ?1 ORDER BY id DESC",
         [signed(scope.dir)],
         |note| {
-            // What is beside the agents' private directories is nobody's.
+            // Files directly in `/memory/private` belong to no agent and stay hidden.
             if !scope.covers(&scope.place) {
                 return Ok(false);
             }
@@ -158,7 +158,7 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
     Ok(text)
 }
 
-/// How often each tag is used, below a directory.
+/// The tags below a directory with their counts, the most frequent first.
 pub(super) fn tags(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     rows(
@@ -185,7 +185,7 @@ pub(super) fn tags(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
         .collect())
 }
 
-/// Runs `each` on the notes below a directory that expire, the first to do so first, with where they are and when.
+/// Runs `each` on the notes below a directory that expire, the earliest first, with their position and time.
 fn expiring(
     db: &Db,
     places: &Places,
@@ -208,7 +208,7 @@ fn expiring(
     )
 }
 
-/// What expires below a directory, or has.
+/// The notes below a directory that expire or have expired.
 pub(super) fn ttl(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Result<String> {
     let mut text = String::new();
     expiring(db, places, scope, |place, note, expires| {
@@ -223,8 +223,8 @@ pub(super) fn ttl(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Re
     Ok(text)
 }
 
-/// The paths of what has expired below a directory, from there on. They are for programs that remove what they
-/// name: byte by byte as they are, each with a NUL after it, which no name can have.
+/// The paths of expired notes below a directory, relative to it, for programs that remove them. Their bytes are
+/// unchanged, and each ends with a NUL, which no name contains.
 pub(super) fn expired(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Result<Vec<u8>> {
     let mut paths = Vec::new();
     expiring(db, places, scope, |place, note, expires| {
@@ -234,7 +234,7 @@ pub(super) fn expired(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -
         paths.push(b'.');
         let below = place.chain.iter().skip_while(|dir| **dir != scope.dir);
         for dir in below.skip(1) {
-            // A directory has a name for as long as there is something in it.
+            // A directory that is not empty has a name.
             let (_, name) = name_of(db, *dir)?.ok_or(Errno::IO)?;
             paths.push(b'/');
             paths.extend(name);
@@ -247,7 +247,7 @@ pub(super) fn expired(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -
     Ok(paths)
 }
 
-/// What happened below a directory, newest first.
+/// The events below a directory, newest first.
 pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
     let mut text = String::new();
     let mut statement = db
@@ -271,8 +271,8 @@ pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String>
     Ok(text)
 }
 
-/// Where an event was, if that still is and the scope covers it. A directory that was made after the event is
-/// another one, which has got the number of one that is gone.
+/// The directory of an event, if it still exists and is in scope. A directory created after the event is
+/// another one with a reused inode number.
 fn place_of_event(
     db: &Db,
     places: &Places,
@@ -306,7 +306,7 @@ fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
     ))
 }
 
-/// What a name such as `note.md:meta` is answered.
+/// The answer to a name such as `note.md:meta`.
 pub(super) fn aspect(
     db: &Db,
     places: &Places,
@@ -334,7 +334,7 @@ pub(super) fn aspect(
         }),
         Aspect::Ttl => Ok(life + "\n"),
         Aspect::History => {
-            // What happened before it was made, happened to another one with the number that it has got.
+            // Earlier events belong to another file that had the same inode number.
             let mut statement = db.statement(
                 "SELECT at, what, dir, name, size, author FROM memory_event WHERE ino = ?1 AND at >= ?2 ORDER BY id DESC",
             )?;

@@ -1,22 +1,22 @@
-//! Models that make vectors of texts, and what a memory says of the one it has.
+//! The interface of embedding models, and the state of embedding in a memory.
 
 use std::path::PathBuf;
 
-/// What makes vectors of texts; texts that mean the same have vectors of about the same direction.
+/// A model that turns texts into vectors. Texts of similar meaning get vectors of similar direction.
 pub trait Embedder: Send + Sync {
-    /// Which model it is: vectors of one say nothing to another.
+    /// The identity of the model. Vectors of different models cannot be compared.
     fn id(&self) -> &str;
 
-    /// How many numbers a vector has.
+    /// The number of dimensions of a vector.
     fn dimensions(&self) -> usize;
 
-    /// What is embedded of a text; nothing if it says nothing.
+    /// The word pieces of a text that are embedded; empty for a text without words.
     fn pieces(&self, text: &str) -> Vec<u32>;
 
-    /// The vectors of texts by their pieces, one each, of length 1.
+    /// One vector of length 1 for each text, given by its pieces.
     ///
     /// # Errors
-    /// What went wrong.
+    /// Why the model failed, for the log and `:stats`.
     fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, String>;
 }
 
@@ -31,7 +31,7 @@ impl Embedder for embeddings::Model {
 
     fn pieces(&self, text: &str) -> Vec<u32> {
         let pieces = self.tokens(text);
-        // Every text begins with one piece and ends with another.
+        // Every text has a start piece and an end piece.
         if pieces.len() <= 2 {
             return Vec::new();
         }
@@ -43,32 +43,33 @@ impl Embedder for embeddings::Model {
     }
 }
 
-/// Where the model is that relevance by meaning needs.
+/// Whether to use an embedding model, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Embeddings {
     /// Full text alone.
     Off {
-        /// Why, for `:stats`.
+        /// The reason, for `:stats`.
         reason: String,
     },
-    /// A directory that [`embeddings::Model::load`] reads.
+    /// The model in this directory, which [`embeddings::Model::load`] reads.
     In(PathBuf),
 }
 
-/// How far embedding is.
+/// The state of embedding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EmbeddingState {
-    /// Full text alone, and why.
+    /// Full text alone; the reason.
     Off(String),
-    /// The model is being read.
+    /// The model is being loaded.
     Loading,
-    /// So many notes have no vector yet.
+    /// The model is loaded and embeds notes.
     Ready {
         /// See [`Embedder::id`].
         model: String,
         /// Notes without a vector.
         waiting: u64,
     },
-    /// The model or the database could not be read, or vectors not be made or kept, five times in a row.
+    /// Embedding has stopped; the reason. The model could not be loaded, the vectors could not be read, or a
+    /// batch failed five times in a row.
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! The store that is mounted: files as [`crate::sqlite`] has them, beside them answers, and what has changed is noted.
+//! [`Store`] for [`AgentMemory`]: the files of [`crate::sqlite`], and answers to requests.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use crate::store::{
     RenameMode, Result, Seek, Slow, StatFs, Store, XattrMode,
 };
 
-/// Answers cannot be changed.
+/// `EPERM` for an answer, which cannot be changed.
 fn check_file(ino: Ino) -> Result<()> {
     if is_answer(ino) {
         return Err(Errno::PERM.into());
@@ -20,7 +20,7 @@ fn check_file(ino: Ino) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is in an answer.
+/// `ENOTDIR` for an answer.
 fn check_dir(ino: Ino) -> Result<()> {
     if is_answer(ino) {
         return Err(Errno::NOTDIR.into());
@@ -34,7 +34,7 @@ impl Store for AgentMemory {
     }
 
     fn coherence(&self) -> Coherence {
-        // Of files. Answers have no name, and are kept by nobody.
+        // This holds for files. The kernel caches no names of answers.
         Coherence::Exclusive
     }
 
@@ -125,7 +125,7 @@ impl Store for AgentMemory {
         let renamed = self
             .files
             .rename(caller, (from, from_name), (to, to_name), mode);
-        // First: whoever sees the change must not see the old places with it.
+        // Clear the cached paths first: a thread that sees the change must not use old paths.
         self.places.let_go();
         self.changed(renamed)
     }
@@ -280,7 +280,7 @@ impl Store for AgentMemory {
             counters.insert("notes_embedded", meaning.embedded());
         }
         let waiting = match self.embeddings() {
-            // It is not known how many before they are read, but that is not over.
+            // The number is unknown while the model loads, but it must not look like zero.
             EmbeddingState::Loading => self.notes().max(1),
             EmbeddingState::Ready { waiting, .. } => waiting,
             EmbeddingState::Off(_) | EmbeddingState::Failed(_) => 0,

@@ -1,7 +1,6 @@
-//! The index of notes: what triggers marked as changed is read and indexed before anybody is answered.
+//! The index of notes: reads and indexes the files that triggers have marked as changed.
 //!
-//! Marks are set in the transaction of the change itself, also by a mount that knows nothing of notes, so
-//! none is missed; the index is brought up to date when a file is closed, and before every answer.
+//! The triggers run in the transaction of the change, also on a `sqlite` mount, so no change is missed.
 
 use rusqlite::params;
 
@@ -15,13 +14,13 @@ use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::sqlite::{HEAD, content, xattrs};
 use crate::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
 
-/// Inodes that are indexed in one transaction.
+/// The most inodes indexed in one transaction.
 const BATCH: usize = 512;
 
-/// How many events `:history` goes back.
+/// The most events kept for `:history`.
 const EVENTS: i64 = 100_000;
 
-/// Makes a database one of agent memory, or checks that it is.
+/// Creates the index in a database that has none, and checks its version.
 pub(super) fn prepare(db: &Db) -> Result<()> {
     let exists = db.row(
         "SELECT 1 FROM sqlite_schema WHERE name = 'memory_setting'",
@@ -31,7 +30,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     if exists.is_none() {
         db.connection.execute_batch(include_str!("schema.sql"))?;
     }
-    // Memories made before there were vectors get their table now.
+    // Memories of earlier versions have no table of vectors.
     db.connection.execute_batch(include_str!("embedding.sql"))?;
     let version: Option<String> = db.row(
         "SELECT value FROM memory_setting WHERE name = 'version'",
@@ -48,7 +47,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     merging::prepare(db)
 }
 
-/// How many notes there are.
+/// The number of notes.
 pub(super) fn count(db: &Db) -> Result<u64> {
     let count = db.row("SELECT count(*) FROM memory_note", (), |row| row.get(0))?;
     Ok(unsigned(count.unwrap_or(0)))
@@ -62,27 +61,27 @@ struct Known {
     author: String,
 }
 
-/// What a refresh has done.
+/// The result of a refresh.
 #[derive(Debug, Default)]
 pub(super) struct Refreshed {
-    /// By how much the number of notes has changed.
+    /// The change in the number of notes.
     pub(super) notes: i64,
-    /// How many inodes were looked at.
+    /// The number of inodes processed.
     pub(super) looked_at: usize,
-    /// There is more to do: [`refresh`] is to be called again.
+    /// Whether the caller must call [`refresh`] again.
     pub(super) has_more: bool,
     /// When the next note expires.
     pub(super) next_expiry: Option<Timestamp>,
-    /// Notes with new content, and those whose content is gone: for what is derived from it elsewhere.
+    /// Notes with new content, and notes whose content is gone. Vectors are updated from both.
     pub(super) added: Vec<i64>,
     pub(super) forgotten: Vec<i64>,
 }
 
-/// Indexes a batch of what has changed, in the transaction that the caller has begun.
+/// Indexes a batch of marked inodes, in the caller's transaction.
 ///
-/// `agent` is whose mount has written it, and does so now; `None` where that is not known, and it was some other time.
-/// `turn` has what was marked when it was last empty, the oldest at its end: what waits together is indexed in the
-/// order of its times.
+/// `agent` is the author of changes made just now; `None` if author and time are unknown. `turn` holds the
+/// inodes marked when it was last empty, the oldest last, so that they are indexed in the order of their
+/// times.
 pub(super) fn refresh(
     db: &Db,
     places: &Places,
@@ -108,7 +107,7 @@ pub(super) fn refresh(
         let was = i64::from(known.is_some());
         let is = match nodes::find(db, ino)? {
             Some(attr) if attr.kind == Kind::Directory => {
-                // Who has moved it may not yet have come to say so.
+                // The thread that moved it may not have cleared the cached paths yet.
                 places.let_go();
                 done.has_more |= expand(db, ino)? > 0;
                 false
@@ -133,7 +132,7 @@ pub(super) fn refresh(
     Ok(done)
 }
 
-/// What has expired is no longer found.
+/// Removes expired notes from the full text index.
 fn expire(db: &Db, now: Timestamp) -> Result<()> {
     let expired: Vec<i64> = {
         let mut statement = db.statement(
@@ -164,7 +163,7 @@ fn known(db: &Db, ino: Ino) -> Result<Option<Known>> {
     )
 }
 
-/// A directory has come or moved: so has every file below it. How many there are.
+/// Marks every file below a new or moved directory, and returns their number.
 fn expand(db: &Db, dir: Ino) -> Result<usize> {
     db.execute(
         "WITH RECURSIVE below (ino, mode) AS (
@@ -195,7 +194,7 @@ fn remove(
     forget_content(db, known.id, done)
 }
 
-/// Forgets a note with what is derived from its content alone.
+/// Removes a note from the index, and its vector.
 fn forget_content(db: &Db, id: i64, done: &mut Refreshed) -> Result<()> {
     db.execute("DELETE FROM memory_embedding WHERE id = ?1", [id])?;
     done.forgotten.push(id);
@@ -213,7 +212,7 @@ pub(super) fn text(db: &Db, attr: &Attr) -> Result<Option<String>> {
     text_from(db, attr, 0)
 }
 
-/// As [`text`], from a byte on.
+/// As [`text`], from byte `from` on.
 pub(super) fn text_from(db: &Db, attr: &Attr, from: usize) -> Result<Option<String>> {
     let mut bytes = Vec::new();
     let size = (HEAD as usize).saturating_sub(from);
@@ -225,7 +224,7 @@ pub(super) fn text_from(db: &Db, attr: &Attr, from: usize) -> Result<Option<Stri
         Ok(text) => Some(text),
         Err(error) => {
             let utf8 = error.utf8_error();
-            // A character may be cut where what is indexed ends.
+            // The limit may cut a character.
             let is_cut = utf8.error_len().is_none() && attr.size > HEAD;
             let valid = utf8.valid_up_to();
             let mut bytes = error.into_bytes();
@@ -235,20 +234,20 @@ pub(super) fn text_from(db: &Db, attr: &Attr, from: usize) -> Result<Option<Stri
     })
 }
 
-/// What attributes say of a file.
+/// The metadata in the extended attributes of a file.
 pub(super) fn attributes(db: &Db, ino: Ino) -> Result<Metadata> {
     let mut said = Metadata::default();
     for name in xattrs::list(db, ino)? {
         let value = xattrs::get(db, ino, &name)?;
         if let Err(reason) = said.take(&name, &value) {
-            // Set while the database was mounted as `sqlite`, which does not look at it.
+            // A `sqlite` mount sets attributes without a check.
             tracing::warn!(ino, reason, "an attribute is not taken up");
         }
     }
     Ok(said)
 }
 
-/// When a note that was changed then expires.
+/// When a note expires that was changed at `changed` and lives for `ttl` seconds.
 pub(super) fn expiry(changed: Timestamp, ttl: u64) -> Timestamp {
     let nanos = i64::try_from(ttl)
         .ok()
@@ -257,7 +256,7 @@ pub(super) fn expiry(changed: Timestamp, ttl: u64) -> Timestamp {
     Timestamp(changed.0.saturating_add(nanos))
 }
 
-/// Indexes a file; false if it has no name after all.
+/// Indexes a file. False if it has no name.
 fn index(
     db: &Db,
     places: &Places,
@@ -347,7 +346,7 @@ fn index(
     )?;
     if is_found {
         let within: Vec<String> = place.chain.iter().map(|dir| format!("d{dir}")).collect();
-        // The name without its ending: every note would be about `md`.
+        // Drop the extension: every note would match `md`.
         let stem = shown_name
             .rsplit_once('.')
             .map_or(&*shown_name, |(stem, _)| stem);
@@ -369,8 +368,8 @@ fn record(
     name: &[u8],
     author: &str,
 ) -> Result<()> {
-    // Never before the file and its directory were made, whatever times a file was given or a clock shows: what
-    // is older than they are is of others, whose numbers they have got.
+    // The event must not be older than the file and its directory: readers take an older event for one of an
+    // earlier file with the same inode number.
     let made = nodes::find(db, dir)?.map_or(attr.btime, |dir| dir.btime.max(attr.btime));
     db.execute(
         "INSERT INTO memory_event (at, what, ino, dir, name, size, author) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",

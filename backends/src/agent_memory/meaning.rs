@@ -1,10 +1,8 @@
-//! Relevance by meaning: what a question is compared by, and the queue of notes that have no vector yet.
+//! Relevance by meaning: the vectors of questions, and the queue of notes without a vector.
 //!
-//! Vectors are rows of `memory_embedding`, which is derived as the rest of the index is. A question is embedded when it
-//! is asked; notes are embedded newest first, outside of every lock, by a thread that has the lowest priority. What is
-//! known in memory changes while the database is locked, so that it says what the database says.
-//!
-//! What lives elsewhere: models ([`super::embedder`]), how vectors are kept and compared ([`super::vectors`]).
+//! Vectors are rows of `memory_embedding`, derived like the rest of the index. A thread of the lowest priority
+//! embeds notes, newest first, without a lock. The state in memory changes under the database lock, so both
+//! agree. Models are in [`super::embedder`], stored vectors in [`super::vectors`].
 
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -24,26 +22,26 @@ use crate::sqlite::nodes::{self, unsigned};
 use crate::sqlite::{SqliteStore, content};
 use crate::store::Result;
 
-/// Bytes of a body that are looked at: more than a model's word pieces take up.
+/// Bytes of a body that are read, more than a model embeds.
 const TEXT_MAX: usize = 4096;
 
-/// Word pieces that are embedded at once: about a tenth of a second, and so is what a stop waits for.
+/// Word pieces in a batch. They take about a tenth of a second, which a stop has to wait for.
 const BATCH_PIECES: usize = 512;
 
-/// Notes that are read at once.
+/// The most notes in a batch.
 const BATCH_NOTES: usize = 32;
 
-/// Questions whose vectors are kept, for who asks again with another budget or in another directory.
+/// Vectors of questions that are cached, for a repeat with another budget or in another directory.
 const QUESTIONS_KEPT: usize = 8;
 
-/// Notes whose signs are nearest that are looked at closely; more where only some are asked about.
+/// How many notes in scope are compared by vector, and of how many notes with the nearest signs they are taken.
 const NEAREST: usize = 256;
 const NEAREST_SCOPED: usize = 1024;
 
-/// Notes that are candidates because of their meaning.
+/// The most candidates by meaning.
 pub(super) const CANDIDATES: usize = 32;
 
-/// Failures in a row after which no more is embedded, and the pause after each.
+/// Failures in a row that stop embedding, and the pause after each.
 const FAILURES_MAX: u32 = 5;
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,7 +51,7 @@ enum State {
     Failed(String),
 }
 
-/// What is known of the notes. Locked after the database, where both are.
+/// The state of the notes. A thread that needs both locks locks the database first.
 struct Known {
     state: State,
     signs: Signs,
@@ -67,27 +65,27 @@ struct Shared {
     stops: AtomicBool,
     questions: Mutex<VecDeque<(String, Arc<Vec<f32>>)>>,
     embedded: AtomicU64,
-    /// Counts what may change an answer: [`super::AgentMemory`]'s.
+    /// Counts changes that may invalidate an answer; shared with [`super::AgentMemory`].
     changes: Arc<AtomicU64>,
 }
 
-/// What relevance by meaning needs, while a memory is open.
+/// The embedding thread of an open memory, and its state.
 pub(super) struct Meaning {
     shared: Arc<Shared>,
     worker: Option<JoinHandle<()>>,
 }
 
-/// A question by its meaning.
+/// A question, with its vector if there is one.
 #[derive(Debug)]
 pub(super) struct Meant {
-    /// What relevance is made of, for the answer's first line.
+    /// How relevance is computed, for the answer's first line.
     pub(super) basis: String,
     /// The question's vector, its model, and the notes whose signs are nearest.
     vector: Option<(Arc<Vec<f32>>, String, Vec<i64>)>,
 }
 
 impl Meant {
-    /// Full text alone; `why` is said if there is a reason that may pass.
+    /// A question without a vector; the answer shows `why`, if given.
     pub(super) fn by_text(why: Option<&str>) -> Self {
         Self {
             basis: match why {
@@ -98,12 +96,12 @@ impl Meant {
         }
     }
 
-    /// Whether notes are compared by meaning, those that have a vector.
+    /// Whether notes with a vector are compared by meaning.
     pub(super) fn is_by_meaning(&self) -> bool {
         self.vector.is_some()
     }
 
-    /// How close a note is to the question: the cosine, from -1 to 1. `None` if it has no vector.
+    /// The cosine of a note and the question, from -1 to 1. `None` if one has no vector.
     pub(super) fn closeness(&self, db: &Db, note: i64) -> Result<Option<f64>> {
         let Some((vector, model, _)) = &self.vector else {
             return Ok(None);
@@ -116,7 +114,7 @@ impl Meant {
         Ok(found.flatten())
     }
 
-    /// At most [`CANDIDATES`] notes in scope that are nearest to the question, the nearest first.
+    /// The notes in scope nearest to the question, at most [`CANDIDATES`], the nearest first.
     pub(super) fn nearest(
         &self,
         db: &Db,
@@ -155,7 +153,7 @@ impl Meant {
 }
 
 impl Meaning {
-    /// Starts reading the model and then embedding what has no vector of it.
+    /// Starts the thread, which loads the model and then embeds notes without a vector of it.
     pub(super) fn start(
         load: impl FnOnce() -> std::result::Result<Arc<dyn Embedder>, String> + Send + 'static,
         files: Arc<SqliteStore>,
@@ -177,13 +175,13 @@ impl Meaning {
         let worker = std::thread::Builder::new()
             .name("embeddings".to_owned())
             .spawn(move || {
-                // Of this thread only; without it, embedding competes with requests.
+                // Lower the priority of this thread only: embedding must not compete with requests.
                 let thread = rustix::thread::gettid();
                 if let Err(error) = rustix::process::setpriority_process(Some(thread), 19) {
                     tracing::warn!(%error, "embedding runs at the priority of requests");
                 }
                 let work = || load().and_then(|model| for_worker.work(&model, &files));
-                // Whatever happens: nobody is to be told for ever that a model is being read.
+                // Catch panics: the state must not stay `Loading` for ever.
                 let done = std::panic::catch_unwind(AssertUnwindSafe(work));
                 let done = done.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
                 if let Err(reason) = done {
@@ -198,7 +196,7 @@ impl Meaning {
         })
     }
 
-    /// How far it is.
+    /// The state of embedding.
     pub(super) fn state(&self) -> EmbeddingState {
         let known = self.shared.known();
         match &known.state {
@@ -211,15 +209,15 @@ impl Meaning {
         }
     }
 
-    /// How many notes were embedded since the start.
+    /// The number of notes embedded since the start.
     pub(super) fn embedded(&self) -> u64 {
         self.shared.embedded.load(Ordering::Relaxed)
     }
 
-    /// What a refresh of the index has changed, while the database is still locked.
+    /// Applies a refresh of the index. The caller holds the database lock.
     pub(super) fn take_up(&self, done: &Refreshed) {
         let mut known = self.shared.known();
-        // Until the model is there nothing is known, and then all is read from the database.
+        // Until the model is loaded there is no state; then all of it is read from the database.
         if !matches!(known.state, State::Ready(_)) {
             return;
         }
@@ -233,7 +231,7 @@ impl Meaning {
         }
     }
 
-    /// A question by its meaning. Takes some milliseconds: no lock is to be held.
+    /// Embeds a question. The caller must hold no lock, because this takes milliseconds.
     pub(super) fn ask(&self, query: &str) -> Meant {
         let model = match &self.shared.known().state {
             State::Loading => return Meant::by_text(Some("the embedding model is being read")),
@@ -267,17 +265,17 @@ impl Meaning {
 impl Drop for Meaning {
     fn drop(&mut self) {
         self.shared.stops.store(true, Ordering::Release);
-        // With the lock, so that a worker that is about to wait is not missed.
+        // Take the lock once, or a worker between its check and its wait would miss the wakeup.
         drop(self.shared.known());
         self.shared.wake.notify_all();
         if let Some(worker) = self.worker.take() {
-            // A panic in it has been caught and said.
+            // The thread catches and logs its panics.
             let _ = worker.join();
         }
     }
 }
 
-/// A note that is to be embedded, as it was when it was read.
+/// A note to embed, as it was when it was read.
 struct Wanted {
     id: i64,
     changed: i64,
@@ -294,7 +292,7 @@ impl Shared {
         self.stops.load(Ordering::Acquire)
     }
 
-    /// The vector of a question, kept for when it is asked again.
+    /// The vector of a question, from the cache or the model.
     fn vector(
         &self,
         model: &dyn Embedder,
@@ -357,7 +355,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads what was embedded before, and what was not.
+    /// Reads from the database which notes have a vector of `model`.
     fn read_known(&self, db: &Db, model: &Arc<dyn Embedder>) -> Result<()> {
         let mut known = self.known();
         known.signs = Signs::new(model.dimensions());
@@ -382,7 +380,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until there is something to do; the newest notes first. `None` to stop.
+    /// Waits for notes without a vector, and returns the newest. `None` to stop.
     fn next(&self) -> Option<Vec<i64>> {
         let is_idle = |known: &mut Known| known.waiting.is_empty() && !self.stops();
         let known = self
@@ -393,7 +391,7 @@ impl Shared {
         (!self.stops()).then(|| newest.copied().collect())
     }
 
-    /// Embeds as many of the notes as make a batch.
+    /// Embeds one batch of the notes.
     fn embed(
         &self,
         files: &SqliteStore,
@@ -424,7 +422,7 @@ impl Shared {
             .map_err(|error| error.to_string())
     }
 
-    /// What is to be embedded of notes, as many as make a batch.
+    /// Reads the pieces of one batch of the notes.
     fn read(
         &self,
         files: &SqliteStore,
@@ -439,7 +437,7 @@ impl Shared {
                 match text(&db, *id).map_err(|error| error.to_string())? {
                     Some(found) => found,
                     None => {
-                        // While the database is locked: a new note may get its number.
+                        // Remove it under the database lock: a new note may reuse the id.
                         self.known().waiting.remove(id);
                         continue;
                     }
@@ -460,7 +458,7 @@ impl Shared {
         Ok(wanted)
     }
 
-    /// Keeps vectors of notes that are still what was read of them.
+    /// Stores vectors of notes that have not changed since they were read.
     fn keep(
         &self,
         files: &SqliteStore,
@@ -495,8 +493,8 @@ impl Shared {
     }
 }
 
-/// When a note was changed, its size, and the beginning of its body: nothing if it is not text. `None` if it is gone,
-/// whether or not the index knows.
+/// The modification time, the size and the beginning of the body of a note; the body is empty if it is not
+/// text. `None` if the note is gone, even if the index still has it.
 fn text(db: &Db, id: i64) -> Result<Option<(i64, i64, String)>> {
     let found = db.row(
         "SELECT changed, size, ino, body, is_text FROM memory_note WHERE id = ?1",
@@ -521,7 +519,7 @@ fn text(db: &Db, id: i64) -> Result<Option<(i64, i64, String)>> {
     if is_text {
         content::read(db, ino, body.into(), TEXT_MAX, &mut bytes)?;
     }
-    // What is read may end within a character, which is then dropped.
+    // The limit may cut the last character, which is then replaced.
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(Some((changed, size, text)))
 }

@@ -1,10 +1,8 @@
-//! Merging of the full text index while nobody writes.
+//! Merging of the full text index while no note is indexed. Results do not depend on it.
 //!
-//! FTS5 writes what a transaction adds as a segment of its own, and every query looks each word up in every
-//! segment. A word's list of notes that is cut up among segments is also too short, in each of them, for the index
-//! within the list by which FTS5 skips: looking for two words it then reads all of the longer list. Once nothing has
-//! been indexed for a while, a thread merges segments, in steps that hold the database for a millisecond or two.
-//! What is found does not depend on it.
+//! FTS5 writes one segment a transaction, and a query looks each word up in every segment. A list of notes that
+//! is spread over segments is also too short for FTS5's skip index, so a query for two words reads all of the
+//! longer list. A thread merges segments in steps that lock the database for a millisecond or two.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -15,16 +13,16 @@ use crate::sqlite::SqliteStore;
 use crate::sqlite::db::Db;
 use crate::store::Result;
 
-/// For so long nothing must have been indexed.
+/// How long no note must have been indexed before a merge.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// Pages of the index, of 4 KiB, that a step writes, about: others wait for the database as long.
+/// About how many index pages, of 4 KiB, a step writes. Other threads wait for the database meanwhile.
 const STEP_PAGES: i64 = 16;
 
-/// Segments of one level that are merged: two, so that there is one a level.
+/// How many segments of a level a merge needs. With two, each level ends with one segment.
 const SEGMENTS: i64 = 2;
 
-/// Has FTS5 merge as few segments as we want, in a database where it does not yet.
+/// Sets FTS5's `usermerge` to [`SEGMENTS`], unless the database has that value.
 pub(super) fn prepare(db: &Db) -> Result<()> {
     let is_set = db.row(
         "SELECT 1 FROM memory_text_config WHERE k = 'usermerge' AND v = ?1",
@@ -40,14 +38,14 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// One step; false if there was nothing to do.
+/// Runs one step. False if there was nothing to merge.
 fn step(db: &Db) -> Result<bool> {
-    // Of what is left when no level has two segments, all becomes one if the largest is not nearly all.
+    // Once each level has one segment, merge all levels unless the largest segment has nearly all pages.
     Ok(merge(db, STEP_PAGES)? || (is_spread(db)? && merge(db, -STEP_PAGES)?))
 }
 
-/// Whether more than an eighth of the index is outside of its largest segment: then merging all of it costs each
-/// page of new notes at most eight pages.
+/// Whether more than an eighth of the index is outside its largest segment. A merge of everything then writes
+/// at most eight pages for each page of new notes.
 fn is_spread(db: &Db) -> Result<bool> {
     let pages = db.row(
         "SELECT sum(pages), max(pages) FROM (SELECT count(*) AS pages FROM memory_text_idx GROUP BY segid)",
@@ -57,18 +55,18 @@ fn is_spread(db: &Db) -> Result<bool> {
     Ok(matches!(pages, Some((Some(all), Some(largest))) if (all - largest) * 8 > all))
 }
 
-/// FTS5's `merge`; negative: of all segments. False if there was nothing to do.
+/// Runs FTS5's `merge`; negative `pages` merge all segments. False if there was nothing to merge.
 fn merge(db: &Db, pages: i64) -> Result<bool> {
     let before = db.connection.total_changes();
     db.execute(
         "INSERT INTO memory_text (memory_text, rank) VALUES ('merge', ?1)",
         [pages],
     )?;
-    // The statement itself counts as one, <https://www.sqlite.org/fts5.html#the_merge_command>.
+    // The statement itself counts as one change, <https://www.sqlite.org/fts5.html#the_merge_command>.
     Ok(db.connection.total_changes() - before >= 2)
 }
 
-/// The thread that merges. It ends when this is dropped.
+/// The merging thread, which stops when this is dropped.
 #[derive(Debug)]
 pub(super) struct Merger {
     wake: Option<SyncSender<()>>,
@@ -76,7 +74,7 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    /// Starts the thread; what is to be merged already is, as after [`Merger::wake`].
+    /// Starts the thread, which first merges existing segments, as after [`Merger::wake`].
     pub(super) fn start(files: Arc<SqliteStore>) -> std::io::Result<Self> {
         let (wake, woken) = sync_channel(1);
         let thread = std::thread::Builder::new()
@@ -90,10 +88,10 @@ impl Merger {
         Ok(merger)
     }
 
-    /// Something has been indexed.
+    /// Reports to the thread that notes were indexed.
     pub(super) fn wake(&self) {
         if let Some(wake) = &self.wake {
-            // Full means that the thread is about to look.
+            // If the channel is full, the thread is about to wake up.
             let _ = wake.try_send(());
         }
     }
@@ -124,11 +122,11 @@ fn run(files: &SqliteStore, woken: &Receiver<()>) {
             }
             let started = Instant::now();
             match files.transaction(step) {
-                // At most half of the time is its own.
+                // Pause as long as the step took: merging uses at most half of the time.
                 Ok(true) => pause = started.elapsed(),
                 Ok(false) => continue 'idle,
                 Err(error) => {
-                    // What is found stays right; it is found more slowly.
+                    // Results stay correct; queries are only slower.
                     tracing::warn!(%error, "the index of notes is not merged");
                     continue 'idle;
                 }

@@ -1,16 +1,17 @@
-//! What is said about a note: importance, tags, time to live and author, by `user.ctx.*` attributes and YAML front matter.
+//! Metadata of notes: importance, tags, time to live, author. Sources: `user.ctx.*` attributes, YAML front
+//! matter.
 
 use serde::Deserialize;
 
 use crate::store::{Errno, XATTR_VALUE_MAX};
 
-/// Importance of a note about which nothing is said.
+/// Importance of a note that does not set it.
 pub(super) const DEFAULT_IMPORTANCE: f64 = 0.5;
 
-/// Front matter longer than this is text.
+/// The most bytes of front matter; a longer one counts as text.
 const FRONT_MATTER_MAX: usize = 64 * 1024;
 
-/// What is said about a note in one place.
+/// Metadata from one source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Metadata {
     /// From 0 to 1.
@@ -22,7 +23,7 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    /// What is said here, and where nothing is, what is said there.
+    /// Fills missing fields from `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             importance: self.importance.or(other.importance),
@@ -32,7 +33,7 @@ impl Metadata {
         }
     }
 
-    /// Takes up an attribute; false if its name is not one of ours.
+    /// Parses an attribute. False if its name is not known here.
     pub(super) fn take(&mut self, name: &[u8], value: &[u8]) -> Result<bool, String> {
         let Some(name) = name.strip_prefix(b"user.ctx.") else {
             return Ok(false);
@@ -83,7 +84,7 @@ fn author(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A time to live: seconds, or a number with `s`, `m`, `h`, `d` or `w`.
+/// Parses a time to live in seconds, or with a unit `s`, `m`, `h`, `d` or `w`.
 fn seconds(text: &str) -> Result<u64, String> {
     let wrong =
         || "ttl must be a number of seconds, or one with s, m, h, d or w, as in 7d".to_owned();
@@ -100,7 +101,7 @@ fn seconds(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(wrong)
 }
 
-/// Whether an attribute may be set; what is wrong with it if not.
+/// Whether an attribute may be set; else the error number and the reason.
 pub(super) fn check(name: &[u8], value: &[u8]) -> Result<(), (Errno, String)> {
     if value.len() > XATTR_VALUE_MAX {
         return Err((Errno::TOOBIG, "it is too long".to_owned()));
@@ -123,7 +124,7 @@ enum Ttl {
     Text(String),
 }
 
-/// The keys of front matter that mean something here; others are the writer's own.
+/// The keys of front matter that are read; others are ignored.
 #[derive(Debug, Default, Deserialize)]
 struct FrontMatter {
     importance: Option<f64>,
@@ -150,17 +151,17 @@ impl FrontMatter {
     }
 }
 
-/// What the head of a note says.
+/// The front matter of a note.
 #[derive(Debug, PartialEq)]
 pub(super) struct Head {
     pub(super) metadata: Metadata,
-    /// Where the body begins, in bytes.
+    /// Offset of the body in bytes.
     pub(super) body: usize,
-    /// Why the front matter says nothing, if it is there.
+    /// Why the front matter is invalid, if it is.
     pub(super) problem: Option<String>,
 }
 
-/// Reads the front matter of a note: what is between a first line `---` and the next one.
+/// Parses the front matter of a note: the lines between a first line `---` and the next `---`.
 pub(super) fn head(text: &str) -> Head {
     let nothing = Head {
         metadata: Metadata::default(),
@@ -188,7 +189,7 @@ pub(super) fn head(text: &str) -> Head {
                     body: end,
                     problem: None,
                 },
-                // It may be no front matter at all: nothing of the text is left out.
+                // It may be no front matter, so the body is the whole text.
                 Err(problem) => Head {
                     problem: Some(problem),
                     ..nothing

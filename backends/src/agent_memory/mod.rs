@@ -1,17 +1,8 @@
-//! An agent's memory: a `sqlite` file system that can be asked, too.
+//! An agent's memory: the file system of [`crate::sqlite`] with an index of its notes (`docs/MEMORY.md`).
 //!
-//! Notes are plain files. Every directory answers requests that are written as names: `cat ':search?RSI'`,
-//! `cat ':recall?query=NVDA+risk&max_tokens=2000'`, `:stats`, `:meta`, `:tags`, `:ttl`, `:history`; no listing
-//! shows them. What a note says about itself is in `user.ctx.*` attributes or YAML front matter. `docs/MEMORY.md`
-//! explains it all.
-//!
-//! # What survives
-//!
-//! Files are what [`crate::sqlite`] makes of them. The index is derived from them: what has changed is marked in the
-//! transaction of the change, and indexed when the file is closed and before every answer, so a note is found
-//! once `close` has returned, also after a crash in between.
-//!
-//! What lives elsewhere: FUSE ([`crate::fuse`]), the file system's own tables ([`crate::sqlite`]).
+//! Names such as `:search?RSI` and `note.md:meta` are requests, which no listing shows; a lookup answers them.
+//! The index is derived: the transaction of a change marks the note, and `close` and every request index the
+//! marked notes, also after a crash. FUSE is in [`crate::fuse`].
 
 mod answers;
 mod describe;
@@ -49,13 +40,13 @@ use paths::{Places, Privacy, Scope};
 pub use request::Strategy;
 use request::{Query, Request, check_query};
 
-/// The time, and for tests any time.
+/// The source of the current time; tests set their own.
 type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Why a request has no answer.
 #[derive(Debug)]
 enum Failure {
-    /// It cannot be answered as it was asked; the text says why.
+    /// The request is invalid; the text says why.
     Asked(String),
     /// The store failed.
     Storage(StoreError),
@@ -73,18 +64,18 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
-/// A day, as in `2026-11-22`.
+/// The day in UTC, as in `2026-11-22`.
 fn date(at: Timestamp) -> String {
     format_time(at, "%Y-%m-%d")
 }
 
-/// A second, as in `2026-11-22T10:05:00Z`.
+/// The second in UTC, as in `2026-11-22T10:05:00Z`.
 fn moment(at: Timestamp) -> String {
     format_time(at, "%Y-%m-%dT%H:%M:%SZ")
 }
 
 fn format_time(at: Timestamp, format: &str) -> String {
-    // Every Timestamp lies within the years that jiff knows.
+    // jiff covers the range of every `Timestamp`.
     jiff::Timestamp::from_nanosecond(at.0.into())
         .map(|time| time.strftime(format).to_string())
         .unwrap_or_default()
@@ -92,9 +83,9 @@ fn format_time(at: Timestamp, format: &str) -> String {
 
 /// An agent's memory in one SQLite database.
 pub struct AgentMemory {
-    // Stops before the rest goes.
+    // The first field: its thread stops before the other fields are dropped.
     meaning: Option<Meaning>,
-    /// Why there is none.
+    /// Why `meaning` is `None`.
     no_meaning: String,
     merger: Option<Merger>,
     files: Arc<SqliteStore>,
@@ -104,20 +95,21 @@ pub struct AgentMemory {
     places: Places,
     answers: Answers,
     clock: Clock,
-    /// Held by whoever brings the index up to date: others wait, and then find it so. The inodes whose turn it is.
+    /// Locked by the thread that updates the index; requests wait for it. Holds the inodes that are still to
+    /// do.
     refreshing: Mutex<Vec<i64>>,
-    /// Something may be marked that is not indexed.
+    /// Whether there may be marked notes that are not indexed.
     is_stale: AtomicBool,
     /// When the next note expires, in nanoseconds since 1970.
     next_expiry: AtomicI64,
     notes: AtomicI64,
-    /// Counts what may change an answer.
+    /// Counts changes that may invalidate an answer.
     changes: Arc<AtomicU64>,
     last_error: Mutex<Option<String>>,
     tally: Tally,
 }
 
-/// What the store counts of its own work.
+/// Counters of the store's own work.
 #[derive(Debug, Default)]
 struct Tally {
     indexed: AtomicU64,
@@ -127,11 +119,11 @@ struct Tally {
 }
 
 impl AgentMemory {
-    /// Opens the memory in the database at `path`; creates one, whose root belongs to `owner`, where there is none.
-    /// A database of the `sqlite` backend becomes one by being opened.
+    /// Opens the memory in the database at `path`, or creates one whose root belongs to `owner`. Opening a
+    /// database of the `sqlite` backend turns it into a memory.
     ///
-    /// With an `agent`, `/memory/private/<agent>` and `/memory/shared` are there, and what is private to other agents
-    /// is neither seen nor found.
+    /// With an `agent`, this creates `/memory/private/<agent>` and `/memory/shared`. Lookups, listings and
+    /// answers then hide the private directories of other agents.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -143,7 +135,7 @@ impl AgentMemory {
         Self::open_at(path, owner, agent, Box::new(Timestamp::now))
     }
 
-    /// As [`AgentMemory::open`], with another clock than the machine's: what is recent and what has expired is up to it.
+    /// As [`AgentMemory::open`], with `clock` in place of the machine's clock. It decides recency and expiry.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -187,7 +179,7 @@ impl AgentMemory {
         if let Some(agent) = agent {
             memory.privacy = Some(memory.make_namespaces(agent).map_err(unreadable)?);
         }
-        // What is marked now was written by another mount, or by one that did not come to index it.
+        // Notes marked now were written by another backend, or by a mount that ended before it indexed them.
         memory.refresh_as(None).map_err(unreadable)?;
         let merger = Merger::start(Arc::clone(&memory.files));
         memory.merger = Some(merger.map_err(|error| OpenError::Unreadable {
@@ -197,7 +189,7 @@ impl AgentMemory {
         Ok(memory)
     }
 
-    /// The directories that agents share or not; made where they are missing.
+    /// The shared and private directories, created if they are missing.
     fn make_namespaces(&self, agent: &str) -> Result<Privacy> {
         let directory = |parent: Ino, name: &str| {
             let found = match self.files.lookup(parent, name.as_bytes()) {
@@ -229,11 +221,12 @@ impl AgentMemory {
         })
     }
 
-    /// Also by meaning, from as soon on as the model is read; or not, and why.
+    /// Switches relevance by meaning on or off. The model loads in the background; until then recalls use
+    /// full text alone.
     ///
     /// # Errors
-    /// If a model's small files are missing or say something else than expected. What is wrong with its weights is
-    /// found out in the background, and said by [`AgentMemory::embeddings`] and `:stats`.
+    /// If the model's small files are missing or invalid, or no thread can be started. [`AgentMemory::embeddings`] and
+    /// `:stats` report an error in its weights later.
     pub fn set_embeddings(&mut self, wanted: Embeddings) -> std::result::Result<(), String> {
         self.meaning = None;
         match wanted {
@@ -252,7 +245,7 @@ impl AgentMemory {
         Ok(())
     }
 
-    /// As [`AgentMemory::set_embeddings`], with whatever `load` makes, in the background.
+    /// As [`AgentMemory::set_embeddings`], with the model that `load` returns, in the background.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -268,7 +261,7 @@ impl AgentMemory {
         Ok(())
     }
 
-    /// How far embedding is.
+    /// The state of embedding.
     pub fn embeddings(&self) -> EmbeddingState {
         match &self.meaning {
             Some(meaning) => meaning.state(),
@@ -276,7 +269,7 @@ impl AgentMemory {
         }
     }
 
-    /// How many notes there are, those of other agents included.
+    /// The number of notes, those of other agents included.
     pub fn notes(&self) -> u64 {
         u64::try_from(self.notes.load(Ordering::Acquire)).unwrap_or(0)
     }
@@ -287,12 +280,12 @@ impl AgentMemory {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Indexes what has changed, and drops from the index what has expired.
+    /// Indexes changed notes, and drops expired notes from the index.
     fn refresh(&self) -> Result<()> {
         self.refresh_as(Some(self.agent.as_deref().unwrap_or_default()))
     }
 
-    /// As [`AgentMemory::refresh`]; `agent` is who has changed it just now, or `None` if that is not known.
+    /// As [`AgentMemory::refresh`]; `agent` is the author of changes made just now, or `None` if it is unknown.
     fn refresh_as(&self, agent: Option<&str>) -> Result<()> {
         let mut turn = self
             .refreshing
@@ -302,7 +295,7 @@ impl AgentMemory {
         loop {
             let now = (self.clock)();
             let has_expired = now.0 >= self.next_expiry.load(Ordering::Acquire);
-            // Before looking: what changes meanwhile sets it again.
+            // Reset it before the refresh: a change meanwhile sets it again.
             if !self.is_stale.swap(false, Ordering::AcqRel) && !has_expired {
                 break;
             }
@@ -342,7 +335,7 @@ impl AgentMemory {
         Ok(())
     }
 
-    /// Notes a change that may have succeeded: what has changed is to be indexed, and no answer stands.
+    /// After a successful change, requires a refresh of the index and invalidates all answers.
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() {
             self.is_stale.store(true, Ordering::Release);
@@ -351,7 +344,7 @@ impl AgentMemory {
         result
     }
 
-    /// Remembers why somebody got `EINVAL`, for `:stats`.
+    /// Records for `:stats` why a call is refused, and returns its error.
     fn refuse(&self, errno: Errno, what: &[u8], reason: &str) -> StoreError {
         let shown = shown_name(&what[..what.len().min(255)]);
         let said = format!("{} {shown}: {}", moment((self.clock)()), one_line(reason));
@@ -361,7 +354,7 @@ impl AgentMemory {
         StoreError::storage(errno, reason)
     }
 
-    /// The directory that a request is about.
+    /// The scope of a request in the directory `dir`.
     fn scope(&self, db: &Db, dir: Ino) -> Result<Scope> {
         Ok(Scope {
             dir,
@@ -370,7 +363,7 @@ impl AgentMemory {
         })
     }
 
-    /// The answer that a name stands for, if it is one of those that are answered.
+    /// The answer to a name; `None` if the name is no request.
     fn answer(&self, dir: Ino, name: &[u8]) -> Result<Option<Attr>> {
         let is_request = request::is_reserved(name);
         let aspect = request::aspect(name);
@@ -379,7 +372,7 @@ impl AgentMemory {
         }
         self.refresh()?;
         let now = (self.clock)();
-        // Before reading: what changes meanwhile makes the answer an old one.
+        // Read it before the query: a change meanwhile makes this answer outdated.
         let changes = self.changes.load(Ordering::Acquire);
         if let Some(answer) = self.answers.standing(dir, name, changes, now) {
             return Ok(Some(self.answer_attr(&answer)));
@@ -398,7 +391,7 @@ impl AgentMemory {
                 _ => return Ok(None),
             };
             let db = self.files.db();
-            // Where it is asked about it is; its history may have been anywhere.
+            // The caller sees the file, but its history may lead through any directory.
             let scope = self.scope(&db, ROOT)?;
             describe::aspect(&db, &self.places, &scope, &attr, aspect, now)?.into_bytes()
         } else {
@@ -435,7 +428,7 @@ impl AgentMemory {
             } => {
                 let query = query_of(query)?;
                 self.tally.recalls.fetch_add(1, Ordering::Relaxed);
-                // Before the database is locked: it takes milliseconds.
+                // Embed the question before locking the database: it takes milliseconds.
                 let meant = match &self.meaning {
                     Some(meaning) => meaning.ask(&query),
                     None => Meant::by_text(None),
@@ -490,7 +483,7 @@ impl AgentMemory {
         Ok(text.into_bytes())
     }
 
-    /// The query that is in a file, for one that is too long for a name.
+    /// Reads a query from a file, for queries that are too long for a name.
     fn read_query(&self, dir: Ino, file: &str) -> std::result::Result<String, Failure> {
         let attr = self
             .lookup_file(dir, file.as_bytes())
@@ -518,7 +511,7 @@ impl AgentMemory {
             ino: answer.ino,
             kind: Kind::File,
             permissions: 0o444,
-            // It has no name in any listing: the front end lets go of it as soon as nobody holds it.
+            // Without a link, the front end reclaims the inode once the kernel forgets it.
             nlink: 0,
             uid: self.owner.uid,
             gid: self.owner.gid,
@@ -532,12 +525,12 @@ impl AgentMemory {
         }
     }
 
-    /// An answer by its inode. `ESTALE` if too much was asked since.
+    /// An answer by its inode. `ESTALE` if newer answers have displaced it.
     fn kept_answer(&self, ino: Ino) -> Result<Answer> {
         self.answers.get(ino).ok_or_else(|| Errno::STALE.into())
     }
 
-    /// What is in a file system without requests, and not another agent's.
+    /// Looks up a file, never a request. `ENOENT` for the private directories of other agents.
     fn lookup_file(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let attr = self.files.lookup(parent, name)?;
         match self.privacy {
@@ -548,7 +541,7 @@ impl AgentMemory {
         }
     }
 
-    /// Whether a name may be given: `EEXIST` for one that is answered, `EPERM` beside one's own private directory.
+    /// Whether a name may be created: `EEXIST` for a request, `EPERM` in `/memory/private` itself.
     fn check_new_name(&self, parent: Ino, name: &[u8]) -> Result<()> {
         if let Some(privacy) = self.privacy
             && parent == privacy.all
@@ -567,7 +560,7 @@ impl AgentMemory {
         Ok(())
     }
 
-    /// Whether what a name stands for may be moved or removed: not the namespaces themselves.
+    /// Whether a name may be moved or removed: `EBUSY` for the namespace directories.
     fn check_old_name(&self, parent: Ino, name: &[u8]) -> Result<()> {
         let Some(privacy) = self.privacy else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What of a note is shown.
+//! The parts of a note that answers show.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ const WHOLE_MAX: usize = 1200;
 /// The longest line of a search, in bytes.
 const LINE_MAX: usize = 160;
 
-/// A text in which nothing ends the line, or does anything else to a terminal: control characters as in Rust, `\n`.
+/// Escapes control characters as Rust does, such as `\n`. The result is one line without terminal sequences.
 pub(super) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -24,12 +24,12 @@ pub(super) fn one_line(text: &str) -> String {
     line
 }
 
-/// A name as people are shown it: on one line, and `\u{fffd}` where it is not UTF-8.
+/// A name as answers show it: on one line, with `\u{fffd}` for invalid UTF-8.
 pub(super) fn shown_name(name: &[u8]) -> String {
     one_line(&String::from_utf8_lossy(name))
 }
 
-/// Where a note is and what is said about it: it begins with `#` and ends a line.
+/// The path and the metadata of a note. The text begins with `#` and ends with a newline.
 pub(super) fn heading(
     path: &str,
     changed: Timestamp,
@@ -54,8 +54,8 @@ pub(super) fn heading(
 
 /// A body as recall shows it, if it is short enough to be shown whole.
 ///
-/// It never begins with white space or a slash: so the tokens of what is before it and its own add up
-/// (the vocabulary cuts text there).
+/// The text never begins with white space or a slash. The vocabulary then splits before it, so its tokens add
+/// to those of the preceding text.
 pub(super) fn whole(body: &str) -> Option<String> {
     let body = body.trim();
     (body.len() <= WHOLE_MAX).then(|| shown(body, false, false))
@@ -76,7 +76,7 @@ pub(super) fn around(body: &str, words: &[String]) -> String {
     }
     let mut range = best.1;
     if range.len() > WHOLE_MAX {
-        // One very long line: what is around the first word in it.
+        // One very long line: cut it around its first word.
         let lower = body[range.clone()].to_lowercase();
         let first = words
             .iter()
@@ -86,7 +86,7 @@ pub(super) fn around(body: &str, words: &[String]) -> String {
         let start = floor(body, start.min(range.end));
         range = start..floor(body, (start + WHOLE_MAX).min(range.end));
     }
-    // As many whole lines after and before it as there is room for.
+    // Add whole lines after and before it, up to the limit.
     for line in body[range.end..].split_inclusive('\n') {
         if range.len() + line.len() > WHOLE_MAX * 3 / 4 {
             break;
@@ -113,7 +113,7 @@ fn shown(text: &str, is_cut_before: bool, is_cut_after: bool) -> String {
     format!("{before}{text}{after}\n")
 }
 
-/// One line of a body: the first with most of the words, or the first there is.
+/// One line of a body: the first with the most of `words`, else the first that is not blank.
 pub(super) fn line<'a>(body: &'a str, words: &[String]) -> &'a str {
     let mut best = (0, "");
     for line in body.lines() {
@@ -130,7 +130,7 @@ pub(super) fn line<'a>(body: &'a str, words: &[String]) -> &'a str {
     &line[..floor(line, LINE_MAX)]
 }
 
-/// The border of a character at or before `at`.
+/// The character boundary at or before `at`.
 fn floor(text: &str, mut at: usize) -> usize {
     at = at.min(text.len());
     while !text.is_char_boundary(at) {

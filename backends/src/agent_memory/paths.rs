@@ -1,4 +1,4 @@
-//! Where notes are, and who may see them.
+//! The paths of notes, and which notes a mount may show.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,19 +8,19 @@ use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::store::{Ino, ROOT, Result};
 
-/// Directories whose paths are kept; all are let go when there are more.
+/// The most cached paths; when there are more, the cache is cleared.
 const KEPT: usize = 65_536;
 
-/// A directory.
+/// The position of a directory.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Its path in the mount as it is shown, `/` at the end left out: empty for the root.
+    /// Its path in the mount as answers show it, without `/` at the end; empty for the root.
     pub(super) path: String,
-    /// Itself and those above it, the root first.
+    /// Its parents and itself, the root first.
     pub(super) chain: Vec<Ino>,
 }
 
-/// Other agents' private directories are not for this mount.
+/// The namespace directories. This mount hides the private directories of other agents.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Privacy {
     /// `/memory`.
@@ -33,7 +33,7 @@ pub(super) struct Privacy {
     pub(super) own: Ino,
 }
 
-/// The directory that requests are about, and what of it may be seen.
+/// The directory of a request, and what the mount may show of it.
 #[derive(Debug)]
 pub(super) struct Scope {
     pub(super) dir: Ino,
@@ -42,7 +42,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Whether what is in a directory is asked about.
+    /// Whether the notes in a directory are in scope.
     pub(super) fn covers(&self, place: &Place) -> bool {
         let hidden = self.privacy.is_some_and(|privacy| {
             place.chain.contains(&privacy.all) && !place.chain.contains(&privacy.own)
@@ -50,7 +50,7 @@ impl Scope {
         !hidden && (self.dir == ROOT || place.chain.contains(&self.dir))
     }
 
-    /// An FTS5 expression for the notes that match `words`, which must be a whole expression of its own.
+    /// An FTS5 expression for the notes in scope that match `words`, which must be a complete expression.
     pub(super) fn matching(&self, words: &str) -> String {
         let mut expression = format!("{{name tags text}} : ({words})");
         if self.dir != ROOT {
@@ -59,7 +59,7 @@ impl Scope {
         self.visible(expression)
     }
 
-    /// An FTS5 expression for all notes.
+    /// An FTS5 expression for all notes in scope.
     pub(super) fn all(&self) -> String {
         self.visible(format!("within : d{}", self.dir))
     }
@@ -75,7 +75,7 @@ impl Scope {
     }
 }
 
-/// The paths of directories, kept until one of them moves.
+/// The paths of directories, cached until one of them moves.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     kept: Mutex<HashMap<Ino, Arc<Place>>>,
@@ -86,12 +86,12 @@ impl Places {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A directory has moved or gone.
+    /// Clears the cache, after a directory has moved or gone.
     pub(super) fn let_go(&self) {
         self.kept().clear();
     }
 
-    /// Where a directory is.
+    /// The position of a directory.
     pub(super) fn of(&self, db: &Db, dir: Ino) -> Result<Arc<Place>> {
         if let Some(place) = self.kept().get(&dir) {
             return Ok(Arc::clone(place));
@@ -121,11 +121,11 @@ impl Places {
     }
 }
 
-/// Where `/memory/private` is, however the database is mounted.
+/// The parent of the private directories, also for a mount without an agent.
 const PRIVATE: &str = "/memory/private";
 
-/// The name by which a file is found, of those that it has, and the directory that is in: the first that is not
-/// in somebody's private directory, if there is one. `None` if it has no name.
+/// The directory and name by which a file is indexed: its first name outside the private directories, else
+/// its first name. `None` if it has no name.
 pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
     let mut names: Vec<(Ino, Vec<u8>)> = {
         let mut statement = db.statement(
@@ -151,7 +151,7 @@ pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino
     Ok(names.into_iter().next())
 }
 
-/// A name of an inode and the directory it is in; `None` if it has none.
+/// A name of an inode and its directory; `None` if it has no name.
 pub(super) fn name_of(db: &Db, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
     db.row(
         "SELECT parent, name FROM memory_name WHERE ino = ?1 LIMIT 1",

@@ -1,25 +1,8 @@
 //! `:recall`: the most useful notes that fit into a budget of tokens.
 //!
-//! # Candidates
-//!
-//! For each word of the question FTS5 reads its newest [`NEWEST`] notes: of a word in fewer notes these are all of
-//! them. For the most telling of the words that are in more, the newest notes with two or more of them are read,
-//! too. So what a recall reads depends on the question, not on how many notes there are.
-//!
-//! # Score
-//!
-//! * relevance: Σ idf of the question's words that are in the note / Σ idf of those that are in any. idf is that
-//!   of BM25, ln(1 + (N − df + ½) / (df + ½)) (Robertson and Zaragoza, *The Probabilistic Relevance Framework: BM25
-//!   and Beyond*, 2009, §3); word counts and lengths are left out (BM25 with k₁ = 0), as notes are short.
-//! * recency: 1 / (1 + age / 30 days), hyperbolic forgetting (Wixted and Ebbesen, *On the form of forgetting*, 1991,
-//!   find power functions), with the age of the note's content.
-//! * importance: as the note says, from 0 to 1; ½ if it says nothing.
-//!
-//! With an embedding model ([`super::meaning`]) the notes nearest to the question are candidates, too, and relevance
-//! is 0.65 of the above and 0.35 of the cosine, as a share of the best candidate's.
-//!
-//! Notes with less than 0.8 of the best relevance are left out. `balanced` orders by relevance⁴ × √importance ×
-//! √recency, `recency` by recency alone, `importance` by importance and then as `balanced`. Ties: the newer first.
+//! `candidates` finds notes by the words of the question, and [`super::meaning`] finds the nearest by vector.
+//! `score` computes relevance, importance and recency. `answer` drops notes below [`RELEVANT`] and orders the
+//! rest by the strategy. `write` shows as many as the budget has tokens for.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,31 +19,31 @@ use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{signed, unsigned};
 use crate::store::{Result, Timestamp};
 
-/// Notes that are read of each word: the newest.
+/// How many notes with a word are read, the newest first.
 const NEWEST: usize = 64;
 
-/// Notes that are scored.
+/// The most candidates by words that are scored.
 const SCORED: usize = 96;
 
-/// Of words that are in more than [`NEWEST`] notes, so many of the rarest are looked for together.
+/// How many of the rarest words with more than [`NEWEST`] notes are searched for together.
 const TOGETHER: usize = 3;
 
-/// How many notes with the rarer word may be passed over on the search for those that have another, too.
+/// About how many notes with the rarest word the search for words together may read.
 const PASSED: f64 = 4096.0;
 
-/// The part of the best relevance that a note must have.
+/// The share of the best relevance that a note must have.
 const RELEVANT: f64 = 0.8;
 
 /// The age at which recency is one half.
 const HALF_AGE_DAYS: f64 = 30.0;
 
-/// The share of meaning in relevance, where a note has a vector.
+/// The weight of meaning in the relevance of a note with a vector.
 const MEANING: f64 = 0.35;
 
 /// The least cosine that makes a note without any word of the question a candidate.
 const CLOSE: f64 = 0.3;
 
-/// Notes in an answer.
+/// The most notes in an answer.
 const NOTES_MAX: usize = 50;
 
 /// A word of the question.
@@ -68,7 +51,7 @@ const NOTES_MAX: usize = 50;
 struct Word {
     text: String,
     hash: u32,
-    /// In so many notes; estimated from how close together the newest are if there are more than [`NEWEST`].
+    /// How many notes have it. Above [`NEWEST`] notes, an estimate from the distance between the newest.
     notes: f64,
     /// The newest notes with it.
     newest: Vec<i64>,
@@ -79,6 +62,8 @@ impl Word {
         self.newest.len() == NEWEST
     }
 
+    /// The idf of BM25 for `all` notes: ln(1 + (N − df + ½) / (df + ½)) (Robertson and Zaragoza, *The
+    /// Probabilistic Relevance Framework: BM25 and Beyond*, 2009, §3).
     fn idf(&self, all: f64) -> f64 {
         ((all - self.notes).max(0.0) + 0.5)
             .mul_add(1.0 / (self.notes + 0.5), 1.0)
@@ -90,20 +75,26 @@ impl Word {
 #[derive(Debug)]
 struct Scored {
     hit: Hit,
+    /// From 0 to 1.
     importance: f64,
     heading: String,
-    /// Of heading and body, if it is shown whole.
+    /// Tokens of heading and body, if the note is shown whole.
     tokens: Option<u64>,
+    /// Σ idf of the question's words in the note / Σ idf of those in any note. This is BM25 with k₁ = 0:
+    /// notes are too short for word counts and lengths.
     relevance: f64,
+    /// 1 / (1 + age / 30 days), with the age of the content. Hyperbolic forgetting: Wixted and Ebbesen, *On
+    /// the form of forgetting*, 1991, find power functions.
     recency: f64,
 }
 
 impl Scored {
+    /// relevance⁴ × √importance × √recency.
     fn balanced(&self) -> f64 {
         self.relevance.powi(4) * (self.importance * self.recency).sqrt()
     }
 
-    /// What it is ordered by, the most important number first.
+    /// The sort keys of a strategy, the first one decisive. Larger numbers come first.
     fn rank(&self, strategy: Strategy) -> [f64; 2] {
         match strategy {
             Strategy::Recency => [self.recency, self.relevance],
@@ -113,16 +104,16 @@ impl Scored {
     }
 }
 
-/// A question and what it may cost.
+/// A question and its token budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) query: &'a str,
     pub(super) max_tokens: u64,
     pub(super) strategy: Strategy,
     pub(super) now: Timestamp,
-    /// Notes in all.
+    /// The number of all notes.
     pub(super) notes: u64,
-    /// The question by its meaning.
+    /// The question's vector and its nearest notes.
     pub(super) meant: &'a Meant,
 }
 
@@ -135,7 +126,7 @@ pub(super) fn answer(
 ) -> std::result::Result<String, Failure> {
     let words = read_words(db, scope, asked.query)?;
     let mut candidates = candidates(db, scope, &words, asked.notes)?;
-    // Then there may be more that are as relevant, which nobody has looked at.
+    // If so, notes that were not read may be as relevant.
     let is_limited = candidates.len() == SCORED || words.iter().any(Word::is_common);
     let known: HashSet<i64> = candidates.iter().copied().collect();
     let mut near = asked.meant.nearest(db, places, scope)?;
@@ -157,7 +148,7 @@ pub(super) fn answer(
     write(db, &words, scored, is_limited, asked)
 }
 
-/// Makes relevance one of words and meaning; of a note without a vector it stays one of words.
+/// Mixes the cosine, as a share of the best candidate's, into the relevance of notes with a vector.
 fn add_meaning(db: &Db, scored: &mut [Scored], meant: &Meant) -> Result<()> {
     let closeness = scored
         .iter()
@@ -199,12 +190,12 @@ fn read_words(db: &Db, scope: &Scope, query: &str) -> Result<Vec<Word>> {
         .collect()
 }
 
-/// A word as FTS5 wants it: never an operator.
+/// Quotes a word, so that FTS5 does not take it for an operator.
 fn quoted(word: &str) -> String {
     format!("\"{word}\"")
 }
 
-/// The newest notes from `oldest` on that match an expression.
+/// The newest matching notes with an id of at least `oldest`, at most [`NEWEST`].
 fn newest(db: &Db, expression: &str, oldest: i64) -> Result<Vec<i64>> {
     let mut statement = db.statement(
         "SELECT rowid FROM memory_text WHERE memory_text MATCH ?1 AND rowid >= ?2 ORDER BY rowid DESC LIMIT ?3",
@@ -213,7 +204,10 @@ fn newest(db: &Db, expression: &str, oldest: i64) -> Result<Vec<i64>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The notes that are worth a closer look: those that are known to have the most telling words.
+/// The candidates by words: the [`SCORED`] notes with the largest sum of idf.
+///
+/// They come from the newest notes with each word, and from the newest with several common words. The cost
+/// depends on the question, not on the number of notes.
 fn candidates(db: &Db, scope: &Scope, words: &[Word], notes: u64) -> Result<Vec<i64>> {
     let all = notes as f64;
     let mut found: HashMap<i64, f64> = HashMap::new();
@@ -227,7 +221,7 @@ fn candidates(db: &Db, scope: &Scope, words: &[Word], notes: u64) -> Result<Vec<
     common.truncate(TOGETHER);
     for together in combinations(&common) {
         let expression: Vec<String> = together.iter().map(|word| quoted(&word.text)).collect();
-        // Words may hardly ever come together: only so many of the rarer one's notes are passed over.
+        // Words may rarely occur together, so bound the search by notes with the rarest word.
         let span = match together.first() {
             Some(rarest) if rarest.notes > PASSED => PASSED / rarest.notes,
             _ => 1.0,
@@ -247,7 +241,7 @@ fn candidates(db: &Db, scope: &Scope, words: &[Word], notes: u64) -> Result<Vec<
     Ok(found.into_iter().map(|(id, _)| id).collect())
 }
 
-/// All of them, and every two.
+/// All words together, and every pair.
 fn combinations<'a>(words: &[&'a Word]) -> Vec<Vec<&'a Word>> {
     let mut all = Vec::new();
     if words.len() > 2 {
@@ -264,7 +258,7 @@ fn combinations<'a>(words: &[&'a Word]) -> Vec<Vec<&'a Word>> {
 /// Reads the candidates and scores them.
 fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Result<Vec<Scored>> {
     let all = asked.notes as f64;
-    // Words that are in no note say nothing about which one is meant.
+    // A word in no note does not distinguish notes.
     let idf: Vec<f64> = words
         .iter()
         .map(|word| if word.notes > 0.0 { word.idf(all) } else { 0.0 })
@@ -308,7 +302,7 @@ fn score(db: &Db, words: &[Word], candidates: Vec<i64>, asked: &Asked<'_>) -> Re
     Ok(scored)
 }
 
-/// Writes down as many notes as there is room for.
+/// Writes as many notes as fit into the budget.
 fn write(
     db: &Db,
     words: &[Word],
@@ -341,7 +335,7 @@ fn write(
     } else {
         "relevant notes"
     };
-    // The first line is written last; so much is kept for it.
+    // The first line is written last, so its tokens are reserved.
     let first_line = |shown: usize, tokens: u64| {
         format!(
             "# {shown} of {found} {of_what}, {tokens} of {} tokens, {}, {}\n",
@@ -355,7 +349,7 @@ fn write(
     if !missing.is_empty() {
         let line = format!("# in no note: {}\n", missing.join(", "));
         let cost = tokens::count(&line);
-        // At most a quarter of the room for what is not there.
+        // Missing words may take at most a quarter of the budget.
         if cost <= asked.max_tokens / 4 && used + cost <= asked.max_tokens {
             used += cost;
             sections.push(line);
@@ -366,14 +360,14 @@ fn write(
         if shown == NOTES_MAX {
             break;
         }
-        // No need to read what cannot fit; a passage has a token or more.
+        // Do not read a note that cannot fit; a passage has at least one token.
         if used + note.tokens.unwrap_or(1) > asked.max_tokens {
             continue;
         }
         let Some(text) = body(db, &note.hit)? else {
             continue;
         };
-        // What was counted when it was indexed holds as long as nothing of it has changed since.
+        // The token count of the index holds unless the note is marked as changed.
         let is_marked = db.row(
             "SELECT 1 FROM memory_stale WHERE ino = ?1",
             [signed(note.hit.ino)],
@@ -386,7 +380,6 @@ fn write(
         });
         let section = note.heading + &shown_text;
         let cost = match note.tokens {
-            // Counted when it was indexed.
             Some(tokens) if is_as_indexed => tokens,
             _ => tokens::count(&section),
         };
@@ -406,13 +399,13 @@ fn write(
     let rest = used - reserved;
     let mut total = rest;
     for _ in 0..3 {
-        // Its own length may depend on the number in it.
+        // The length of the line may depend on the number in it.
         total = rest + tokens::count(&first_line(shown, total));
     }
     let mut text = first_line(shown, total);
     text.extend(sections);
-    // The vocabulary always cuts between the end of a line and a `#`, so costs add up. Counting all of it again would
-    // take as long as the rest of a recall.
+    // The vocabulary always splits between a newline and `#`, so the costs add up. A second count would take
+    // as long as the rest of a recall.
     debug_assert_eq!(tokens::count(&text), total, "{text}");
     Ok(text)
 }

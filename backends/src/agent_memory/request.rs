@@ -1,20 +1,21 @@
-//! Names that are requests: `:search?RSI`, `:recall?query=NVDA+risk&max_tokens=2000`, `note.md:meta`.
+//! Parsing of names that are requests: `:search?RSI`, `:recall?query=NVDA+risk&max_tokens=2000`,
+//! `note.md:meta`.
 
 use url::form_urlencoded;
 
-/// Bytes of a question or search expression, decoded.
+/// The most bytes of a question or search expression, decoded.
 pub(super) const QUERY_MAX: usize = 4096;
 
-/// Tokens that a recall may take: fewer leave no room for an answer.
+/// The token budget of a recall: its limits and its default. A smaller one has no room for an answer.
 pub(super) const TOKENS_MIN: u64 = 64;
 const TOKENS_MAX: u64 = 1_000_000;
 const TOKENS_DEFAULT: u64 = 2000;
 
-/// Lines that a search shows.
+/// Lines that a search shows: the default and the limit.
 const LINES_DEFAULT: usize = 20;
 const LINES_MAX: usize = 1000;
 
-/// What decides among relevant notes.
+/// The order of relevant notes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// Newest first.
@@ -27,7 +28,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [Self; 3] = [Self::Recency, Self::Importance, Self::Balanced];
 
     /// The name in requests.
@@ -40,7 +41,7 @@ impl Strategy {
     }
 }
 
-/// Where the text of a request is.
+/// Where the query of a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Query {
     /// In the name.
@@ -49,7 +50,7 @@ pub(super) enum Query {
     InFile(String),
 }
 
-/// What a name asks of a directory.
+/// A request about a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Search {
@@ -70,7 +71,7 @@ pub(super) enum Request {
     History,
 }
 
-/// What a name asks of one file.
+/// A request about one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aspect {
     Meta,
@@ -79,7 +80,7 @@ pub(super) enum Aspect {
     History,
 }
 
-/// Whether a name is one that is answered, and that no file can have.
+/// Whether a name is a request about a directory. Files cannot be created with such a name.
 pub(super) fn is_reserved(name: &[u8]) -> bool {
     name.strip_prefix(b":").is_some_and(|rest| {
         let keyword = rest.split(|byte| *byte == b'?').next().unwrap_or_default();
@@ -103,10 +104,10 @@ pub(super) fn aspect(name: &[u8]) -> Option<(&[u8], Aspect)> {
     (colon > 0).then_some((&name[..colon], aspect))
 }
 
-/// Reads a reserved name.
+/// Parses a reserved name.
 ///
 /// # Errors
-/// What is wrong with it, for whoever asked.
+/// What is wrong with the name, for `:stats`.
 pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
     let name = std::str::from_utf8(name)
         .map_err(|_| "the name is not UTF-8; write other bytes as %xx".to_owned())?;
@@ -144,7 +145,7 @@ fn search(arguments: Option<&str>) -> Result<Request, String> {
     let (mut query, mut lines) = (None, LINES_DEFAULT);
     for (position, (key, value)) in pairs(arguments).enumerate() {
         match (&*key, &*value) {
-            // The seed's form: what follows the question mark is the query.
+            // The form of source 3: the text after the question mark is the query.
             (text, _) if position == 0 && is_bare => set(&mut query, here(text)?)?,
             ("query", text) => set(&mut query, here(text)?)?,
             ("file", name) => set(&mut query, in_file(name)?)?,
@@ -235,7 +236,7 @@ fn in_file(name: &str) -> Result<Query, String> {
     Ok(Query::InFile(name.to_owned()))
 }
 
-/// Whether a text can be asked for.
+/// Whether a text is a valid query.
 pub(super) fn check_query(text: &str) -> Result<(), String> {
     if text.len() > QUERY_MAX {
         return Err(format!(

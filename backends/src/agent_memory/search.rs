@@ -1,8 +1,7 @@
 //! `:search`: the notes that match an FTS5 expression, newest first.
 //!
-//! FTS5 reads matches from the last indexed down and stops when there are enough: what a search costs depends on
-//! how many lines it shows, not on how many notes match. It is not ranked by `bm25()`, which would count
-//! all matches of every word first.
+//! FTS5 reads matches from the last indexed down and stops at the limit. The cost depends on the lines shown,
+//! not on the number of matches. A ranking by `bm25()` would read all matches of every word first.
 
 use std::cmp::Reverse;
 
@@ -17,7 +16,7 @@ use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, unsigned};
 use crate::store::{Ino, Result, Timestamp};
 
-/// What a search has found.
+/// A matching note.
 #[derive(Debug)]
 pub(super) struct Hit {
     pub(super) id: i64,
@@ -25,16 +24,16 @@ pub(super) struct Hit {
     pub(super) dir: Ino,
     pub(super) name: Vec<u8>,
     pub(super) changed: Timestamp,
-    /// Where the body begins.
+    /// Offset of the body in bytes.
     pub(super) body: usize,
 }
 
-/// Reads as many matches as it has lines: nothing is sorted.
+/// Reads only as many matches as its limit, because SQLite does not sort.
 const FIND: &str = "SELECT n.id, n.ino, n.dir, n.name, n.changed, n.body
     FROM memory_text CROSS JOIN memory_note n ON n.id = memory_text.rowid
     WHERE memory_text MATCH ?1 ORDER BY memory_text.rowid DESC LIMIT ?2";
 
-/// The notes that match, those that were indexed last.
+/// The matching notes that were indexed last, at most `limit`.
 fn find(
     db: &Db,
     scope: &Scope,
@@ -59,7 +58,7 @@ fn find(
     hits.map_err(|error| syntax(query, error))
 }
 
-/// Refuses what is no expression by itself: inside another it could close that and go on outside the scope.
+/// Refuses an incomplete expression. Embedded in the scope's, it could close that and match outside the scope.
 fn check_syntax(db: &Db, query: &str) -> std::result::Result<(), Failure> {
     let is_plain = query.chars().all(|c| c.is_alphanumeric() || c == ' ');
     if is_plain {
@@ -74,7 +73,7 @@ fn check_syntax(db: &Db, query: &str) -> std::result::Result<(), Failure> {
     }
 }
 
-/// Tells what is wrong with a query from what is wrong with the database.
+/// Distinguishes a syntax error of the query from an error of the database.
 fn syntax(query: &str, error: rusqlite::Error) -> Failure {
     if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
         return Failure::Storage(error.into());
@@ -108,7 +107,7 @@ pub(super) fn answer(
             scope.place.path
         ));
     }
-    // What was indexed last need not be the newest: a file can be given an older time.
+    // The note indexed last need not be the newest: a file can get an older time.
     hits.sort_by_key(|hit| (Reverse(hit.changed), Reverse(hit.id)));
     let mut text = if has_more {
         format!(
@@ -134,7 +133,7 @@ pub(super) fn answer(
     Ok(text)
 }
 
-/// What follows the front matter of a note; `None` if it is not text, or gone.
+/// The text of a note after its front matter; `None` if it is not text, or gone.
 pub(super) fn body(db: &Db, hit: &Hit) -> Result<Option<String>> {
     match nodes::find(db, hit.ino)? {
         Some(attr) => text_from(db, &attr, hit.body),
@@ -151,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_search_reads_from_the_last_indexed_on_without_sorting() {
-        // What bounds its cost: if SQLite sorted, it would read every match.
+        // If SQLite sorted, it would read every match.
         let dir = tempfile::tempdir().unwrap();
         let owner = Caller {
             uid: 0,

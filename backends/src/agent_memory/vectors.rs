@@ -1,11 +1,11 @@
-//! Vectors of notes: how one is kept, and which of many are near to another.
+//! Vectors of notes: their stored form, and the search for the nearest.
 //!
-//! A vector is kept as one signed byte a number. In memory are only the signs of its numbers, 48 bytes for 384: the
-//! notes whose signs differ least from a question's are the ones worth comparing by their vectors.
+//! A stored vector has one signed byte a number. Memory holds only the signs, 48 bytes for 384 numbers. The
+//! notes whose signs differ least from a question's are then compared by their vectors.
 
 use std::collections::{HashMap, HashSet};
 
-/// A vector as it is kept: one signed byte a number, the largest 127. Only its direction says anything.
+/// Packs a vector into one signed byte a number, the largest 127. This keeps the direction, not the length.
 pub(super) fn packed(vector: &[f32]) -> Vec<u8> {
     let largest = vector
         .iter()
@@ -17,7 +17,8 @@ pub(super) fn packed(vector: &[f32]) -> Vec<u8> {
         .collect()
 }
 
-/// The cosine of a vector of length 1 and a packed one; `None` if they are of different models.
+/// The cosine of a vector of length 1 and a packed one; `None` if their dimensions differ or the packed one
+/// is 0.
 pub(super) fn cosine(vector: &[f32], packed: &[u8]) -> Option<f64> {
     if packed.len() != vector.len() || packed.is_empty() {
         return None;
@@ -34,7 +35,7 @@ pub(super) fn cosine(vector: &[f32], packed: &[u8]) -> Option<f64> {
 /// The signs of vectors, by note.
 #[derive(Debug, Default)]
 pub(super) struct Signs {
-    /// Words of 64 signs a vector.
+    /// The number of 64-bit words for the signs of one vector.
     stride: usize,
     signs: Vec<u64>,
     ids: Vec<i64>,
@@ -66,7 +67,7 @@ impl Signs {
         }
     }
 
-    /// Adds a note by its packed vector, which is empty where the note has no text.
+    /// Adds a note with its packed vector, which is empty for a note without text.
     pub(super) fn add(&mut self, id: i64, packed: &[u8]) {
         self.remove(id);
         if packed.is_empty() {
@@ -95,7 +96,7 @@ impl Signs {
         }
     }
 
-    /// How many notes are known, those without any text included.
+    /// The number of notes, those without any text included.
     pub(super) fn len(&self) -> usize {
         self.ids.len() + self.blank.len()
     }
@@ -118,7 +119,7 @@ impl Signs {
                     .sum()
             })
             .collect();
-        // There are few distances, and many notes: counted, not sorted.
+        // Count instead of sorting: there are many notes but few distinct distances.
         let mut counts = vec![0_usize; self.stride * 64 + 1];
         for distance in &distances {
             counts[usize::from(*distance)] += 1;

@@ -1,6 +1,6 @@
-//! Words: what notes and questions are compared by. FTS5's `unicode61` cuts text in the same places.
+//! The words of notes and questions. FTS5's `unicode61` splits text at the same positions.
 
-/// Words that say nothing about what a question is about.
+/// Words that do not tell the topic of a question.
 const STOP_WORDS: &[&str] = &[
     "a", "about", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from",
     "had", "has", "have", "how", "i", "in", "is", "it", "its", "me", "my", "of", "on", "or", "our",
@@ -8,10 +8,10 @@ const STOP_WORDS: &[&str] = &[
     "where", "which", "who", "whom", "whose", "why", "will", "with", "you", "your",
 ];
 
-/// How many different words of a question count: the first ones.
+/// The most distinct words of a question that count, the first ones.
 pub(super) const QUESTION_WORDS: usize = 32;
 
-/// How many different words of a note count in its relevance.
+/// The most distinct words of a note in its fingerprint.
 const NOTE_WORDS: usize = 4096;
 
 /// The words of a text in lower case, in order: runs of letters and digits.
@@ -21,7 +21,7 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
         .map(str::to_lowercase)
 }
 
-/// The different words that a question is about; all of them if it has no others than stop words.
+/// The distinct words of a question without stop words; all of them if it has only stop words.
 pub(super) fn question(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in words(text) {
@@ -45,14 +45,14 @@ pub(super) fn question(text: &str) -> Vec<String> {
     telling
 }
 
-/// FNV-1a, 32 bits: two of 4,096 words share one about once in 500 notes, which costs a little precision only.
+/// FNV-1a, 32 bits. Of 4,096 words, two collide in about one of 500 notes, which only costs a little precision.
 pub(super) fn hash(word: &str) -> u32 {
     word.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     })
 }
 
-/// The sorted hashes of the different words of a note, as they are stored.
+/// The sorted hashes of the distinct words of a note, as stored.
 pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     let mut hashes: Vec<u32> = Vec::new();
     for text in texts {
@@ -64,7 +64,7 @@ pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<u
     hashes.iter().flat_map(|hash| hash.to_le_bytes()).collect()
 }
 
-/// Whether a stored fingerprint has a hash.
+/// Whether a stored fingerprint contains a hash.
 pub(super) fn has(fingerprint: &[u8], hash: u32) -> bool {
     let (hashes, _) = fingerprint.as_chunks::<4>();
     hashes

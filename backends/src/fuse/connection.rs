@@ -1,6 +1,6 @@
 //! The kernel's mount table, FUSE connections, and how to remove a mount whose daemon does not answer.
 //!
-//! Only [`health`] accesses a mounted directory itself, on its own thread, so no other call here hangs.
+//! Only [`mount_of`] accesses a mounted directory on the calling thread, so nothing else here can hang.
 
 use std::ffi::OsString;
 use std::io;
@@ -80,7 +80,7 @@ fn resolve_parent(dir: &Path) -> io::Result<PathBuf> {
                 parent
             };
             let unresolved = parent.canonicalize()?.join(name);
-            // A symbolic link to the mount point is resolved; a mount point is no link, so reading it is safe.
+            // Resolve a symbolic link to the mount point; `readlink` on the mount point itself fails at once.
             match std::fs::read_link(&unresolved) {
                 Ok(_) => unresolved.canonicalize(),
                 Err(_) => Ok(unresolved),

@@ -1,4 +1,4 @@
-//! Charts as SVG, drawn once for a file and once for a page that may be dark.
+//! Charts as SVG, for files with a white background and for pages with a light or dark one.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ pub(super) const LATENCY: &str = "latency";
 pub(super) const STATES: &str = "states";
 /// The chart of sessions.
 pub(super) const SESSIONS: &str = "sessions";
-/// The chart of where the time goes.
+/// The chart of costs by layer.
 pub(super) const COSTS: &str = "costs";
 
-// Stand-ins for the colours of text and background, replaced when it is known where the chart goes.
+// Placeholder colours of text and background, replaced for a file or for a page.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_TEXT: &str = "#010203";
 pub(super) const PAPER: RGBColor = RGBColor(253, 254, 253);
 const PAPER_TEXT: &str = "#FDFEFD";
 
-/// Okabe and Ito's colours, which people with any colour vision can tell apart.
+/// Okabe and Ito's palette, distinguishable with any colour vision.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -37,23 +37,23 @@ const COLOURS: [RGBColor; 6] = [
 const WIDTH: u32 = 900;
 const ROW: u32 = 18;
 
-/// A drawn chart, its colours still stand-ins.
+/// A drawn chart with placeholder colours.
 pub(super) struct Chart(String);
 
 impl Chart {
-    /// One that was drawn in the stand-ins.
+    /// Wraps an SVG drawn with placeholder colours.
     pub(super) fn of(svg: String) -> Self {
         Self(svg)
     }
 
-    /// For a file of its own, on white.
+    /// The SVG for a file, on white.
     pub(super) fn for_file(&self) -> String {
         self.0
             .replace(INK_TEXT, "#1d2125")
             .replace(PAPER_TEXT, "#ffffff")
     }
 
-    /// For a page, in the page's colour of text, on its background.
+    /// The SVG for a page, in the page's text and background colours.
     pub(super) fn for_page(&self) -> String {
         self.0
             .replace(INK_TEXT, "currentColor")
@@ -133,13 +133,13 @@ struct Dot<'a> {
     cell: &'a Cell,
 }
 
-/// The width that labels take, at about 7 pixels a character.
+/// The width of labels in pixels, at about 7 pixels per character.
 pub(super) fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
     let longest = labels.map(|label| label.chars().count()).max().unwrap_or(0);
     20 + 7 * longest as i32
 }
 
-/// A tick's label, without the zeros that say nothing.
+/// A tick's label without trailing zeros.
 fn tick_label(ns: f64) -> String {
     let text = time(ns);
     match text.split_once(' ') {
@@ -155,7 +155,7 @@ pub(super) fn text_style(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// Rows of passes, intervals and their middles over a logarithmic time axis, one colour an arm.
+/// Draws passes, intervals and their middles in rows over a logarithmic time axis, with one colour per arm.
 fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
     let mut rows: Vec<&str> = Vec::new();
     for dot in dots {
@@ -166,7 +166,7 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
     let ends = dots.iter().flat_map(|dot| {
         let interval = dot.cell.interval;
         let ranked = ranked(&dot.cell.values);
-        // One pass that something else slowed down must not make all others too narrow to read.
+        // The axis ignores the slowest pass, so that one outlier does not compress the others.
         let last = ranked.len().saturating_sub(2);
         [
             interval.map_or(dot.cell.typical_ns, |interval| interval.low),
@@ -249,7 +249,7 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
     Ok(Chart(svg))
 }
 
-/// At most forty of the values, evenly by rank.
+/// At most forty of the values, evenly spaced by rank.
 fn ranked(values: &[f64]) -> Vec<f64> {
     const SHOWN: usize = 40;
     let mut sorted = values.to_vec();
@@ -263,7 +263,7 @@ fn ranked(values: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// The ticks 1, 2, 5, 10, … of a logarithmic axis; only the powers of ten where there would be many.
+/// The ticks 1, 2, 5, 10, … of a logarithmic axis; only powers of ten on a wide range.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let steps: &[f64] = if high / low > 2000.0 {
         &[1.0]
@@ -292,7 +292,7 @@ fn legend(
     Ok(())
 }
 
-/// A bar of a stacked bar chart: a label and the parts in nanoseconds.
+/// A bar of a stacked bar chart: a label, and the parts in nanoseconds.
 struct Bar {
     label: String,
     parts: [f64; 3],
@@ -304,7 +304,7 @@ const PARTS: [(&str, RGBColor); 3] = [
     ("store", COLOURS[2]),
 ];
 
-/// One bar a micro workload and arm, in the first state in which something reached the daemon.
+/// One bar per micro workload and arm, in the first cache state in which a request reached a daemon.
 fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
     let mut bars = Vec::new();
     for workload in &report.run.plan.workloads {
@@ -332,7 +332,7 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
             });
         }
     }
-    // One very long bar would make all others too short to read.
+    // Long bars are cut, so that one outlier does not compress the others.
     let mut sums: Vec<f64> = bars.iter().map(|bar| bar.parts.iter().sum()).collect();
     sums.sort_by(f64::total_cmp);
     let limit = sums

@@ -1,4 +1,4 @@
-//! The report's section about contexts and their cost.
+//! The report's section on contexts and their cost.
 
 use super::Report;
 use super::page::Part::{self, Folded, Heading, List, Table, Text};
@@ -68,7 +68,7 @@ fn accounts(costs: &[ContextCost]) -> Part {
     Table(head.map(str::to_owned).to_vec(), rows.collect())
 }
 
-/// Where tokens come from; of what is simulated, from what.
+/// The origin of a session's tokens; for a simulated policy, also the origin of its base.
 fn basis(own: &ContextCost, costs: &[ContextCost]) -> String {
     let name = own.basis.name();
     let mut inline = costs.iter();
@@ -81,7 +81,7 @@ fn basis(own: &ContextCost, costs: &[ContextCost]) -> String {
     }
 }
 
-/// What is in no account, because it has a context of its own.
+/// Adds a note on subagents, which are in no account because they have their own contexts.
 fn subagents(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let with = costs.iter();
     let with = with.filter(|own| own.policy == INLINE && own.subagent_calls > 0);
@@ -113,10 +113,10 @@ fn dollars(costs: &[ContextCost]) -> Part {
     Table(head, rows.collect())
 }
 
-/// Takes a figure out of an account.
+/// Selects a figure of an account.
 type Figure = fn(&ContextCost) -> u64;
 
-/// What is saved against `before`, in percent; or how much more it is.
+/// The saving against `before`, or the increase, in percent.
 fn saved(before: f64, after: f64) -> String {
     if before == 0.0 {
         return "–".to_owned();
@@ -131,7 +131,7 @@ fn saved(before: f64, after: f64) -> String {
     }
 }
 
-/// For workloads with published accounts: what is left of the published saving, account by account.
+/// For workloads with published accounts: each published saving against our count.
 fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let mut names: Vec<&str> = costs
         .iter()
@@ -193,7 +193,7 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
     }
 }
 
-/// Which policy is the cheapest, session by session.
+/// The cheapest policy of each session.
 fn worth(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let mut lines = Vec::new();
     let model = MODELS[0];

@@ -1,14 +1,14 @@
-//! What a report says of tools, and of passes and calls that did not end well.
+//! The report's sections on tools, conformance, and failed passes and calls.
 
 use super::Report;
 use super::page::Part::{self, Folded, Heading, List, Table, Text};
 use super::text::{count, time};
 use rundir::Outcome;
 
-/// The aspect of probes that try what Linux programs expect of a file system.
+/// The aspect of probes for file system features that Linux programs expect.
 pub const CONFORMANCE: &str = "conformance";
 
-/// What Linux programs expect: a row a feature, a column an arm.
+/// The conformance table: a row per feature, a column per arm.
 pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     let run = report.run;
     let features = &run.plan.features;
@@ -135,7 +135,7 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
 }
 
-/// What callers waited where something ended wrong.
+/// The table of failing passes with the callers' waits.
 fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
     let failing = &report.summary.failing;
     if failing.is_empty() {

@@ -1,19 +1,19 @@
-//! The part of a report that stands in a README, between two marks.
+//! The excerpt of a report in a README, between two marks.
 
 use super::markdown::markdown;
 use super::page::{Part, excerpt};
 use super::{Report, WriteError};
 
-/// Where the excerpt begins in the file.
+/// The mark before the excerpt.
 const BEGIN: &str = "<!-- ctxbench report: begin -->";
-/// Where it ends.
+/// The mark after the excerpt.
 const END: &str = "<!-- ctxbench report: end -->";
 
-/// Puts the excerpt of a report into a text, in the place of what stood between the marks. Links to
-/// the report's charts and page go to `place`.
+/// Replaces the text between the marks by the excerpt of a report.
+/// Links to the report's charts and page are relative to `place`.
 ///
 /// # Errors
-/// If the text has not exactly one of each mark, in order.
+/// If the text does not contain exactly one of each mark, in order.
 pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, WriteError> {
     let unmarked = || {
         WriteError::Format(format!(

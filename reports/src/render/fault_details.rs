@@ -1,4 +1,4 @@
-//! The details of a fault run: what each backend did in each scenario, and what was not run and why.
+//! The details of a fault run: each backend's behaviour in each scenario, and the scenarios that did not run.
 
 use super::faults::errno_name;
 use super::page::Part;
@@ -119,7 +119,7 @@ fn hang(outcome: &FaultOutcome) -> String {
     })
 }
 
-/// How it came back, in words.
+/// The recovery, in words.
 pub(super) fn recovery(outcome: &FaultOutcome) -> String {
     let Some(recovery) = &outcome.recovery else {
         return "nothing had to come back".to_owned();
@@ -138,7 +138,7 @@ pub(super) fn recovery(outcome: &FaultOutcome) -> String {
     )
 }
 
-/// What became of the data, in words.
+/// The audit, in words.
 pub(super) fn data(audit: &Audit) -> String {
     let counts = [
         (audit.present, "as they should be"),
@@ -172,7 +172,7 @@ pub(super) fn data(audit: &Audit) -> String {
     )
 }
 
-/// What was not run, and why: skipped is not passed.
+/// Scenarios that did not run, with the reason; a skipped scenario is not a passed one.
 pub(super) fn not_run(run: &Run, parts: &mut Vec<Part>) {
     let rows: Vec<Vec<String>> = run
         .fault_outcomes

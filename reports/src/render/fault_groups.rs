@@ -1,4 +1,4 @@
-//! What came of the scenarios of one group, in a table of its own: a broken bucket, a broken model.
+//! Tables of the scenario groups `s3` (broken bucket) and `llm` (broken model).
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::page::Part;
 use rundir::Run;
 use rundir::faults::{Fact, FaultOutcome, Return, SeenKind, Status, Verdict};
 
-/// The scenarios of a group in which something was run, in the plan's order.
+/// The scenarios of a group that ran on at least one backend, in the plan's order.
 fn played<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
     let scenarios = run.plan.scenarios.iter();
     let own = scenarios.filter(|scenario| scenario.group == group);
@@ -21,7 +21,7 @@ fn played<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The scenarios of group `s3`; empty where none was run.
+/// The table of group `s3`; empty if no scenario ran.
 pub(super) fn bucket(run: &Run) -> Vec<Part> {
     let mut rows = Vec::new();
     for scenario in played(run, "s3") {
@@ -62,7 +62,7 @@ pub(super) fn bucket(run: &Run) -> Vec<Part> {
     vec![Part::Table(head, rows)]
 }
 
-/// The scenarios of group `llm`; empty where none was run.
+/// The table of group `llm`; empty if no scenario ran.
 pub(super) fn model(run: &Run) -> Vec<Part> {
     let scenarios = played(run, "llm");
     let backends: Vec<&str> = run
@@ -122,7 +122,7 @@ fn duration(ms: u64) -> String {
     }
 }
 
-/// Each call that failed, with its error numbers. What we ended ourselves is none of them.
+/// Each failed call, with its error numbers. Calls that the scenario itself ended are left out.
 fn saw(outcome: &FaultOutcome) -> String {
     let mut all = BTreeSet::new();
     for seen in &outcome.seen {
@@ -154,7 +154,7 @@ fn returned(outcome: &FaultOutcome) -> String {
     }
 }
 
-/// What became of the data, and whatever else was counted.
+/// The audits, and other findings.
 fn kept(outcome: &FaultOutcome) -> String {
     let wrong = outcome
         .audits

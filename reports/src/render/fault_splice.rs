@@ -1,4 +1,4 @@
-//! The parts of a fault run that stand in a document, each between two marks.
+//! The tables of a fault run in a document, each between two marks.
 
 use super::WriteError;
 use super::fault_crash::crash_points;
@@ -8,11 +8,12 @@ use super::markdown::markdown;
 use super::page::Part;
 use rundir::Run;
 
-/// Puts the tables of a run into a text, in the place of what stood between `<!-- NAME -->` and `<!-- end of NAME -->`: `MATRIX`,
-/// `CRASH`, `FINDINGS`, `BUCKET`, `MODEL`. What the run has nothing of stays as it is. Answers the text, and which were replaced.
+/// Replaces the text between `<!-- NAME -->` and `<!-- end of NAME -->` by the run's table of that name.
+/// The names are `MATRIX`, `CRASH`, `FINDINGS`, `BUCKET` and `MODEL`.
+/// Tables that the run does not have stay unchanged. Returns the text and the names of the replaced tables.
 ///
 /// # Errors
-/// If a mark has no end, or the text has no mark of anything that the run has.
+/// If a mark has no end, or the text has no mark for any table of the run.
 pub fn splice_faults(run: &Run, text: &str) -> Result<(String, Vec<&'static str>), WriteError> {
     let sections = [
         ("MATRIX", matrix_table(run)),

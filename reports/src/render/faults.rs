@@ -19,11 +19,11 @@ use rundir::faults::{
     CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Verdict,
 };
 
-/// The picture's stem.
+/// The stem of the chart's file.
 const MATRIX: &str = "faults";
 
-/// Writes `faults.md`, `faults.html`, `faults.csv` and `charts/faults.svg` into the run's directory; answers the path
-/// of the HTML page. Files from an earlier page are replaced.
+/// Writes `faults.md`, `faults.html`, `faults.csv` and `charts/faults.svg` into the run's directory.
+/// Files of an earlier page are replaced. Returns the path of the HTML page.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -44,7 +44,7 @@ pub fn write_faults(run: &Run) -> Result<PathBuf, WriteError> {
     Ok(page)
 }
 
-/// Okabe and Ito's colours, and greys for what was not looked at.
+/// The colour of a cell, and whether it is dark: Okabe and Ito's palette, grey for cells that did not run.
 fn colour(kind: CellKind) -> (RGBColor, bool) {
     match kind {
         CellKind::Unfit => (RGBColor(232, 234, 236), false),
@@ -52,7 +52,7 @@ fn colour(kind: CellKind) -> (RGBColor, bool) {
         CellKind::Clean => (RGBColor(0, 158, 115), true),
         CellKind::Raced => (RGBColor(170, 220, 170), false),
         CellKind::Error => (RGBColor(140, 205, 240), false),
-        // No grey: what became of data is not known, although it was looked at.
+        // Not grey, because the scenario ran although the state of the data is unknown.
         CellKind::Unknown => (RGBColor(204, 121, 167), false),
         CellKind::Infra => (RGBColor(90, 94, 100), true),
         CellKind::Breach => (RGBColor(240, 228, 66), false),
@@ -149,7 +149,7 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
             })
         }
         CellKind::Error => {
-            // An error number says more than what the scenario did to an agent itself.
+            // An error number is more specific than the scenario's own effect on the agent.
             let all = || {
                 let seen = outcome.seen.iter();
                 seen.filter(|seen| seen.what != SeenKind::Nothing)
@@ -227,7 +227,7 @@ fn page(run: &Run) -> Vec<Part> {
     parts
 }
 
-/// A section that has something to say.
+/// Adds a section under its title, unless it is empty.
 fn titled(title: &str, section: Vec<Part>, parts: &mut Vec<Part>) {
     if !section.is_empty() {
         parts.push(Part::Heading(2, title.to_owned()));
@@ -314,7 +314,7 @@ fn finding(outcome: &FaultOutcome) -> String {
     if said.is_empty() {
         said.push(recovery(outcome));
     }
-    // What a daemon said may have several lines.
+    // A daemon's message may have several lines.
     let said = said.join("; ");
     let said: Vec<&str> = said.lines().map(str::trim).collect();
     format!(

@@ -164,7 +164,7 @@ fn the_worst_of_what_happened_is_what_a_cell_shows() {
     raced
         .facts
         .insert("updates_lost".to_owned(), Fact::Count(86));
-    // Also where a call has failed: the updates are the worse.
+    // Lost updates are worse than a failed call.
     raced.seen.push(seen(5));
     assert_eq!(raced.cell(), CellKind::Raced);
     assert_eq!(short(&raced), "86 upd. lost");
@@ -185,7 +185,7 @@ fn what_was_not_looked_at_is_passed_by_nobody_and_failed_by_nobody() {
     let line = |status| CrashPoints::not_run("sqlite", POWER_LOSS, status, "why");
     assert!(line(Status::Skipped).is_passed() && line(Status::Unfit).is_passed());
     assert!(!line(Status::Infra).is_passed());
-    // It was looked at, and nothing is known.
+    // The points ran, but the state of the data is unknown.
     assert!(!line(Status::Ran).is_passed());
     let valid = CrashPoints {
         audit: Audit::default(),
@@ -221,7 +221,7 @@ fn a_line_of_an_earlier_version_is_read() {
     assert_eq!((old.status, old.in_flight), (Status::Ran, Some(12)));
 }
 
-/// A run of the groups that have tables of their own.
+/// A run of the groups with their own tables.
 fn remote() -> Run {
     let mut run = run();
     for (name, group) in [("s3-cut", "s3"), ("llm-empty", "llm")] {
@@ -285,7 +285,7 @@ fn tables_of_a_run_replace_those_in_a_document() {
     }
     let again = super::super::splice_faults(&remote(), &spliced).unwrap().0;
     assert_eq!(again, spliced);
-    // What a run has nothing of stays.
+    // Tables that the run does not have stay unchanged.
     let (spliced, replaced) = super::super::splice_faults(&run(), &text).unwrap();
     assert_eq!(replaced, ["MATRIX", "CRASH"]);
     assert!(spliced.contains("old BUCKET") && spliced.contains("old MODEL"));

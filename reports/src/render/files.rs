@@ -1,4 +1,4 @@
-//! Writing a report beside its run: pages, charts, data.
+//! Writes the files of a report: pages, charts, data.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,17 +23,17 @@ use crate::decide::Decision;
 use crate::summary::Summary;
 use rundir::{Run, Settled};
 
-/// Everything that a report is made from.
+/// The input of a report.
 pub struct Report<'a> {
     /// The run.
     pub run: &'a Run,
-    /// What follows from its samples.
+    /// The summary of its samples.
     pub summary: &'a Summary,
-    /// What the contexts of its sessions cost.
+    /// The costs of its session contexts.
     pub contexts: &'a Contexts,
-    /// What it says about published figures.
+    /// Its verdicts on published claims.
     pub claims: &'a [Judged],
-    /// What its policy makes of it.
+    /// The decision of its policy.
     pub decision: Option<Decision>,
 }
 
@@ -45,16 +45,16 @@ pub enum WriteError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// Something cannot be put into its format.
+    /// A document, chart or table cannot be formatted.
     #[error("{0}")]
     Format(String),
 }
 
-/// Writes `report.md`, `report.html`, `report.json`, `*.csv`, `charts/*.svg` and `hist/*.hlog` into
-/// `dir`; answers the path of the HTML page. Files from an earlier report are replaced.
+/// Writes `report.md`, `report.html`, `report.json`, `*.csv`, `charts/*.svg` and `hist/*.hlog` into `dir`.
+/// Files of an earlier report are replaced. Returns the path of the HTML page.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -90,7 +90,7 @@ pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
     Ok(page)
 }
 
-/// The page that a document links to: Markdown, with how the run was made.
+/// A Markdown page for `docs/results`, with the origin of the run.
 pub fn results_page(report: &Report<'_>) -> String {
     let plan = &report.run.plan;
     let made = format!(
@@ -378,7 +378,7 @@ fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     csv(&dir.join("claims.csv"), &head, claims)
 }
 
-/// What several hosts saw of each other, a line a workload and arm; only of a run that has such.
+/// Writes the results of two hosts, a line per workload and arm, if the run has any.
 fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     if !report.summary.handoffs.is_empty() {
@@ -444,8 +444,8 @@ pub(super) fn csv(
     put(file, &String::from_utf8_lossy(&bytes))
 }
 
-/// One HdrHistogram log a workload, state and arm, with a tagged line for each call kind of each epoch,
-/// for other tools that read them. Times are nanoseconds.
+/// Writes an HdrHistogram log per workload, cache state and arm, for other tools.
+/// It has a tagged line per call kind and epoch. Times are in nanoseconds.
 fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
     struct Line<'a> {
         start: Duration,
@@ -498,7 +498,7 @@ fn histograms(run: &Run, dir: &Path) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Writes a file beside its name and renames it there, so that no reader sees half of it.
+/// Writes a file atomically, by a temporary file and a rename.
 pub(super) fn put(file: &Path, text: &str) -> Result<(), WriteError> {
     let io = |error| WriteError::Io {
         file: file.to_owned(),
@@ -534,7 +534,7 @@ mod tests {
         };
         let dir = tempfile::tempdir().unwrap();
         write(&report, dir.path()).unwrap();
-        // Twice is as good as once.
+        // A second report replaces the first.
         write(&report, dir.path()).unwrap();
         let mut files = BTreeMap::new();
         for name in [
@@ -564,7 +564,7 @@ mod tests {
         let (_dir, files) = written();
         let html = &files["report.html"];
         for outside in ["http://", "https://", "src=", "<script", "@import", "url("] {
-            // The name of SVG's own namespace is no address.
+            // The name of the SVG namespace is not loaded from the network.
             let html = html.replace("http://www.w3.org/2000/svg", "");
             assert!(!html.contains(outside), "{outside}");
         }

@@ -1,4 +1,4 @@
-//! What a report says of planted evidence: what was found, for how many tokens, and in what time.
+//! The report's section on planted evidence: scores, tokens and times of search methods.
 
 use rundir::Score;
 
@@ -7,7 +7,7 @@ use super::page::Part::{self, Heading, Table, Text};
 use super::text::time;
 use crate::summary::Found;
 
-/// Counts that are a share of questions, by name, with what the column is called.
+/// Scores that are shares of questions: their name, and their column's title.
 const SHARES: [(&str, &str); 8] = [
     ("evidence-in-budget", "answer in budget"),
     ("found-at-1", "first"),

@@ -1,27 +1,27 @@
-//! A table whose cells are colours with a few words in them, as SVG.
+//! A heat table as SVG: coloured cells with short texts.
 
 use plotters::prelude::*;
 
 use super::charts::{Chart, DrawError, INK, PAPER, label_width, text_style};
 
-/// Pixels of a row.
+/// Height of a row, in pixels.
 const ROW: u32 = 22;
-/// Pixels above the table: for the legend and the columns' names.
+/// Height of the legend and the column names above the table, in pixels.
 const TOP: u32 = 84;
-/// Pixels of a column at least.
+/// Minimum width of a column, in pixels.
 const NARROWEST: u32 = 104;
 
 /// A cell.
 pub(super) struct HeatCell {
-    /// What it says, in a few letters.
+    /// Its text, a few letters.
     pub(super) text: String,
     /// Its colour.
     pub(super) colour: RGBColor,
-    /// Whether the colour is so dark that letters on it must be light.
+    /// Whether the colour is dark and needs light text.
     pub(super) is_dark: bool,
 }
 
-/// A row, or the heading of those that follow.
+/// A row, or the heading of the following rows.
 pub(super) enum HeatRow {
     /// A heading.
     Heading(String),
@@ -29,7 +29,7 @@ pub(super) enum HeatRow {
     Cells(String, Vec<Option<HeatCell>>),
 }
 
-/// The table; `legend` says what the colours mean.
+/// Draws the table; `legend` names the colours.
 pub(super) fn heat_table(
     columns: &[&str],
     rows: &[HeatRow],
@@ -76,7 +76,7 @@ pub(super) fn heat_table(
                             (x(at) + column as i32 - 1, top + ROW as i32 - 1),
                         ];
                         area.draw(&Rectangle::new(corners, cell.colour.filled()))?;
-                        // On a cell's own colour, not on the page's: the same in the dark.
+                        // The text is on the cell's colour, so a dark page does not change it.
                         let ink = if cell.is_dark { LIGHT } else { DARK };
                         let style = ("sans-serif", 12).into_font().color(&ink);
                         area.draw(&Text::new(cell.text.clone(), (x(at) + 5, top + 5), style))?;

@@ -1,4 +1,4 @@
-//! What a report says of several hosts that have the same files, and of what a sync of everything waits for.
+//! The report's sections on two hosts with the same files, and on what a sync waits for.
 
 use super::Report;
 use super::page::Part::{self, Heading, List, Table, Text};
@@ -65,7 +65,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
 }
 
-/// What each arm was asked for where everything was to be made durable, and what that is worth.
+/// The table of each arm's sync call, and the durability it gives.
 pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
     let mut kinds = plan

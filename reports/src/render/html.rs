@@ -1,4 +1,4 @@
-//! A page as one HTML file: charts inside, nothing from the network, dark and light, wide and narrow.
+//! A page as one self-contained HTML file, with inline charts, for dark, light, wide and narrow screens.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ figcaption { font-size: .85rem; } summary { cursor: pointer; color: var(--accent
 code { background: var(--faint); padding: 0 .25rem; }
 ";
 
-/// `charts` holds the charts' SVG by stem, made to stand in a page.
+/// Renders the page. `charts` has the inline SVG of each chart by stem.
 pub(super) fn html(title: &str, parts: &[Part], charts: &BTreeMap<&'static str, String>) -> String {
     let page = html! {
         (DOCTYPE)
@@ -72,7 +72,7 @@ fn render(parts: &[Part], charts: &BTreeMap<&'static str, String>) -> Markup {
     }
 }
 
-/// Text with `code` between backquotes.
+/// Renders text, with `code` for parts between backquotes.
 fn code(text: &str) -> Markup {
     html! {
         @for (at, piece) in text.split('`').enumerate() {

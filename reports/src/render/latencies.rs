@@ -1,4 +1,4 @@
-//! What a report says of latencies: ratios, cache states, sessions.
+//! The report's sections on latencies: ratios, cache states, sessions.
 
 use super::Report;
 use super::charts;
@@ -8,10 +8,10 @@ use crate::summary::{Cell, MAKESPAN, is_simulated};
 use rundir::Plan;
 use stats::Comparison;
 
-/// What the chart of operations shows.
+/// The caption of the chart of operations.
 pub(super) const LATENCY_SHOWS: &str = "One operation by backend, caches hot: each tick is a pass (of many, forty by rank), the bar the 99 % interval over epochs, the dot its middle; logarithmic.";
 
-/// The arms to show as columns beside the baseline.
+/// The arms with columns of their own, without the baseline.
 pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
     let arms = report.run.plan.arms.iter().map(|arm| arm.name.as_str());
     arms.filter(|arm| {
@@ -20,7 +20,7 @@ pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
     .collect()
 }
 
-/// An arm's name, with the arm that it is compared with where that is not the baseline.
+/// An arm's name, with the arm of comparison if that is not the baseline.
 pub fn arm_and_its_baseline(plan: &Plan, arm: &str) -> String {
     let planned = plan.arms.iter().find(|own| own.name == arm);
     match planned.and_then(|own| own.against.as_ref()) {

@@ -1,5 +1,5 @@
-//! Pages, tables, charts and data files from a summary. The page's words are in `page`; each format
-//! has a file that writes any page.
+//! Renders a summary as pages, tables, charts and data files.
+//! The text of a page is in `page`; each format has its own module for any page.
 
 mod charts;
 mod contexts;

@@ -1,4 +1,4 @@
-//! Files that a language model makes up: what a run found of them, in short.
+//! The report's section on model-generated files, in short; the full page is in `model_files_page`.
 
 use super::Report;
 use super::page::Part::{self, Heading, List, Table, Text};
@@ -54,7 +54,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(List(facts));
 }
 
-/// Whether a language model belongs behind `read`, as far as this says.
+/// The conclusion whether a language model is fit to answer `read`.
 fn belongs(found: &ModelFiles) -> String {
     let all: Vec<bool> = found
         .fidelity

@@ -1,4 +1,4 @@
-//! The page of files that a language model makes up: all that `model-files.json` says.
+//! The page on model-generated files: all results of `model-files.json`.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use rundir::{AskedStep, AtLength, ModelFiles, MountedModel};
 use super::markdown::markdown_table as table;
 use crate::prices::Prices;
 
-/// The origin of answers that a recording gives.
+/// The origin of answers from a recording.
 const RECORDED: &str = "recorded";
 
-/// The hosted models whose prices are put on counted tokens, and the day of the prices.
+/// The hosted models whose prices apply to counted tokens, and the day of the prices.
 const PRICED: ([&str; 2], &str) = (["gpt-5", "claude-haiku-5-5"], "2026-11-22");
 
-/// What the tokens of so many calls would cost at each of the [`PRICED`] models.
+/// The dollars of `calls` calls with these tokens on each of the [`PRICED`] models.
 fn dollars(calls: u64, prompt: u64, output: u64) -> Result<Vec<f64>, String> {
     let prices = Prices::built_in().map_err(|error| error.to_string())?;
     let of = |name: &&str| {
@@ -23,7 +23,7 @@ fn dollars(calls: u64, prompt: u64, output: u64) -> Result<Vec<f64>, String> {
     PRICED.0.iter().map(of).collect()
 }
 
-/// Which prices, since when, and who says so.
+/// The labels of these prices: prices, first day and source.
 fn price_labels() -> Result<String, String> {
     let prices = Prices::built_in().map_err(|error| error.to_string())?;
     let of = |name: &&str| {
@@ -34,7 +34,7 @@ fn price_labels() -> Result<String, String> {
     Ok(labels?.join("; "))
 }
 
-/// The page: Markdown.
+/// The page as Markdown.
 pub(super) fn model_files_page(results: &ModelFiles) -> Result<String, String> {
     let mut page = String::new();
     let _ = writeln!(
@@ -154,7 +154,7 @@ fn fidelity(page: &mut String, results: &ModelFiles) -> Result<(), String> {
     Ok(())
 }
 
-/// All reads together, and what they say of reads that were not made.
+/// All reads together, and the bound for reads that were not made.
 fn in_all(results: &ModelFiles) -> String {
     let reads = results.fidelity.iter().flat_map(|found| &found.reads);
     let (exact, all) = reads.fold((0, 0), |(exact, all), read| {
@@ -171,7 +171,7 @@ fn in_all(results: &ModelFiles) -> String {
     )
 }
 
-/// The largest share of which `found` of `all` or fewer are seen in 5 % of cases: Clopper and Pearson's upper bound.
+/// The upper 95 % bound of a share when `found` of `all` are observed, by Clopper and Pearson.
 fn most(found: u64, all: u64) -> f64 {
     if found >= all {
         return 1.0;
@@ -389,14 +389,15 @@ mod tests {
 
     #[test]
     fn the_bounds_are_clopper_and_pearsons() {
-        // 1 - 0.05^(1/13); and where the sum of the binomial terms from 0 to 5 of 20 is 0.05, by exact arithmetic.
+        // 1 - 0.05^(1/13); and the share at which the binomial terms from 0 to 5 of 20 add up to 0.05.
         assert!((most(0, 13) - 0.205_8).abs() < 1e-4);
         assert!((most(5, 20) - 0.455_58).abs() < 1e-4);
         assert!((most(7, 7) - 1.0).abs() < 1e-12);
         assert!(((1.0 - most(0, 7)) - 0.05_f64.powf(1.0 / 7.0)).abs() < 1e-9);
     }
 
-    /// After a change of the page: `UPDATE_EXAMPLE=1 cargo test -p reports the_committed_page`, and read the difference.
+    /// After a change of the page, run `UPDATE_EXAMPLE=1 cargo test -p reports the_committed_page` and review
+    /// the diff.
     #[test]
     fn the_committed_page_is_what_its_figures_give() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/example/model-files");

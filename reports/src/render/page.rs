@@ -1,4 +1,4 @@
-//! What a report says, in what order; not how it looks.
+//! The content and order of a report. Its formats are in `html` and `markdown`.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use rundir::Outcome;
 
 /// A part of a page.
 pub(super) enum Part {
-    /// A heading of a level from 1.
+    /// A heading; levels start at 1.
     Heading(u8, String),
-    /// Running text.
+    /// A paragraph.
     Text(String),
     /// A list.
     List(Vec<String>),
     /// A table.
     Table(Vec<String>, Vec<Vec<String>>),
-    /// A chart, by its file's stem, with what it shows.
+    /// A chart: the stem of its file, and its caption.
     Chart(&'static str, &'static str),
-    /// Parts that are folded away at first.
+    /// A collapsed section: its title and parts.
     Folded(String, Vec<Part>),
 }
 
@@ -59,7 +59,7 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     parts
 }
 
-/// What a document shows of a run: how it was made, the ratios, what was found; no charts, no lists of passes.
+/// The results page of a run: origin, ratios and findings, without charts and lists of passes.
 pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
     first_page(report, &mut parts);
@@ -74,7 +74,7 @@ pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
     parts
 }
 
-/// What daemons occupied at the end of their cells: the most of all epochs.
+/// The table of daemons' memory at the end of their cells: the maximum over epochs.
 fn memory(report: &Report<'_>, parts: &mut Vec<Part>) {
     let mut most: BTreeMap<[&str; 3], (u64, u64)> = BTreeMap::new();
     let with_daemon = report.run.cells.iter();
@@ -98,7 +98,7 @@ fn memory(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
 }
 
-/// What a README shows: one chart, the sessions, the decision, and where the rest is.
+/// The excerpt for a README: one chart, the sessions, the decision, and a link to the report.
 pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
     let plan = &report.run.plan;
     let health = &report.summary.health;
@@ -158,7 +158,7 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     let health = &report.summary.health;
     parts.push(Heading(1, format!("ctxbench report: suite {}", plan.suite)));
     parts.push(Text(plan.essay.clone()));
-    // They are about passes.
+    // Health notes are about passes.
     if !health.notes.is_empty() && !plan.workloads.is_empty() {
         parts.push(List(health.notes.clone()));
     }
@@ -243,7 +243,7 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(List(facts));
 }
 
-/// What busy passes were outside of.
+/// The limits that busy passes exceeded.
 fn busy(reasons: &BTreeMap<String, usize>) -> String {
     let reasons = reasons
         .iter()
@@ -255,7 +255,7 @@ fn busy(reasons: &BTreeMap<String, usize>) -> String {
     }
 }
 
-/// Whether anything on the page did not come from what it names.
+/// A note on figures that are not live: recorded, simulated or published ones.
 fn origins(report: &Report<'_>) -> String {
     let of_arm = |arm: &rundir::Arm| {
         let answers = arm.backend.receipt.get("answers")?;
@@ -417,7 +417,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Table(head.map(str::to_owned).to_vec(), memory));
 }
 
-/// The requests that took longest in all.
+/// The opcodes with the most total time.
 fn opcodes(cost: &Cost) -> String {
     const SHOWN: usize = 5;
     let frequent = cost.opcodes.iter().filter(|code| code.requests >= 0.005);

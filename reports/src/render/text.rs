@@ -1,9 +1,9 @@
-//! How numbers and plain tables are written, everywhere.
+//! Formats of numbers and plain tables.
 
 use crate::decide::{Decision, Gate, Winner};
 use stats::{Comparison, MarginKind, Verdict};
 
-/// A time with a unit that suits it: `5.3 µs`.
+/// A time with a suitable unit: `5.3 µs`.
 pub fn time(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => (ns, "ns"),
@@ -14,7 +14,7 @@ pub fn time(ns: f64) -> String {
     format!("{} {unit}", digits(value))
 }
 
-/// Three significant digits, as far as they are before the point all of them.
+/// A number with three significant digits; digits before the point are all kept.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 => format!("{value:.0}"),
@@ -23,7 +23,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// A whole number with thousands set apart.
+/// A whole number with thousands separated.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -36,7 +36,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// What a ratio is above 1, in percent: 1.05 is `5 %`.
+/// A ratio's excess over 1 in percent: 1.05 is `5 %`.
 pub fn percent(ratio: f64) -> String {
     format!("{:.1} %", (ratio - 1.0) * 100.0)
 }
@@ -60,7 +60,7 @@ pub fn ratio(comparison: &Comparison) -> String {
     format!("×{:.2}{interval} {verdict}", comparison.ratio)
 }
 
-/// A table for a terminal: columns as wide as they need to be, up to 60 characters, then wrapped.
+/// A table for a terminal. Columns fit their content up to 60 characters; longer cells are wrapped.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     const WIDEST: usize = 60;
     let wrapped: Vec<Vec<Vec<String>>> = rows
@@ -112,7 +112,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// What a row's winner is called.
+/// The name of a row's winner.
 pub(super) fn winner(decision: &Decision, winner: Winner) -> &str {
     match winner {
         Winner::Baseline => &decision.baseline,
@@ -122,7 +122,7 @@ pub(super) fn winner(decision: &Decision, winner: Winner) -> &str {
     }
 }
 
-/// Whether a row's demand is met, in words.
+/// A row's gate and whether it is passed, in words.
 pub(super) fn must(row: &crate::decide::Row) -> String {
     match row.must {
         Gate::None => "–".to_owned(),
@@ -132,7 +132,7 @@ pub(super) fn must(row: &crate::decide::Row) -> String {
     }
 }
 
-/// A decision as it is printed at the end of a run.
+/// A decision as a table for the terminal.
 pub fn decision_table(decision: &Decision) -> String {
     let rows: Vec<Vec<String>> = decision
         .rows

@@ -1,4 +1,4 @@
-//! Where the time of a cell's timed calls went, and what its daemon used.
+//! The costs of a cell's timed calls: time by layer, requests, processor time, memory.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use stats::{Interval, LEVEL, pool};
 
 use super::groups::{Group, Groups};
 
-/// Where the time of the timed calls went, in nanoseconds a call.
+/// The costs of the timed calls of an arm in a cell, per call.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
     /// The workload.
@@ -18,47 +18,47 @@ pub struct Cost {
     pub state: String,
     /// The arm.
     pub arm: String,
-    /// What the caller waited.
+    /// The caller's wait, in nanoseconds.
     pub service_ns: f64,
-    /// In the store.
+    /// Time in the store, in nanoseconds.
     pub store_ns: f64,
-    /// In our front end, around the store.
+    /// Time in our front end, without the store, in nanoseconds.
     pub front_end_ns: f64,
-    /// All the rest: the caller's own system calls, the kernel, the queue, waking up, fuser.
+    /// The remaining time, in nanoseconds: system calls, kernel, request queue, wake-ups, fuser.
     pub kernel_and_queue_ns: f64,
-    /// Requests that reached the daemon, for each call.
+    /// Requests that reached the daemon, per call.
     pub requests: f64,
-    /// System calls of the caller, for each call.
+    /// System calls of the caller, per call.
     pub system_calls: f64,
-    /// Bytes dirtied for the disk by caller and daemon, for each call.
+    /// Bytes that caller and daemon wrote to disk, per call.
     pub disk_written_bytes: f64,
-    /// Passes in which all of these were counted.
+    /// Passes that were counted.
     pub counted_passes: u64,
-    /// Processor time of the caller around a call, kernel included: the mean over timed passes.
+    /// Processor time of the caller per call in nanoseconds, kernel included: the mean over timed passes.
     pub client_cpu_ns: f64,
-    /// Processor time of the daemon, the same.
+    /// Processor time of the daemon per call in nanoseconds: the mean over timed passes.
     pub daemon_cpu_ns: f64,
-    /// The most memory that the daemon had resident, in bytes.
+    /// The daemon's peak of resident memory, in bytes.
     pub daemon_peak_bytes: u64,
-    /// From each start of the daemon to a usable mount, in nanoseconds: of a cold cell those on the files that are
-    /// there, else those on nothing.
+    /// From each start of the daemon to a usable mount, in nanoseconds.
+    /// In a cold cell these are the starts on existing files, else the start on an empty workspace.
     pub ready_ns: Vec<u64>,
-    /// The store's own counts, for each call.
+    /// The store's own counters, per call.
     pub store_counts: BTreeMap<String, f64>,
-    /// The requests that a caller waited for, by what took longest in all.
+    /// The requests that a caller waited for, by descending total time.
     pub opcodes: Vec<OpcodeCost>,
 }
 
-/// What the requests of one opcode took.
+/// The cost of the requests of one opcode.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpcodeCost {
     /// The FUSE opcode.
     pub opcode: String,
-    /// How many there were, for each call.
+    /// Number of requests, per call.
     pub requests: f64,
-    /// What one of them took in our front end, in nanoseconds.
+    /// The mean time of a request in our front end, in nanoseconds.
     pub front_end_ns: f64,
-    /// What one of them took in the store, in nanoseconds.
+    /// The mean time of a request in the store, in nanoseconds.
     pub store_ns: f64,
 }
 
@@ -114,7 +114,8 @@ pub(super) fn ready(groups: &Groups<'_>) -> Vec<Ready> {
     found.collect()
 }
 
-/// The starts of a cell's daemon that its cache state is about: the first one of a cold cell is on nothing.
+/// The starts of a cell's daemon that belong to its cache state. A cold cell's first start is on an empty
+/// workspace.
 fn starts(cell: &CellEpoch) -> &[u64] {
     let first = usize::from(cell.state == "cold");
     cell.ready_ns.get(first..).unwrap_or_default()

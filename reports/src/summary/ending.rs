@@ -1,4 +1,4 @@
-//! How passes and calls ended, and what a caller waited for calls that did not end well.
+//! Outcomes of passes and calls, and the caller's wait for failed calls.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use rundir::{Arm, Outcome, Plan, Sample};
 use super::groups::{Group, Groups};
 use super::median;
 
-/// How an arm's passes and calls ended.
+/// The outcomes of an arm's passes and calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ending {
     /// The arm.
     pub arm: String,
-    /// Passes by how they ended, warm-up passes among them.
+    /// Passes by outcome, warm-up passes included.
     pub passes: BTreeMap<Outcome, u64>,
     /// Cells that were left out, with the reason.
     pub skipped: BTreeMap<String, String>,
-    /// Timed calls by how they ended.
+    /// Timed calls by outcome.
     pub calls: BTreeMap<Outcome, u64>,
-    /// What went wrong, each reason once, with how often.
+    /// The reasons of failures, with their number.
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// Passes of one arm in one workload in which a timed call did not end well. They are in no cell: a wrong answer has
-/// no latency. What the caller waited for it is told apart.
+/// Passes of one arm in one workload with a failed timed call. They are in no cell, because a wrong
+/// answer has no latency. The caller's wait for them is reported here.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failing {
     /// The workload.
@@ -34,20 +34,20 @@ pub struct Failing {
     pub state: String,
     /// The arm.
     pub arm: String,
-    /// Such passes.
+    /// Passes with a failed timed call.
     pub passes: u64,
-    /// All passes of the arm here.
+    /// All passes of the arm in this workload and cache state.
     pub of_passes: u64,
-    /// Timed calls of such passes, by how they ended.
+    /// Timed calls of failing passes, by outcome.
     pub calls: BTreeMap<Outcome, u64>,
-    /// What the caller waited for all calls of a pass, however they ended: the median, in nanoseconds.
+    /// The median wait of the caller for all calls of a failing pass, in nanoseconds.
     pub waited_ns: f64,
-    /// The same for the baseline, of its passes that ended well.
+    /// The median wait for the baseline's successful passes, in nanoseconds.
     pub baseline_ns: Option<f64>,
 }
 
 impl Failing {
-    /// The share of calls that did not end well.
+    /// The share of failed calls.
     pub fn share(&self) -> f64 {
         let all: u64 = self.calls.values().sum();
         let ok = self.calls.get(&Outcome::Ok).copied().unwrap_or(0);
@@ -56,8 +56,9 @@ impl Failing {
 }
 
 impl Ending {
-    /// The most that the rate of failing passes can be, given that none of n failed: 3/n, the "rule of three" for 95 %.
-    /// The pass is the unit: calls of one pass fail together. `None` if passes did fail, or there were none.
+    /// The upper 95 % bound of the failure rate of passes when none of n failed: 3/n, the "rule of three".
+    /// The pass is the unit, because the calls of a pass fail together. `None` if a pass failed, or without
+    /// passes.
     pub fn failure_bound(&self) -> Option<f64> {
         let all: u64 = self.passes.values().sum();
         let ok = self.passes.get(&Outcome::Ok).copied().unwrap_or(0);

@@ -1,33 +1,33 @@
-//! What passes found of planted evidence: exact counts, beside what the calls took.
+//! Scores of planted evidence: exact counts of what each search method found.
 
 use std::collections::BTreeMap;
 
 use rundir::{Run, Sample, Score};
 use serde::Serialize;
 
-/// What one method found on one arm.
+/// The scores of one search method on one arm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Found {
     /// The workload.
     pub workload: String,
     /// The arm.
     pub arm: String,
-    /// How the notes were got at.
+    /// The search method.
     pub method: String,
-    /// Counts by name: the same in every pass, or the first pass's.
+    /// The counts of the first pass, by name.
     pub scores: BTreeMap<String, Score>,
-    /// Whether passes differ: then the counts are not exact.
+    /// Whether passes differ. If so, the counts are not exact.
     pub differs: bool,
 }
 
 impl Found {
-    /// A count of this name.
+    /// The count of this name.
     pub fn score(&self, name: &str) -> Option<Score> {
         self.scores.get(name).copied()
     }
 }
 
-/// What was found, in the plan's order.
+/// All scores of a run, in the plan's order.
 pub fn found(run: &Run) -> Vec<Found> {
     let mut all = Vec::new();
     for workload in &run.plan.workloads {

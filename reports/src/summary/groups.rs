@@ -1,4 +1,4 @@
-//! The passes and cells of a run, sorted once by workload, cache state and arm. Void epochs are left out.
+//! Groups the passes and cells of a run by workload, cache state and arm. Void epochs are left out.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use rundir::{Arm, CellEpoch, Plan, PlannedWorkload, Run, Sample};
 
 use super::void;
 
-/// One arm in one workload and cache state, all epochs that count.
+/// One arm in one workload and cache state, over all valid epochs.
 pub(super) struct Group<'a> {
     pub(super) workload: &'a PlannedWorkload,
     pub(super) state: &'a str,
     pub(super) arm: &'a Arm,
-    /// Warm-up passes among them.
+    /// All passes, warm-up passes included.
     pub(super) passes: Vec<&'a Sample>,
     pub(super) cells: Vec<&'a CellEpoch>,
 }
@@ -63,7 +63,7 @@ impl<'a> Groups<'a> {
         self.groups.get_mut(*at)
     }
 
-    /// All of them; those that nothing was measured of are empty.
+    /// All groups, empty ones included.
     pub(super) fn all(&self) -> impl Iterator<Item = &Group<'a>> {
         self.groups.iter()
     }
@@ -72,7 +72,7 @@ impl<'a> Groups<'a> {
         self.groups.get(*self.places.get(&(workload, state, arm))?)
     }
 
-    /// The groups of each workload and arm, all cache states together.
+    /// The groups of each workload and arm, over all cache states.
     pub(super) fn by_workload_and_arm(
         &self,
         plan: &'a Plan,

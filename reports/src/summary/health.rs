@@ -1,5 +1,5 @@
-//! Whether a run can be trusted: its epochs, how busy the machine was, whether identical arms come out alike, and what
-//! therefore gets no verdict.
+//! The health of a run: epochs, load of the machine and the A/A check.
+//! It also withholds the verdicts that the run cannot support.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use stats::{CellKey, Comparison, Table, Verdict, compared_with, ratios_by_level}
 use super::{Cell, FLOOR, median, void as void_epochs};
 use crate::render::percent;
 
-/// Kinds of calls whose time on a file system without a journal depends on what was deleted before.
+/// Kinds of calls whose time on a file system without a journal depends on earlier deletions.
 const NEED_A_JOURNAL: [&str; 6] = [
     "create",
     "delete",
@@ -20,46 +20,47 @@ const NEED_A_JOURNAL: [&str; 6] = [
     "sync-overwritten",
 ];
 
-/// Why a busy run has no verdicts.
+/// The reason for withheld verdicts in a busy run.
 const BUSY: &str = "this machine was busy";
 
-/// Why a comparison has none.
+/// The reason for a withheld verdict in a cell with two levels.
 const TWO_LEVELS: &str = "two levels: the verdict depends on which";
 
-/// How a run went.
+/// The health of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Health {
-    /// Epochs that count.
+    /// Number of valid epochs.
     pub epochs: usize,
-    /// Epochs that do not, with the reason.
+    /// Void epochs, with the reason.
     pub void: BTreeMap<u32, String>,
-    /// Passes that were timed.
+    /// Number of timed passes.
     pub passes: usize,
-    /// Of those, on a machine outside the plan's limits.
+    /// Timed passes outside the plan's limits of a quiet machine.
     pub busy_passes: usize,
-    /// What the busy passes were outside of, and how often.
+    /// The exceeded limits, with the number of passes.
     pub busy: BTreeMap<String, usize>,
-    /// More passes than the plan allows were outside: there are figures, and no verdicts.
+    /// Whether more passes were busy than the plan allows. The run then has figures but no verdicts.
     pub is_busy: bool,
-    /// Share of time in which a task waited for a processor, for input or output, for memory: means over epochs.
+    /// Shares of time in which a task waited for a processor, for input or output, for memory (PSI): means
+    /// over epochs.
     pub stalled: [f64; 3],
     /// Share of processor time that the hypervisor gave to other machines: the mean over epochs.
     pub steal: f64,
-    /// Share of the wall-clock of hot cells that was timed work.
+    /// Share of timed work in the wall-clock time of hot cells.
     pub hot_timed_share: Option<f64>,
-    /// Wall-clock of all epochs, void ones among them, in milliseconds.
+    /// Wall-clock time of all epochs, void ones included, in milliseconds.
     pub took_ms: u64,
-    /// Every cell's identical arms.
+    /// The A/A check of each cell.
     pub aa: Vec<AaCell>,
-    /// Cells whose identical arms are called different.
+    /// Number of cells whose identical arms are called different.
     pub aa_called_different: usize,
-    /// Cells whose identical arms' interval leaves out 1; one in a hundred is expected.
+    /// Number of cells whose A/A interval excludes 1; one in a hundred is expected.
     pub aa_excluding_one: usize,
-    /// Of candidates' cells that could be decided: how many were not.
+    /// Number of undecided cells of candidates, withheld verdicts included.
     pub undecided: usize,
-    /// Candidates' cells.
+    /// Number of cells of candidates, by main metric only.
     pub compared: usize,
-    /// What a reader must know before any figure.
+    /// Notes that a reader needs before any figure.
     pub notes: Vec<String>,
 }
 
@@ -72,14 +73,14 @@ pub struct AaCell {
     pub state: String,
     /// The metric.
     pub metric: String,
-    /// The ratio, at least 1, that their interval reaches.
+    /// The A/A spread: the ratio, at least 1, that the interval reaches.
     pub spread: Option<f64>,
-    /// The two compared.
+    /// The comparison of both arms.
     pub comparison: Comparison,
 }
 
 impl Health {
-    /// The median spread of the identical arms in cells that `wanted` picks; 1.01 means 1 %.
+    /// The median A/A spread of the cells that `wanted` picks; 1.01 means 1 %.
     pub fn aa_spread(&self, wanted: impl Fn(&AaCell) -> bool) -> Option<f64> {
         let cells = self.aa.iter().filter(|cell| wanted(cell));
         median(cells.filter_map(|cell| cell.spread).collect())
@@ -123,7 +124,7 @@ pub(super) fn health(run: &Run) -> Health {
     let mut busy_passes = 0;
     for reason in outside {
         busy_passes += 1;
-        // The figures in the reason differ; what was busy does not.
+        // Remove the figures, so that passes with the same exceeded limit are counted together.
         let what = reason.split(':').next().unwrap_or(reason);
         let what = what.split(" in ").next().unwrap_or(what);
         let what = what.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
@@ -153,7 +154,7 @@ pub(super) fn health(run: &Run) -> Health {
     }
 }
 
-/// Takes away the verdicts that the run cannot carry, fills in the A/A check, and says what a reader must know.
+/// Withholds the verdicts that the run cannot support, fills in the A/A check, and adds the notes.
 pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mut [Cell]) {
     let has_no_journal = run.environment.scratch.journal == Journal::None;
     for cell in cells.iter_mut() {
@@ -251,13 +252,13 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
     health.notes = notes;
 }
 
-/// Whether an arm is compared with the baseline, and not with an arm that the plan names for it.
+/// Whether an arm is compared with the baseline, not with another arm that the plan names.
 fn with_baseline(run: &Run, arm: &str) -> bool {
     let mut arms = run.plan.arms.iter();
     arms.all(|own| own.name != arm || own.against.is_none())
 }
 
-/// Whether a verdict is the same where the ratio is this one.
+/// Whether a verdict would also hold at this ratio.
 fn holds_at(comparison: &Comparison, ratio: f64) -> bool {
     let margin = comparison.margin.ratio;
     match comparison.verdict {

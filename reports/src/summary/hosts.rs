@@ -1,4 +1,4 @@
-//! What two hosts saw of each other, by workload and arm.
+//! Results of two hosts on the same files, by workload and arm: handoffs and shared files.
 
 use serde::Serialize;
 
@@ -6,48 +6,48 @@ use rundir::{Outcome, Plan, histogram};
 
 use super::groups::Groups;
 
-/// The kind of call in which a note is handed over.
+/// The kind of call that hands a note over to the second host.
 const HANDOFF: &str = "handoff";
 
-/// How long it took until a second host saw what the first had written, in one workload and of one arm.
+/// The time until the second host saw a write of the first, for one workload and arm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Handoffs {
     /// The workload.
     pub workload: String,
     /// The arm.
     pub arm: String,
-    /// What was handed over, in all passes.
+    /// Number of writes handed over, in all passes.
     pub written: u64,
-    /// Of that, what was seen within the limit for a call.
+    /// Writes seen within the call timeout.
     pub seen: u64,
-    /// The median time until it was seen, of what was seen on a quiet machine, in nanoseconds.
+    /// The median time until a write was seen on a quiet machine, in nanoseconds.
     pub median_ns: Option<u64>,
-    /// The longest of these, in nanoseconds.
+    /// The longest of these times, in nanoseconds.
     pub max_ns: Option<u64>,
 }
 
-/// What became of lines that two hosts added to one file, in one workload and of one arm: sums of passes.
+/// The lines that two hosts appended to one file, for one workload and arm: sums over passes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SharedFiles {
     /// The workload.
     pub workload: String,
     /// The arm.
     pub arm: String,
-    /// Passes in which both hosts were waited for.
+    /// Passes that waited until both hosts had settled.
     pub passes: u64,
-    /// Of those, in which both showed the same in the end.
+    /// Passes in which both hosts showed the same files in the end.
     pub agreed: u64,
-    /// Lines whose adding had succeeded.
+    /// Lines appended with success.
     pub lines: u64,
-    /// Of those, in a file on both hosts.
+    /// Lines in a file on both hosts.
     pub on_both: u64,
-    /// In a file on one host only.
+    /// Lines in a file on one host only.
     pub on_one: u64,
-    /// In no file, but in a version that is kept of one.
+    /// Lines in no file, but in a kept version of a file.
     pub only_in_versions: u64,
-    /// Nowhere.
+    /// Lines in no file and no version.
     pub lost: u64,
-    /// Files that are kept beside those that were written.
+    /// Conflict copies, kept in addition to the files that were written.
     pub conflict_copies: u64,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
         if !workload.calls.contains_key(HANDOFF) || passes().next().is_none() {
             continue;
         }
-        // Of a pass in which one was not seen, the others count, too: late is a result here.
+        // A pass with a late handoff keeps its other times, because lateness is a result here.
         let mut times = histogram();
         for latencies in states
             .iter()
@@ -69,7 +69,7 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
                 .add(&latencies.histogram()?)
                 .map_err(|error| format!("merging histograms: {error:?}"))?;
         }
-        // Busy passes are in no histogram; what they handed over counts all the same.
+        // Busy passes are in no histogram, but their handoffs are counted.
         let timed = || passes().filter(|own| !own.warm_up);
         let outcomes = timed().flat_map(|own| &own.outcomes);
         let in_time = timed().filter_map(|own| own.calls.get(HANDOFF));
@@ -158,7 +158,7 @@ mod tests {
                 cell.latencies.insert(HANDOFF.to_owned(), own);
             }
         }
-        // What a busy machine delayed is in no median, but it was handed over.
+        // A handoff on a busy machine is in no median, but it is counted.
         run.samples[3].load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
         let found = summarise(&run).unwrap().handoffs;
         assert_eq!(found.len(), 3, "of one workload of two, each arm");

@@ -1,4 +1,4 @@
-//! From passes to cells: typical latencies, comparisons with the baseline, the health of the run.
+//! Summarises a run: cells with typical latencies and comparisons, costs, outcomes, health.
 
 mod cost;
 mod ending;
@@ -29,33 +29,33 @@ use stats::{
     compare_with_baseline, earned, modes, pool,
 };
 
-/// The arm that every other daemon is held against, too: the same front end over memory.
+/// The arm that every other arm with a daemon is also compared with: the same front end over memory.
 pub const FLOOR: &str = "memory";
 
-/// Everything that follows from a run's samples.
+/// All results that follow from a run's samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The arm that the others are compared with.
+    /// The baseline arm.
     pub baseline: String,
-    /// Its A/A arm, a second identical one, where the run has one.
+    /// Its A/A arm, if the run has one.
     pub same: Option<String>,
-    /// By workload, state, metric and arm, in the plan's order.
+    /// The cells by workload, state, metric and arm, in the plan's order.
     pub cells: Vec<Cell>,
-    /// Whether the run can be trusted.
+    /// The health of the run.
     pub health: Health,
-    /// Where the time goes, by workload, state and arm.
+    /// The costs by workload, state and arm.
     pub costs: Vec<Cost>,
-    /// How long daemons took to be ready.
+    /// The times from start to readiness of daemons.
     pub ready: Vec<Ready>,
-    /// How passes and calls ended, by arm.
+    /// The outcomes of passes and calls, by arm.
     pub endings: Vec<Ending>,
-    /// What callers waited where something ended wrong.
+    /// The callers' waits in failing passes.
     pub failing: Vec<Failing>,
-    /// How long it took until a second host saw what the first had written.
+    /// The times until the second host saw a write of the first.
     pub handoffs: Vec<Handoffs>,
-    /// What became of lines that two hosts added to one file.
+    /// The lines that two hosts appended to one file.
     pub shared_files: Vec<SharedFiles>,
-    /// What passes found of planted evidence.
+    /// The scores of planted evidence.
     pub found: Vec<Found>,
 }
 
@@ -72,38 +72,38 @@ pub struct Cell {
     pub arm: String,
     /// Epochs in which it was measured.
     pub epochs: usize,
-    /// Passes that were measured.
+    /// Measured passes.
     pub passes: usize,
-    /// Calls in them.
+    /// Calls in the measured passes.
     pub calls: u64,
-    /// The mean of a call (the sum of a pass for [`MAKESPAN`]) in nanoseconds: a robust estimate an epoch, and their
-    /// geometric mean.
+    /// The typical value in nanoseconds: the geometric mean of one robust estimate per epoch.
+    /// A pass's value is the mean of its calls, or their sum for [`MAKESPAN`].
     pub typical_ns: f64,
     /// Its 99 % interval over epochs.
     pub interval: Option<Interval>,
-    /// The median of all calls together, in nanoseconds; `None` for [`MAKESPAN`].
+    /// The median over all calls, in nanoseconds; `None` for [`MAKESPAN`].
     pub p50_ns: Option<u64>,
-    /// Other percentiles of all calls together, in nanoseconds, where there are enough calls for them. Calls on a busy
-    /// machine are in no percentile.
+    /// The 90th percentile over all calls, in nanoseconds; `None` with too few calls.
+    /// Calls on a busy machine are in no percentile.
     pub p90_ns: Option<u64>,
-    /// As `p90_ns`.
+    /// The 99th percentile; see `p90_ns`.
     pub p99_ns: Option<u64>,
-    /// As `p90_ns`.
+    /// The 99.9th percentile; see `p90_ns`.
     pub p999_ns: Option<u64>,
-    /// The longest call, in nanoseconds; of [`MAKESPAN`], the longest pass.
+    /// The longest call, in nanoseconds; for [`MAKESPAN`] the longest pass.
     pub max_ns: u64,
-    /// Two levels among the passes, in nanoseconds.
+    /// Two levels among the passes, in nanoseconds; `None` for one level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
-    /// The passes' values in nanoseconds, in order: what a chart of their distribution shows.
+    /// The passes' values in nanoseconds, in order, for a chart of their distribution.
     #[serde(skip)]
     pub values: Vec<f64>,
     /// Against the baseline; `None` for the baseline itself.
     pub against_baseline: Option<Comparison>,
     /// Against the [`FLOOR`] arm, for other arms with a daemon.
     pub against_floor: Option<Comparison>,
-    /// Requests that reached the daemon for each call, counted exactly; `None` where nothing counts them, or where the
-    /// workload makes calls of several kinds and the counters cannot tell whose they were.
+    /// Requests that reached the daemon, per call, counted exactly. `None` if the backend does not count,
+    /// or if the workload makes calls of several kinds, which the counters cannot tell apart.
     pub requests_per_call: Option<f64>,
 }
 
@@ -114,18 +114,18 @@ impl Cell {
             .is_some_and(|requests| requests < 0.01)
     }
 
-    /// Whether it is its workload's main metric: only those get verdicts that count.
+    /// Whether it is its workload's main metric. Only the verdicts of main metrics count.
     pub fn is_main(&self) -> bool {
         self.metric == MAKESPAN || !self.workload.starts_with("agent/")
     }
 }
 
-/// Whether an arm's distance from its server is injected by our own proxy: its figures are of no real network.
+/// Whether our own proxy injects the arm's distance from its server, so that no real network is measured.
 pub fn is_simulated(arm: &str) -> bool {
     arm.contains('@')
 }
 
-/// The calls of a pass that a metric is made from.
+/// The calls of a pass that belong to a metric.
 fn calls(pass: &Sample, metric: &str) -> u64 {
     match metric {
         MAKESPAN => pass.outcomes.values().sum(),
@@ -133,7 +133,7 @@ fn calls(pass: &Sample, metric: &str) -> u64 {
     }
 }
 
-/// Epochs of which nothing counts: void ones, and those that did not come to their end.
+/// Epochs that do not count: void ones, and incomplete ones.
 pub(crate) fn void(run: &Run) -> BTreeSet<u32> {
     let mut void: BTreeSet<u32> = run.samples.iter().map(|sample| sample.epoch).collect();
     void.extend(run.epochs.iter().map(|epoch| epoch.epoch));
@@ -143,7 +143,7 @@ pub(crate) fn void(run: &Run) -> BTreeSet<u32> {
     void
 }
 
-/// All calls of one kind of one arm in one cell; `None` where none were kept.
+/// All calls of one kind of one arm in one cell; `None` if none were kept.
 fn all_calls(group: &Group<'_>, kind: &str) -> Result<Option<Histogram<u64>>, String> {
     let mut all: Option<Histogram<u64>> = None;
     for latencies in group.cells.iter().filter_map(|own| own.latencies.get(kind)) {

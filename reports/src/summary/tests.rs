@@ -36,7 +36,7 @@ fn an_arm_is_compared_with_the_arm_that_the_plan_names_for_it() {
     assert_ne!(after.ratio, before.ratio, "not with the mean of both");
 }
 
-/// How often identical arms are called different, of how many cells.
+/// Runs the A/A check over seeds: the cells that call identical arms different, and all cells.
 fn called_different(seeds: u64, change: impl Fn(&mut Run)) -> (usize, usize) {
     let mut found = (0, 0);
     for seed in 0..seeds {
@@ -62,7 +62,7 @@ fn identical_arms_are_called_different_in_at_most_1_percent_of_cells() {
 
 #[test]
 fn the_intervals_alone_call_few_identical_arms_different() {
-    // No margin hides a wrong interval.
+    // Without margins, a wrong interval is not hidden.
     let (different, cells) = called_different(5 * SEEDS, |run| {
         run.plan.margins.relative = 0.0;
         run.plan.margins.absolute_ns = 0.0;
@@ -97,7 +97,7 @@ fn an_arm_that_takes_twice_as_long_is_called_worse_in_every_run() {
 #[test]
 fn a_second_arm_that_is_10_percent_slower_is_found_out() {
     let (different, cells) = called_different(SEEDS, |run| {
-        // The session's own margin is 7 %, too near to be sure of it in so few passes.
+        // The session's own margin is 7 %, too close to 10 % for so few passes.
         run.plan.margins.session_share = 0.0;
         testing::scale(run, "direct-again", 1.1);
     });
@@ -120,7 +120,7 @@ fn only_rounds_that_all_compared_arms_have_are_paired() {
         .retain(|own| own.warm_up || own.arm != "sqlite" || own.round < 4);
     run.samples
         .retain(|own| own.warm_up || own.arm != "direct-again" || own.round > 1);
-    // What is left of direct's other rounds must not matter.
+    // The rounds that only `direct` has must not change the ratio.
     let alone = |own: &&mut Sample| own.arm == "direct" && !(2..4).contains(&own.round);
     for sample in run.samples.iter_mut().filter(alone) {
         testing::scale_pass(sample, 100.0);
@@ -188,7 +188,7 @@ fn an_arm_that_is_always_wrong_has_no_latency_but_what_was_waited_for_it() {
     let [failing] = &summary.failing[..] else {
         panic!("{:?}", summary.failing);
     };
-    // The warm-up pass of each epoch is wrong, too.
+    // The warm-up pass of each epoch is wrong too.
     let passes = u64::from(EPOCHS * (ROUNDS + 1));
     assert_eq!((failing.passes, failing.of_passes), (passes, passes));
     assert_eq!(failing.calls[&Outcome::WrongData], 5 * passes);
@@ -230,7 +230,7 @@ fn the_parts_of_a_cost_add_up() {
     let sum = sqlite.store_ns + sqlite.front_end_ns + sqlite.kernel_and_queue_ns;
     assert!((sum / sqlite.service_ns - 1.0).abs() < 1e-9);
     assert!((sqlite.store_ns / sqlite.service_ns - 0.2).abs() < 0.01);
-    // Counted in the warm-up pass of each epoch, and exact.
+    // Exact counts come from the warm-up pass of each epoch.
     assert_eq!(sqlite.counted_passes, u64::from(EPOCHS));
     assert_eq!((sqlite.requests, sqlite.system_calls), (2.0, 3.0));
     assert_eq!(sqlite.store_counts["sql_statements"], 3.0);
@@ -387,7 +387,7 @@ fn is_baseline(sample: &Sample) -> bool {
 
 #[test]
 fn a_verdict_that_depends_on_the_baselines_level_is_withheld() {
-    // One round in six, the plain directory takes twice as long: 1.5 times slower then becomes 1.3 times faster.
+    // In one round of six the baseline takes twice as long, which turns 1.5 times slower into 1.3 times faster.
     let mut run = at_ratio(1.5);
     double(&mut run, |own| is_baseline(own) && own.round == 3);
     let summary = summarise(&run).unwrap();
@@ -428,7 +428,7 @@ fn a_verdict_that_holds_at_both_levels_stays() {
 
 #[test]
 fn levels_that_all_arms_share_withhold_nothing() {
-    // A slower processor in one epoch, and a slower stretch in each: every ratio is the same at both levels.
+    // One epoch with a slower processor, and one slower round in each: every ratio is equal at both levels.
     for (ratio, verdict) in [(1.0, Verdict::Same), (1.3, Verdict::Worse)] {
         for slow in [|own: &Sample| own.epoch == 2, |own: &Sample| own.round == 3] {
             let mut run = at_ratio(ratio);
@@ -475,7 +475,7 @@ fn a_void_epoch_counts_for_nothing() {
     assert_eq!((health.is_busy, health.busy_passes), (false, 0));
     assert_eq!((health.steal, health.stalled), (other.steal, other.stalled));
     assert_eq!(health.hot_timed_share, other.hot_timed_share);
-    // A failure in it is told, although it counts for nothing.
+    // A note names the failures of a void epoch.
     assert_eq!(
         health.notes,
         ["Nothing of epoch 1 counts: the clock jumped by 3 s. 42 of its passes did not end well."]
@@ -541,7 +541,7 @@ fn each_kind_of_margin_decides_a_case_of_its_own() {
         (absolute, "read", MarginKind::Absolute, true),
         (absolute, MAKESPAN, MarginKind::Absolute, true),
         (session, MAKESPAN, MarginKind::Session, true),
-        // A session's margin says nothing of a call.
+        // A session's margin does not apply to a call.
         (session, "read", MarginKind::Relative, false),
     ];
     for (margins, metric, kind, is_same) in cases {
@@ -574,7 +574,7 @@ fn a_daemon_that_starts_is_ready_after_so_long_and_a_directory_has_no_such_time(
     let ready = &summary.ready[0];
     let interval = ready.interval.unwrap();
     assert!(interval.low < 12e6 && 12e6 < interval.high, "{ready:?}");
-    // In a cold cell, the first start is on no files.
+    // In a cold cell, the first start is on an empty workspace.
     for workload in &mut run.plan.workloads {
         workload.states = vec!["cold".to_owned()];
     }
@@ -593,7 +593,7 @@ fn a_daemon_that_starts_is_ready_after_so_long_and_a_directory_has_no_such_time(
     assert!(starts.iter().all(|ns| *ns == 12_000_000));
 }
 
-/// Thirty cells of six arms, 50,000 passes in all, as long a run makes.
+/// Thirty cells of six arms, 50,000 passes in total, the size of a long run.
 fn large() -> Run {
     let mut run = testing::run();
     let template = run.clone();
@@ -653,6 +653,6 @@ fn a_run_of_50_000_passes_is_summarised_in_seconds() {
     let took = began.elapsed();
     assert!(summary.cells.len() >= 30 * 6);
     println!("{took:?}");
-    // A fifth of it in a release build; a scan of all passes for each cell and arm took a hundred times as long.
+    // The limit excludes a scan of all passes for each cell and arm, which takes a hundred times as long.
     assert!(took.as_secs() < 20, "{took:?}");
 }

@@ -188,8 +188,7 @@ pub fn compared_with(plan: &Plan, arm: &str) -> Vec<String> {
     std::iter::once(baseline).chain(same).collect()
 }
 
-/// The median ratios of `arm` to the mean of the arms `with`, one for each combination of their levels in a
-/// cell.
+/// The median ratios of `arm` to the mean of the arms `with`, one per combination of their levels in a cell.
 /// [`modes`] finds the levels; empty if each arm has one level.
 /// Levels that all arms share, such as a slower processor in one epoch, do not change the ratios.
 /// Levels of a single arm do.
