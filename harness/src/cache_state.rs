@@ -1,4 +1,4 @@
-//! Proving the cache state: what must have reached the daemon, or the disk, if the caches were empty.
+//! Proves the cache state of a pass: empty caches imply requests to the daemon or reads from disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,22 +7,22 @@ use workloads::definition::CacheState;
 use workloads::path::WorkspacePath;
 use workloads::script::{Call, FileOp, Script};
 
-/// What the timed calls of a script touch of what was there at the start.
+/// The initial files and directories that the timed calls of a script touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// Files with content whose content is read before it is written.
+    /// Non-empty files that are read before they are written.
     pub read: usize,
-    /// Bytes of them that those first reads return.
+    /// Bytes that the first reads of those files return.
     pub read_bytes: u64,
     /// Directories that are listed.
     pub listed: usize,
-    /// Files that are only asked for attributes.
+    /// Paths whose attributes are read.
     pub asked: usize,
-    /// Whether anything is changed: then each pass needs a fresh subtree.
+    /// Whether the calls change files. If so, each pass needs a fresh or a restored subtree.
     pub changes: bool,
 }
 
-/// What these calls of a script touch.
+/// Computes what `calls` touch.
 pub fn touched(script: &Script, calls: &[Call]) -> Touched {
     let mut untouched: BTreeMap<&WorkspacePath, u64> = script
         .files
@@ -77,7 +77,7 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
             FileOp::Rename { from: path, .. } | FileOp::Remove(path) => {
                 untouched.remove(path);
             }
-            // What has been written is in the caches again.
+            // Written content is in the caches, so a later read proves nothing.
             FileOp::Write { path, .. }
             | FileOp::WriteAt { path, .. }
             | FileOp::Append { path, .. } => {
@@ -86,14 +86,14 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
             FileOp::AddLine { path, .. } => {
                 untouched.remove(path);
             }
-            // Its processes read their files before the clock runs.
+            // The client processes read their files before the timed calls.
             FileOp::Together { dir, .. } => untouched.retain(|path, _| !path.is_within(dir)),
             FileOp::Create(_)
             | FileOp::Touch(_)
             | FileOp::MakeDir(_)
             | FileOp::Sync(_)
             | FileOp::SyncAll { .. }
-            // The other host's caches, of which nothing is said.
+            // It reads through the other host's caches, whose state is not part of the cell.
             | FileOp::SeenByOther { .. }
             | FileOp::Ask { .. } => {}
         }
@@ -103,34 +103,31 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
     touched
 }
 
-/// Bytes that may come from disk for the caller in a hot block that changes nothing: some pages of
-/// programs or metadata that a block before it has driven out.
+/// Bytes that the caller may read from disk in a hot pass: earlier passes can evict pages of programs and metadata.
 const HOT_CLIENT_MAX: u64 = 64 * 1024;
 
-/// As [`HOT_CLIENT_MAX`], for a daemon: a block before it may have emptied the caches, and then its own
-/// code comes from disk when it is first run.
+/// As [`HOT_CLIENT_MAX`], for a daemon: if an earlier cell dropped the caches, the daemon's code comes from disk.
 const HOT_DAEMON_MAX: u64 = 1024 * 1024;
 
-/// What came from disk, or from a daemon, in bytes.
+/// Reads from disk and answers of the daemon, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskReads {
-    /// For the calling thread, during the timed calls.
+    /// Bytes that the calling thread read from disk during the timed calls.
     pub client: u64,
-    /// For the daemon, if there is one: since it started, and during the timed calls.
+    /// Bytes that the daemon read from disk: since it started, and during the timed calls.
     pub daemon: Option<(u64, u64)>,
-    /// What a daemon that counts no requests has written anywhere during the timed calls: its answers, at least.
+    /// For a daemon: bytes that it wrote anywhere during the timed calls, its answers included.
     pub answered: Option<u64>,
-    /// Whether the backend's files are on the disk at all.
+    /// Whether the backend keeps its files on disk.
     pub is_persistent: bool,
-    /// Of a daemon that was started without anything of its files on this machine: for how many of the timed calls' reads
-    /// it has asked its server.
+    /// For a daemon that starts without local files: files that it fetched from its server during the timed calls.
     pub fetched: Option<u64>,
 }
 
-/// Whether the caches can have been as empty, or as full, as the state says.
+/// Checks whether the counts and reads are possible in `state`.
 ///
 /// # Errors
-/// What speaks against it.
+/// Why the state is not proved.
 pub fn check(
     state: CacheState,
     touched: &Touched,
@@ -151,7 +148,7 @@ pub fn check(
     }
     let Some(daemon) = daemon else {
         if let Some(answered) = disk.answered {
-            // Somebody else's file system may fetch from anywhere, but what it hands out it must write.
+            // An external daemon may fetch from anywhere, but it must write every answer to the FUSE device.
             if answered < touched.read_bytes {
                 return unproved(format!(
                     "{} bytes of files were read for the first time, but the daemon wrote only {answered}",
@@ -252,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_touch_of_what_was_there_counts() {
+    fn touched_counts_only_the_first_read_of_an_initial_file() {
         let expected = Touched {
             read: 2,
             read_bytes: 2,
@@ -283,13 +280,13 @@ mod tests {
             let mut counts = all.to_vec();
             counts.remove(missing);
             let is_proved = check(CacheState::Cold, &counts).is_ok();
-            // The listing alone proves that names were asked for.
+            // A listing proves that the daemon was asked for names.
             assert_eq!(is_proved, missing == 2, "{missing}");
         }
     }
 
     #[test]
-    fn without_a_daemon_the_disk_must_have_been_read() {
+    fn a_client_without_a_daemon_must_read_the_disk() {
         let touched = touched(&script(), &script().calls);
         let check = |client| {
             let disk = DiskReads {
@@ -304,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_counts_nothing_must_have_written_what_was_read() {
+    fn a_daemon_without_counters_must_write_the_bytes_that_were_read() {
         let read = touched(&script(), &script().calls);
         let check = |touched, answered| {
             let disk = DiskReads {
@@ -344,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_starts_with_nothing_must_have_fetched_what_was_read() {
+    fn a_daemon_that_starts_empty_must_fetch_every_file_that_was_read() {
         let touched = Touched {
             read: 2,
             read_bytes: 2,
@@ -371,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hot_comes_from_no_disk() {
+    fn a_hot_pass_reads_no_file_from_disk() {
         let check = |client, timed| {
             let disk = DiskReads {
                 client,

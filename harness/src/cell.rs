@@ -1,6 +1,6 @@
 //! One cell of one epoch: all arms are mounted at once, and short passes alternate between them.
 //!
-//! What a pass does is [`crate::pass`]'s; which cells there are, and in what order, is [`crate::schedule`]'s.
+//! [`crate::pass`] runs one pass. [`crate::schedule`] chooses the cells and their order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,26 +32,26 @@ use crate::replay::Scratch;
 use crate::supervise::Watchdog;
 use crate::system;
 
-/// What bringing a workspace up, syncing it, or taking it down may take.
+/// Time limit for opening, filling, syncing or closing a workspace.
 const SETUP_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long a daemon may take to start or stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What finished passes of an arm may keep on the scratch, in bytes: below it nothing is removed before the cell ends.
+/// Bytes that finished passes of an arm may keep on the scratch. Beyond it their subtrees are removed.
 const KEPT_BYTES: u64 = 32 << 20;
 
-/// After the caches were emptied: the kernel tells daemons which inodes it let go, for all arms before any is timed.
+/// Wait after dropping the caches, so that the kernel's FORGET requests reach every daemon before any arm is timed.
 const SETTLING: Duration = Duration::from_millis(30);
 
-/// How long caches count as hot after everything was used: kernels keep names and attributes of FUSE mounts for a
-/// second unless the mount says otherwise.
+/// How long caches stay hot after a pass or a warm-up. Kernels keep names and attributes of FUSE mounts for a second
+/// unless the mount sets another timeout.
 const STAYS_HOT: Duration = Duration::from_millis(500);
 
-/// Everything is read back after every so many-th round, and after the first.
+/// Passes in rounds that are multiples of this read all files back, and so do warm-up passes.
 const READ_BACK_EVERY: u32 = 8;
 
-/// The most rounds from one pass of an arm to its next.
+/// Upper bound of an arm's stride, in rounds.
 const MOST_STRIDE: u32 = 4;
 
 /// The fewest rounds that are timed.
@@ -72,7 +72,7 @@ pub struct CellArm {
     pub slowed_percent: u32,
 }
 
-/// What a cell is to do.
+/// The input of a cell.
 pub struct CellTask {
     /// The epoch.
     pub epoch: u32,
@@ -88,11 +88,11 @@ pub struct CellTask {
     pub dir: PathBuf,
     /// The `ctxbench` binary, for daemons.
     pub program: PathBuf,
-    /// The processor that client and daemons share; `None` for wherever the scheduler puts them.
+    /// The processor that client and daemons share. `None`: the kernel's scheduler places them.
     pub cpu: Option<usize>,
     /// A call that takes longer is a timeout.
     pub call_timeout: Duration,
-    /// How long rounds may begin, from the start of the cell on.
+    /// How long after the start of the cell a round may begin. [`MIN_ROUNDS`] timed rounds run in any case.
     pub slice: Duration,
     /// What counts as a busy machine.
     pub limits: Limits,
@@ -105,13 +105,13 @@ pub struct CellTask {
 /// A line for the run directory.
 #[derive(Debug)]
 pub enum Line {
-    /// A pass; its place in the run's order is filled in by the receiver.
+    /// A pass. The receiver fills in its position in the run's order.
     Sample(Box<Sample>),
     /// An arm's cell.
     Cell(Box<CellEpoch>),
 }
 
-/// One arm while its cell lasts.
+/// An arm's state during its cell.
 struct Mounted<'a> {
     arm: &'a CellArm,
     described: Description,
@@ -119,15 +119,15 @@ struct Mounted<'a> {
     expectations: Expectations<'a>,
     site: Site,
     hosts: Option<Hosts>,
-    /// Of tools: files of a fresh workspace.
+    /// For tool backends: a snapshot of the empty workspace.
     empty: Option<String>,
-    /// Passes that got a subtree of their own so far.
+    /// Fresh subtrees or workspaces filled so far.
     subtrees: u32,
-    /// Whether the present subtree can be used again, after `restoration` where calls change something.
+    /// Whether the subtree can be reused. If calls change files, it needs `restoration` first.
     is_filled: bool,
-    /// In hot cells: what undoes a pass; `None` where each pass gets a subtree of its own.
+    /// In hot cells, what undoes a pass. `None`: each pass gets its own subtree.
     restoration: Option<Restoration>,
-    /// Of calls that change nothing: when a pass or a warm-up has last touched all that they touch.
+    /// End of the last pass, if it ended well and changed nothing.
     warmed: Option<Instant>,
     kept_bytes: u64,
     times: BTreeMap<CallKind, Histogram<u64>>,
@@ -135,15 +135,15 @@ struct Mounted<'a> {
     ready_ns: Vec<u64>,
     timed_ns: u64,
     memory: Memory,
-    /// With empty caches: what its daemon had counted before they were emptied.
+    /// In lukewarm and cold cells: the daemon's counters from before the caches were dropped.
     counted_before: Option<DaemonCounters>,
-    /// Its servers are stopped with its daemon.
+    /// Whether the S3 servers are stopped with its daemon.
     stops_servers: bool,
-    /// It takes part in every so many-th round.
+    /// It takes part in rounds that are multiples of this.
     stride: u32,
 }
 
-/// A pass whose stretch of rounds has not ended: whether the machine was quiet is not known yet.
+/// A finished pass whose gauge window is still open: whether the machine was quiet is not known yet.
 struct Pending {
     arm: usize,
     round: u32,
@@ -155,7 +155,7 @@ struct Pending {
 }
 
 impl CellTask {
-    /// Runs the cell in the calling thread and sends what came of it.
+    /// Runs the cell in the calling thread and sends its lines.
     pub fn run(&self, watchdog: &Watchdog, clock: &impl Clock, lines: &Sender<Line>) {
         let began = Instant::now();
         if let Some(cpu) = self.cpu
@@ -172,14 +172,14 @@ impl CellTask {
                 self.give_up(arm, watchdog);
             }
         }
-        // Not before: one arm may need the server that another one's pause stops.
+        // Pause only now: pausing one arm can stop the server that another arm opens on.
         arms.iter().for_each(|arm| self.pause(arm));
         watchdog.leave();
         let mut gauge = Gauge::open(self.limits);
         let mut scratch = Scratch::new();
         let first_timed = self.first_timed();
         let mut pending: Vec<Pending> = Vec::new();
-        // Timed rounds whose stretch has ended: quiet ones, and others.
+        // Timed rounds in closed gauge windows: quiet ones, busy ones.
         let mut rounds = (0, 0);
         for (round, order) in (0..).zip(&self.orders) {
             if self.ends(watchdog) {
@@ -211,7 +211,7 @@ impl CellTask {
                 }
                 let backend = self.arms[*at].backend_name.as_str();
                 if self.state != CacheState::Hot && passed_here.contains(&backend) {
-                    // An identical arm has just read the same maps and tables into the kernel's caches.
+                    // An identical arm has just read the same file-system metadata into the kernel's caches.
                     watchdog.enter(SETUP_LIMIT);
                     if let Err(error) = drop_machine_caches(&self.dir) {
                         tracing::warn!("{error}");
@@ -258,12 +258,12 @@ impl CellTask {
         self.take_down(arms, watchdog, lines, began);
     }
 
-    /// How many rounds come before those that are timed.
+    /// The first timed round: a hot cell begins with a warm-up round.
     fn first_timed(&self) -> u32 {
         u32::from(self.state == CacheState::Hot)
     }
 
-    /// Whether no call may follow: the user ended the run, or the supervisor gave up on this thread.
+    /// Whether no call may follow: the user ended the run, or the supervisor abandoned this thread.
     fn ends(&self, watchdog: &Watchdog) -> bool {
         self.interrupt.is_set() || watchdog.is_abandoned()
     }
@@ -306,7 +306,7 @@ impl CellTask {
             timed_ns: 0,
             memory: Memory::default(),
             counted_before: None,
-            // An external file system in the cell may use the same server: then servers stay awake.
+            // An external file system in the cell may use the same servers, so they keep running.
             stops_servers: arm.backend.promises().machine_loss.is_some()
                 && self.arms.iter().all(|arm| !arm.is_external),
             stride: 1,
@@ -325,8 +325,8 @@ impl CellTask {
         Ok(())
     }
 
-    /// In hot cells a daemon, and the server that it uses, is stopped while it is not its turn, so that what it does in
-    /// the background is charged to no other arm. With empty caches it stays awake: the kernel tells it which inodes it let go.
+    /// In hot cells the daemon and the servers of an idle arm are stopped, so that no other arm pays for their
+    /// background work. In lukewarm and cold cells they run on, to answer the kernel's FORGET requests.
     fn pauses(&self) -> bool {
         self.state == CacheState::Hot && !self.workload.script.needs_second_host()
     }
@@ -337,7 +337,7 @@ impl CellTask {
         }
     }
 
-    /// An arm that could not be prepared is out for the rest of the cell, and its sample says why.
+    /// If preparing an arm failed, sends a sample with the error and gives the arm up.
     fn or_give_up(
         &self,
         arm: &mut Mounted<'_>,
@@ -355,7 +355,7 @@ impl CellTask {
         self.give_up(arm, watchdog);
     }
 
-    /// Takes an arm down by force: it is out for the rest of the cell, and the others go on.
+    /// Drops an arm's workspaces and excludes it from the rest of the cell. The other arms go on.
     fn give_up(&self, arm: &mut Mounted<'_>, watchdog: &Watchdog) {
         resume(arm);
         arm.hosts = None;
@@ -397,7 +397,7 @@ impl CellTask {
                 prepared = prepared.and_then(|()| self.warm(arm, watchdog, scratch));
             }
             if syncs {
-                // What other arms left dirty on the disk is not this one's to wait for.
+                // Other arms' dirty pages must not lengthen this arm's syncs.
                 prepared = prepared.and_then(|()| {
                     watchdog.enter(SETUP_LIMIT);
                     Ok(rustix::fs::syncfs(std::fs::File::open(&self.dir)?)?)
@@ -428,9 +428,8 @@ impl CellTask {
                 (true, false) => Counting::Never,
                 (false, _) => Counting::Since(arm.counted_before.take()),
             },
-            // What is cold in the warm-up pass is what it is there for.
             access: arm.arm.backend.access(),
-            // A client in this process has no cache whose state could be proved.
+            // A warm-up pass starts with cold caches. A client in this process has no cache to prove.
             proves_state: !is_warm_up && arm.arm.backend.access() != Access::Client,
             reads_back: is_warm_up || round.is_multiple_of(READ_BACK_EVERY),
             call_timeout: self.call_timeout,
@@ -446,7 +445,7 @@ impl CellTask {
             arm.memory = system::process_memory(daemon);
         }
         if let Some(cold) = passed.not_hot.take() {
-            // A pass whose caches were not hot is repeated, as one beside which the machine was busy.
+            // A pass with cold caches is repeated like a pass on a busy machine.
             load.busy.get_or_insert(cold);
         }
         let went_wrong = passed.verdict.is_some();
@@ -470,7 +469,7 @@ impl CellTask {
             watchdog.independent();
             watchdog.enter(SETUP_LIMIT);
             if arm.has_bucket && arm.described.capabilities.counts_requests {
-                // An orderly end would upload files that no later pass reads: the cell's memory in the bucket ends with it.
+                // Skip the orderly close: it would upload files that no later pass reads.
                 arm.hosts = None;
             }
             if let Some(hosts) = arm.hosts.take()
@@ -504,14 +503,14 @@ impl CellTask {
     }
 }
 
-/// Whether every pass gets a workspace of its own: a model is shown the paths, which are to be the same in every pass,
-/// and a second host may show a new directory only after minutes, but has the root from the start.
+/// Whether every pass opens a new workspace. A model sees the paths, so they must be the same in every pass. A second
+/// host may show a new directory only after minutes, but it shows the root from the start.
 fn is_opened_anew(script: &Script, backend: &Description) -> bool {
     backend.capabilities.guesses_content || script.needs_second_host()
 }
 
-/// An arm whose passes take long takes part in every second or third round only: otherwise it would leave the others
-/// few. By the first timed round, which every arm is in.
+/// Lets slow arms skip rounds, so that the other arms get enough passes. `passes` must hold the first timed round of
+/// every arm.
 fn set_strides(arms: &mut [Mounted<'_>], passes: &[Pending]) {
     let mut took: Vec<(usize, f64)> = passes
         .iter()
@@ -534,7 +533,7 @@ impl Mounted<'_> {
         }
     }
 
-    /// Stops or continues the arm's daemon, and the servers of an arm that has one.
+    /// Sends `signal` to the arm's daemon, and to the S3 servers if they stop with it.
     fn signal(&self, signal: Signal) {
         let daemon = self.hosts.as_ref().and_then(|hosts| hosts.first.daemon());
         let servers = match self.stops_servers {
@@ -545,7 +544,7 @@ impl Mounted<'_> {
     }
 }
 
-/// Sends a signal to processes; one that has ended is found by the next call that needs it.
+/// Sends a signal to processes. Errors are ignored: the next call that needs an ended process reports it.
 pub fn signal_all(processes: impl IntoIterator<Item = u32>, signal: Signal) {
     for pid in processes {
         if let Some(pid) = Pid::from_raw(pid as i32) {
@@ -558,7 +557,7 @@ fn resume(arm: &Mounted<'_>) {
     arm.signal(Signal::CONT);
 }
 
-/// Bytes that a pass leaves behind, as the script says.
+/// Bytes that a pass leaves on the scratch, estimated from its script.
 pub fn pass_bytes(workload: &Workload) -> u64 {
     let script = &workload.script;
     let files = script.files.iter().map(|(_, content)| content.len() as u64);

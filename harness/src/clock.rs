@@ -1,11 +1,11 @@
-//! The clock that times calls, and one for tests that says what it is told to.
+//! The clock that times calls, and a scripted clock for tests.
 
 use std::time::Instant;
 
-/// Nanoseconds since some moment.
+/// A monotonic clock.
 pub trait Clock {
-    /// Now.
-    fn now_ns(&self) -> u64;
+    /// Nanoseconds since an arbitrary, fixed moment.
+        fn now_ns(&self) -> u64;
 }
 
 /// The machine's monotonic clock.

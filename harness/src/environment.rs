@@ -1,4 +1,4 @@
-//! The environment receipt: what the figures of a run depend on, beside the backends.
+//! The environment receipt: the properties of machine and build that the figures of a run depend on.
 
 use std::fs;
 use std::io;
@@ -19,13 +19,13 @@ pub fn ctxbench() -> String {
     )
 }
 
-/// The time in UTC, as plans have it.
+/// The time in UTC, in the format of plans.
 pub fn now() -> String {
     let now = jiff::Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The command line of this process. No secret is in it: keys come from the environment.
+/// The command line of this process. It holds no secret: keys come from the environment.
 pub fn command() -> String {
     let arguments = std::env::args().skip(1);
     std::iter::once("ctxbench".to_owned())
@@ -34,8 +34,8 @@ pub fn command() -> String {
         .join(" ")
 }
 
-/// The directory of a new run under `results`, by the time of [`now`] and its suite; a second run of the same second gets a
-/// number.
+/// The directory of a new run under `results`, named by the time `created` and the suite. A second run of the same
+/// second gets a number.
 pub fn new_run_dir(results: &Path, created: &str, suite: &str) -> PathBuf {
     let time = created.replace(['-', ':', 'Z'], "").replace('T', "-");
     let first = results.join(format!("{time}-{suite}"));
@@ -44,7 +44,7 @@ pub fn new_run_dir(results: &Path, created: &str, suite: &str) -> PathBuf {
     names.find(|name| !name.exists()).unwrap_or(first)
 }
 
-/// SHA-256 of the running binary: two builds of one commit with changes are two things.
+/// SHA-256 of the running binary: two builds of one commit can differ.
 fn binary_sha256() -> io::Result<String> {
     let mut digest = Sha256::new();
     digest.update(fs::read("/proc/self/exe")?);
@@ -52,7 +52,7 @@ fn binary_sha256() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Looks at the machine.
+/// Reads the environment of this machine.
 ///
 /// # Errors
 /// If this binary cannot be read.
@@ -116,16 +116,16 @@ pub fn environment(scratch: &ScratchReceipt) -> io::Result<Environment> {
     })
 }
 
-/// Looks at the machine, and at a directory as the scratch.
+/// Reads the environment of this machine with a directory as the scratch.
 ///
 /// # Errors
-/// As [`environment`], and if the directory is not there.
+/// As [`environment`], and if the directory does not exist.
 pub fn environment_in(dir: &Path) -> anyhow::Result<Environment> {
     let disk = ScratchDisk::choose(Want::Directory(dir), 0)?;
     Ok(environment(disk.receipt())?)
 }
 
-/// What about this environment makes figures less worth, with advice.
+/// Warnings about this environment that reduce the value of figures, with advice.
 pub fn warnings(environment: &Environment) -> Vec<String> {
     let mut warnings = Vec::new();
     if environment.build.starts_with("debug") {

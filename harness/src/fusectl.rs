@@ -1,30 +1,30 @@
-//! Having `fusectl` at hand while a run goes on, so that a hung mount can be aborted.
+//! Keeps `fusectl` mounted during a run, so that a hung FUSE connection can be aborted.
 
 use std::path::{Path, PathBuf};
 
 use backends::fuse::connection::{FUSECTL, mounts};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// What our mounts of it show as their source, before the number of the process.
+/// Source of our mounts in the mount table; the process id follows.
 const SOURCE: &str = "ctxbench-fusectl-";
 
-/// `fusectl`, mounted by us in a place of our own until dropped, or by somebody else and left alone.
+/// A mount of `fusectl`: our own, unmounted on drop, or the system's, which is left alone.
 #[derive(Debug)]
 pub struct Fusectl {
     ours: Option<PathBuf>,
 }
 
 impl Fusectl {
-    /// Mounts it in `scratch` unless it is where it usually is, or this user may not; without it, a
-    /// hung mount can only be ended by killing its daemon. What another run has mounted may be gone
-    /// when it is needed. What a killed run has left mounted is taken down first.
+    /// Mounts `fusectl` in `scratch`, unless the system has mounted it or this user may not mount. Without it, only
+    /// killing the daemon ends a hung mount. Unmounts what killed runs left, and ignores mounts of other live runs,
+    /// which can end at any time.
     pub fn at_hand(scratch: &Path) -> Self {
         let mounts = mounts().unwrap_or_default();
         let of_runs = mounts.iter().filter(|mount| mount.kind == "fusectl");
         for mount in of_runs {
             let pid = mount.source.strip_prefix(SOURCE);
             if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-                // Another run may be at it, too.
+                // Ignore errors: another run may unmount it at the same time.
                 let _ = unmount(&mount.at, UnmountFlags::DETACH);
             }
         }

@@ -1,4 +1,4 @@
-//! Ctrl-C: a flag that the run looks at between calls, so that everything is taken down in order.
+//! Catches Ctrl-C in a flag that the run checks between calls, so that all mounts end in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,24 +22,24 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    /// One that is never set.
+    /// An interrupt that is never set.
     #[cfg(test)]
     pub fn never() -> Self {
         Self::of(Arc::new(AtomicBool::new(false)))
     }
 
-    /// One that a test sets.
+    /// An interrupt that a test sets.
     #[cfg(test)]
     pub fn of(flag: Arc<AtomicBool>) -> Self {
         Self(flag)
     }
 
-    /// The flag itself, for who waits elsewhere.
+    /// The flag itself, for code outside this crate.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
 
-    /// Whether it has come.
+    /// Whether a signal has come.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

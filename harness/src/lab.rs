@@ -1,4 +1,4 @@
-//! Where cells are measured: on this machine, or in a test's script.
+//! Runs the cells of an epoch on this machine. Tests implement [`Lab`] without a machine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use crate::supervise::{Lost, supervise};
 /// The placement in which client and daemons share a processor, as plans call it.
 pub const SHARED_CPU: &str = "shared-cpu";
 
-/// How far clocks may run apart in an epoch: more is a machine that slept, or a clock that was set.
+/// How far clocks may diverge in an epoch. More means that the machine slept or that a clock was set.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
 
-/// What came of a cell.
+/// The result of a cell.
 #[derive(Debug, Default)]
 pub struct CellResult {
     /// Lines for the run directory, in order.
     pub lines: Vec<Line>,
-    /// What it took, mounts and all.
+    /// How long it took, mounting included.
     pub took: Duration,
 }
 
 /// Measures cells.
 pub trait Lab {
-    /// Begins an epoch, with a scratch of its own; answers the processor that client and daemons share in it, if they do.
+    /// Begins an epoch with its own scratch. Returns the processor that client and daemons share in it, if any.
     ///
     /// # Errors
-    /// If there is no scratch.
+    /// If the scratch cannot be made.
     fn begin_epoch(&mut self, plan: &Plan, epoch: u32) -> anyhow::Result<Option<u32>>;
 
-    /// Measures a cell; no round begins once it has taken `slice`. `None` if it was interrupted.
+    /// Measures a cell. No round begins after `slice`, except the fewest that a cell needs. `None` if interrupted.
     fn measure(
         &mut self,
         plan: &Plan,
@@ -53,7 +53,7 @@ pub trait Lab {
         slice: Duration,
     ) -> Option<CellResult>;
 
-    /// Ends the epoch, and fills in what is known of it as a whole.
+    /// Ends the epoch and fills in its duration, its load, and whether it is void.
     fn end_epoch(&mut self, epoch: &mut Epoch);
 }
 
@@ -63,13 +63,13 @@ pub struct Machine {
     pub arms: Vec<LiveArm>,
     /// The workloads, in the plan's order.
     pub workloads: Vec<Arc<Workload>>,
-    /// What workspaces live on.
+    /// The disk of the workspaces.
     pub scratch: ScratchDisk,
     /// The ctxbench binary.
     pub program: PathBuf,
     /// Ends the run.
     pub interrupt: Interrupt,
-    /// The processors that client and daemons may share, one an epoch by turns.
+    /// The processors that client and daemons may share. Epochs use them in turn.
     pub cpus: Vec<usize>,
     /// When the run started.
     pub started: Instant,
@@ -87,8 +87,8 @@ pub struct UnderWay {
     stalled_us: [u64; 3],
 }
 
-/// Three clocks that tell what happened to a machine: one that stands still while it sleeps, one that does not, and one
-/// that can be set.
+/// Three clocks that reveal a suspended machine and a changed clock. `monotonic` stops during suspend, `boot` does not,
+/// and `wall` can be set.
 #[derive(Clone, Copy, Debug)]
 struct Clocks {
     monotonic: Duration,
@@ -112,7 +112,7 @@ impl Clocks {
         }
     }
 
-    /// Why what was timed between the two readings cannot be trusted.
+    /// Why times between the two readings are unreliable; `None` if they are sound.
     fn trouble_since(&self, before: &Self) -> Option<String> {
         let ran = self.monotonic.saturating_sub(before.monotonic);
         let slept = self.boot.saturating_sub(before.boot).saturating_sub(ran);
@@ -135,7 +135,7 @@ impl Machine {
             return None;
         }
         let turn = epoch as usize % self.cpus.len();
-        // The last one first: the first often has the interrupts.
+        // Begin with the last one: the first often handles interrupts.
         self.cpus.iter().rev().nth(turn).copied()
     }
 
@@ -168,7 +168,7 @@ impl Machine {
             orders: orders(plan, epoch, cell, rounds),
             dir,
             program: self.program.clone(),
-            // Several processes are to use all processors.
+            // Parallel client processes need all processors.
             cpu: self
                 .cpu(plan, epoch)
                 .filter(|_| !workload.script.has_clients()),
@@ -239,7 +239,7 @@ impl Lab for Machine {
         }
         let is_lost = lost.is_some();
         if let Some((outcome, reason)) = lost {
-            // Which arm it was is not known any more: it is every one's that has not come back.
+            // The arm that hung is unknown: every arm without a result gets the outcome.
             for arm in &cell.arms {
                 let name = &plan.arms[*arm].name;
                 let ended = |line: &Line| matches!(line, Line::Cell(cell) if cell.arm == *name);
@@ -250,8 +250,8 @@ impl Lab for Machine {
             }
         }
         if is_lost {
-            // Mounts below may still hang: the scratch detaches them when the epoch ends.
-            // Servers that the abandoned cell had stopped go on.
+            // Mounts in `dir` may still hang. The scratch detaches them when the epoch ends.
+            // The abandoned cell may have stopped the servers, which other cells need.
             signal_all(s3_service::processes(), Signal::CONT);
         } else if let Err(error) = std::fs::remove_dir_all(&dir) {
             tracing::warn!("removing {}: {error}", dir.display());
@@ -279,7 +279,7 @@ impl Lab for Machine {
     }
 }
 
-/// A pass that did not come to its end.
+/// The sample of a pass that did not end.
 fn unfinished(
     plan: &Plan,
     epoch: u32,
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_slept_or_a_clock_that_was_set_is_noticed() {
+    fn the_lab_notices_a_suspend_and_a_clock_jump() {
         let clocks = |monotonic: u64, boot: u64, wall: u64| Clocks {
             monotonic: Duration::from_secs(monotonic),
             boot: Duration::from_secs(boot),

@@ -1,4 +1,4 @@
-//! A machine that is busy on purpose: a loop for each processor, and a file that is written again and again.
+//! Makes the machine busy on purpose: one busy loop for each processor, and a thread that writes a file repeatedly.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use backends::cpu;
 
-/// Bytes of the file that is written.
+/// Bytes of the written file.
 const FILE_BYTES: usize = 64 << 20;
 
 /// A load. Dropping it ends it.
@@ -19,10 +19,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins.
+    /// Starts the load.
     ///
     /// # Errors
-    /// If there is no disk to write to.
+    /// If the file in `CTXBENCH_SCRATCH` or `/var/tmp` cannot be made.
     pub fn start() -> anyhow::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -41,7 +41,7 @@ impl Load {
         threads.push(std::thread::spawn(move || {
             let piece = vec![1; 1 << 20];
             while !writer.load(Ordering::Relaxed) {
-                // A full disk ends the writing: the loops go on.
+                // A full disk ends the writer only.
                 if write_once(&mut file, &piece).is_err() {
                     return;
                 }
@@ -63,7 +63,7 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that panicked has ended too.
+            // A panicked thread has ended, too.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What to measure, and what is left out: a pure function of the suite and the backends.
+//! The plan of a run: cells to measure and cells to skip. A pure function of the suite and the backends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use crate::pass::unsupported_by_program;
 use crate::replay::in_process;
 use crate::replay::tools::unsupported;
 
-/// The backend that the others are compared with.
+/// The baseline: the backend that the others are compared with.
 pub const BASELINE: &str = "direct";
 
 /// The A/A arm: the baseline a second time.
 pub const SAME: &str = "direct-again";
 
-/// The seed of the histories of files that a model makes up: recordings answer these.
+/// The seed of generated histories of model files. Recordings hold the answers for this seed only.
 const MODEL_FILES_SEED: u64 = 1;
 
-/// The most reads of a block for a backend that asks a model at each of them.
+/// The most reads of a workload for a backend that asks a model at each read.
 const GUESSES_MAX: usize = 16;
 
-/// An arm as the runner uses it.
+/// An arm with its backend.
 #[derive(Clone)]
 pub struct LiveArm {
     /// Its name.
     pub name: String,
     /// Its backend.
     pub backend: Arc<dyn Backend>,
-    /// By how many percent its calls are lengthened on purpose.
+    /// By how many percent its calls are lengthened on purpose; `None` for a normal arm.
     pub slowed_percent: Option<u32>,
-    /// The arm that it is compared with, where that is not the baseline.
+    /// The arm that it is compared with, if not the baseline.
     pub against: Option<String>,
-    /// Versions, or why it cannot be used.
+    /// The versions of its software, or why it cannot be used.
     pub receipt: Result<Receipt, Unavailable>,
 }
 
-/// Everything a plan is made from.
+/// The inputs of a plan.
 pub struct Inputs<'a> {
     /// The suite's name.
     pub name: &'a str,
@@ -54,13 +54,13 @@ pub struct Inputs<'a> {
     pub arms: &'a [LiveArm],
     /// The suite's workloads, in its order.
     pub workloads: &'a [Arc<Workload>],
-    /// Tokens of all results of a workload, by name, for agent workloads.
+    /// Tokens of all tool results of an agent workload, by its name.
     pub result_tokens: &'a BTreeMap<String, u64>,
-    /// The seed of the order.
+    /// The seed of the random order of cells and arms.
     pub seed: u64,
-    /// How long it measures.
+    /// Budget, epochs and rounds.
     pub schedule: Schedule,
-    /// The differences below which nobody cares.
+    /// The differences below which a result counts as equal.
     pub margins: Margins,
     /// How calls are measured.
     pub settings: Settings,
@@ -129,7 +129,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     plan
 }
 
-/// The arms for these backends: the baseline first, the same again second.
+/// The arms for these backends. The A/A arm follows the baseline.
 pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
     let mut arms = Vec::new();
     for backend in backends {
@@ -154,7 +154,7 @@ pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
     arms
 }
 
-/// What a plan keeps of an arm.
+/// The record of an arm in a plan.
 pub fn arm(live: &LiveArm) -> Arm {
     let described = live.backend.describe();
     let (receipt, unavailable) = match &live.receipt {
@@ -192,7 +192,7 @@ pub fn arm(live: &LiveArm) -> Arm {
     }
 }
 
-/// Backends as arms that are not compared: each once.
+/// The arms for these backends without an A/A arm.
 pub fn single_arms(backends: &[Arc<dyn Backend>]) -> Vec<LiveArm> {
     let arms = backends.iter().map(|backend| LiveArm {
         name: backend.describe().name,
@@ -204,7 +204,7 @@ pub fn single_arms(backends: &[Arc<dyn Backend>]) -> Vec<LiveArm> {
     arms.collect()
 }
 
-/// The call after which a backend keeps data, by what is lost.
+/// The call after which a backend keeps data, by kind of loss.
 fn promised(backend: &dyn Backend) -> BTreeMap<String, String> {
     let promises = backend.promises();
     let promised = [
@@ -246,7 +246,7 @@ fn planned_workload(
     }
 }
 
-/// How many operations of a script read what files hold.
+/// How many operations of a script read file content.
 fn content_reads(script: &Script) -> usize {
     let ops = script.calls.iter().flat_map(|call| &call.ops);
     let reads = ops.filter(|op| op.reads_content());
@@ -411,13 +411,13 @@ states = ["hot"]
         let plan = planned(1, true, true);
         let cells = crate::schedule::all_cells(&plan);
         let arms: Vec<usize> = cells.iter().map(|cell| cell.arms.len()).collect();
-        // read-1k: hot 5 arms, lukewarm 5, cold 4 (memory forgets); vsm-cycle: 4 (null holds nothing). `state` is in none:
-        // its tools neither read a path nor rename.
+        // read-1k: 5 arms hot, 5 lukewarm, 4 cold, because `memory` is not persistent. vsm-cycle: 4 arms, because
+        // `null` holds no data. `state` is in none: its tools have no paths and no rename.
         assert_eq!(arms, [5, 5, 4, 4]);
     }
 
     #[test]
-    fn what_cannot_be_measured_is_skipped_with_its_reason() {
+    fn the_plan_skips_an_unmeasurable_cell_with_its_reason() {
         let reason = |plan: &Plan, arm: &str, state: &str| {
             let skipped = plan.skipped.iter();
             let mut reasons = skipped.filter(|s| s.arm == arm && s.state == state);
@@ -448,7 +448,7 @@ states = ["hot"]
     }
 
     #[test]
-    fn a_model_is_asked_only_where_it_can_keep_up_and_a_recording_only_where_it_has_answers() {
+    fn a_model_arm_skips_many_reads_and_a_recording_skips_unrecorded_workloads() {
         use backends::model_service::RECORDED;
         let reason = |arm: &str, workload: &str| {
             let backend: Arc<dyn Backend> = backend::find(arm).unwrap().into();
@@ -484,7 +484,7 @@ states = ["hot"]
     }
 
     #[test]
-    fn two_hosts_are_of_what_two_can_mount() {
+    fn a_two_host_workload_skips_backends_that_one_host_mounts() {
         for workload in ["agent/handoff", "agent/two-writers"] {
             let reason = |arm: &str| {
                 let live = LiveArm {

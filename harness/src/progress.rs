@@ -1,4 +1,4 @@
-//! What the user sees of a run: which epoch and cell, what is spent of the budget.
+//! Shows the progress of a run: epoch, cell and spent budget.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use rundir::{Outcome, Plan, Sample, Schedule};
 use crate::run::Watcher;
 use crate::schedule::PlannedCell;
 
-/// How often a line is printed where there is no terminal to redraw.
+/// How often a line is printed if standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
 
 /// Shows progress on standard error.
@@ -24,7 +24,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress through a budget.
+    /// Progress through the budget of `schedule`.
     pub fn new(schedule: &Schedule) -> Self {
         let bar = if std::io::stderr().is_terminal() {
             ProgressBar::new(schedule.budget_ms / 1000)
@@ -34,7 +34,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} s  {wide_msg}") {
             bar.set_style(style);
         }
-        // No steady tick: a thread that redraws would run beside what is measured.
+        // No steady tick: a thread that redraws would disturb the measurement.
         Self {
             bar,
             started: Instant::now(),
@@ -50,7 +50,7 @@ impl Progress {
         self.failures
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

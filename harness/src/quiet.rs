@@ -1,4 +1,4 @@
-//! Whether the machine is quiet: what the kernel says of stalls, stolen time and waiting tasks, held against limits.
+//! Measures whether the machine is quiet: compares stalls, stolen time and runnable tasks with limits.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use rundir::{Limits, Load};
 
-/// Over how long the processors are looked at: the kernel counts their time in hundredths of a second.
+/// Shortest window for processor time, which the kernel counts in hundredths of a second.
 const WINDOW: Duration = Duration::from_millis(300);
 
-/// How often, a millisecond apart, tasks that are ready to run are waited for before a round: the kernel's own threads
-/// finish what the pass before left them.
+/// How often, a millisecond apart, a round waits for other runnable tasks. Kernel threads finish the work of the
+/// previous pass in that time.
 const WAITS: u32 = 5;
 
-/// The files that say so, kept open.
+/// Open files of the kernel's statistics and the current window.
 pub struct Gauge {
     limits: Limits,
     pressure: [Option<File>; 3],
@@ -22,7 +22,7 @@ pub struct Gauge {
     window: Window,
 }
 
-/// What a stretch of rounds began with.
+/// The readings at the start of a window, a sequence of rounds.
 #[derive(Clone, Copy)]
 struct Window {
     began: Instant,
@@ -30,7 +30,7 @@ struct Window {
     foreign_ticks: u64,
 }
 
-/// What a pass began with.
+/// The readings at the start of a pass.
 pub struct Reading {
     at: Instant,
     stalled_us: [u64; 3],
@@ -41,12 +41,12 @@ pub struct Reading {
 pub struct Ticks {
     /// All of it, idle time too.
     pub all: u64,
-    /// What the hypervisor gave to other machines.
+    /// Time that the hypervisor gave to other machines.
     pub stolen: u64,
 }
 
 impl Ticks {
-    /// The share that was stolen since `before`.
+    /// The share, 0 to 1, that was stolen since `before`.
     pub fn stolen_since(&self, before: &Self) -> f64 {
         let all = self.all.saturating_sub(before.all);
         self.stolen.saturating_sub(before.stolen) as f64 / all.max(1) as f64
@@ -54,7 +54,7 @@ impl Ticks {
 }
 
 impl Gauge {
-    /// Opens them; what this kernel does not have limits nothing.
+    /// Opens the files. A file that this kernel lacks imposes no limit.
     pub fn open(limits: Limits) -> Self {
         let open = |path: &str| File::open(path).ok();
         let mut gauge = Self {
@@ -80,7 +80,7 @@ impl Gauge {
         };
     }
 
-    /// Time in which a task waited for a processor, for input or output, for memory, in microseconds since boot.
+    /// Time in which a task waited for a processor, for I/O, and for memory, in microseconds since boot.
     pub fn stalled_us(&self) -> [u64; 3] {
         [0, 1, 2].map(|at| {
             let text = self.pressure[at].as_ref().and_then(head);
@@ -88,19 +88,19 @@ impl Gauge {
         })
     }
 
-    /// Processor time so far.
+    /// Processor time since boot.
     pub fn ticks(&self) -> Ticks {
         let text = self.stat.as_ref().and_then(head);
         text.and_then(|text| ticks(&text)).unwrap_or_default()
     }
 
-    /// Before a round, while nothing of ours runs: whether others want the processors.
+    /// Why other processes want the processors, read before a round, while no process of ours runs.
     pub fn before_round(&self) -> Option<String> {
         let mut others = 0;
         for wait in 0..=WAITS {
             let text = self.loadavg.as_ref().and_then(head);
             let running = text.and_then(|text| runnable(&text)).unwrap_or(1);
-            // The thread that asks is one of them.
+            // The calling thread is one of them.
             others = running.saturating_sub(1);
             if others <= self.limits.runnable {
                 return None;
@@ -114,8 +114,8 @@ impl Gauge {
         ))
     }
 
-    /// Between rounds: whether a stretch of rounds has ended, and whether others used the processors in it. A cell that
-    /// ends ends its last stretch.
+    /// Closes the window if it is long enough or the cell ends: `Err` if other processes or machines used the
+    /// processors in it. `None` while the window stays open. Called between rounds.
     pub fn window(&mut self, cell_ends: bool) -> Option<Result<(), String>> {
         let took = self.window.began.elapsed();
         if took < WINDOW && !cell_ends {
@@ -124,7 +124,7 @@ impl Gauge {
         let (before, now, foreign) = (self.window, self.ticks(), foreign_ticks());
         self.open_window();
         if took < WINDOW / 3 {
-            // Too short for hundredths of a second to tell anything.
+            // Too short for a clock of hundredths of a second.
             return Some(Ok(()));
         }
         let stolen = now.stolen_since(&before.ticks);
@@ -144,7 +144,7 @@ impl Gauge {
         Some(Ok(()))
     }
 
-    /// A pass begins.
+    /// Reads the statistics at the start of a pass.
     pub fn begin(&self) -> Reading {
         Reading {
             at: Instant::now(),
@@ -152,8 +152,8 @@ impl Gauge {
         }
     }
 
-    /// A pass has ended. Limits of stalls hold where the pass itself cannot have caused them: `is_alone` says that it
-    /// has no daemon to wait for, `waits_for_disk` that its workload writes or reads the disk.
+    /// Computes the load of a pass at its end. Limits on stalls apply only if the pass cannot have caused them:
+    /// `is_alone` says that it has no daemon, `waits_for_disk` that its workload uses the disk.
     pub fn end(&self, began: &Reading, is_alone: bool, waits_for_disk: bool) -> Load {
         let took = began.at.elapsed().as_micros().max(1) as f64;
         let now = self.stalled_us();
@@ -177,12 +177,12 @@ impl Gauge {
     }
 }
 
-/// Thousandths are enough, and short in a line of JSON.
+/// Thousandths are precise enough and short in JSON.
 fn rounded(share: f64) -> f32 {
     (share * 1000.0).round() as f32 / 1000.0
 }
 
-/// The first bytes of a file that the kernel makes up.
+/// The first bytes of a `/proc` file.
 fn head(file: &File) -> Option<String> {
     let mut bytes = [0; 1024];
     let length = file.read_at(&mut bytes, 0).ok()?;
@@ -200,7 +200,7 @@ fn ticks(text: &str) -> Option<Ticks> {
         .split_whitespace()
         .map_while(|field| field.parse().ok())
         .collect();
-    // Guests' time, from the ninth field on, is in user time already.
+    // User time includes guests' time, from the ninth field on.
     let stolen = fields.get(7).copied().unwrap_or(0);
     Some(Ticks {
         all: fields.iter().take(8).sum(),
@@ -208,9 +208,8 @@ fn ticks(text: &str) -> Option<Ticks> {
     })
 }
 
-/// Processor time in hundredths of a second of all processes but this one, those that it has started, and the kernel's
-/// own threads, which do what this one asks for: writing back, journals, loop devices. What a process's ended children
-/// used counts as its own.
+/// Processor time of foreign processes in hundredths of a second. This process and its descendants do not count, nor
+/// do kernel threads, which work for it: write-back, journals, loop devices.
 fn foreign_ticks() -> u64 {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return 0;
@@ -224,7 +223,7 @@ fn foreign_ticks() -> u64 {
     foreign_among(&stats.collect::<Vec<_>>(), std::process::id())
 }
 
-/// A process, its parent, and the time that it and its ended children used.
+/// A process, its parent, and the processor time of it and its ended children, in hundredths of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     pid: u32,
@@ -233,7 +232,7 @@ struct Process {
 }
 
 fn process(pid: u32, stat: &str) -> Option<Process> {
-    // pid (name) state parent …; the name may hold anything.
+    // pid (name) state parent …; the name may hold any character.
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     let times = fields.get(11..15)?.iter();
@@ -251,7 +250,7 @@ const KTHREADD: u32 = 2;
 fn foreign_among(all: &[Process], own: u32) -> u64 {
     let parent = |pid: u32| all.iter().find(|one| one.pid == pid).map(|one| one.parent);
     let is_ours = |mut pid: u32| {
-        // No process has so many ancestors.
+        // Ends a cycle: process ids can be reused during the scan.
         for _ in 0..64 {
             if pid == own || pid == KTHREADD {
                 return true;
@@ -263,7 +262,7 @@ fn foreign_among(all: &[Process], own: u32) -> u64 {
         }
         false
     };
-    // What starts the harness has its ended runs among its children: only what it uses itself would count.
+    // Ancestors of the harness count as foreign, too.
     let foreign = all.iter().filter(|one| !is_ours(one.pid));
     foreign.map(|one| one.ticks).sum()
 }
@@ -278,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_words_are_understood() {
+    fn the_gauge_parses_the_kernels_statistics() {
         let psi = "some avg10=0.00 avg60=0.11 avg300=0.05 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         assert_eq!(stall_total(psi), Some(123_456));
         let stat = "cpu  10 1 20 300 5 0 4 60 7 0\ncpu0 1 2 3\n";
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_use_is_told_from_what_the_harness_and_the_kernel_use() {
+    fn foreign_processor_time_excludes_the_harness_and_kernel_threads() {
         let stat = "41 (a (b) c) S 7 41 41 0 -1 4194304 1 0 0 0 100 20 3 4 20 0 1 0 1 1 1";
         let found = process(41, stat).unwrap();
         assert_eq!((found.parent, found.ticks), (7, 127));
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_outside_a_limit_says_which() {
+    fn a_pass_over_a_limit_names_the_limit() {
         let strict = Limits {
             cpu: -1.0,
             ..Limits::default()

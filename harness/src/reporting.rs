@@ -1,5 +1,4 @@
-//! From a run directory to its report and decision; what the commands `run`, `report`, `decide` and
-//! `claims` share.
+//! Turns a run directory into a report and a decision, for the commands `run`, `report`, `decide` and `claims`.
 
 use std::path::{Path, PathBuf};
 
@@ -22,34 +21,34 @@ pub struct PriceList {
 }
 
 impl PriceList {
-    /// Reads it.
+    /// Reads the price list.
     pub fn read(&self) -> anyhow::Result<Prices> {
         Ok(Prices::find(self.prices.as_deref())?)
     }
 
-    /// The option that names it, for a command that is to be repeated.
+    /// The option that selects this list, for a printed command.
     pub fn option(&self) -> Option<String> {
         let file = self.prices.as_ref()?;
         Some(format!("--prices {}", file.display()))
     }
 }
 
-/// A run with everything that follows from it.
+/// A run with everything derived from it.
 pub struct ReportInputs {
     /// The run.
     pub run: Run,
-    /// What follows from its samples.
+    /// The summary of its samples.
     pub summary: Summary,
-    /// What the contexts of its sessions cost.
+    /// The costs of its sessions' contexts.
     pub contexts: Contexts,
-    /// What it says about published figures.
+    /// The published figures, judged by this run.
     pub claims: Vec<Judged>,
-    /// What a policy makes of it.
+    /// The decision, if there is a policy.
     pub decision: Option<Decision>,
 }
 
 impl ReportInputs {
-    /// Reads a run and judges it by `policy`, or by the one it was made for.
+    /// Reads a run and decides by `policy`, or by the policy in its plan.
     pub fn of(dir: &Path, policy: Option<&str>, prices: &PriceList) -> anyhow::Result<Self> {
         let run = Run::read(dir)?;
         let summary = match summarise(&run) {
@@ -92,19 +91,19 @@ impl ReportInputs {
         }
     }
 
-    /// Puts the report's excerpt between the marks of a file.
+    /// Writes the report's excerpt between the marks in a file.
     pub fn splice_into(&self, file: &Path, links: &str) -> anyhow::Result<()> {
         let text = std::fs::read_to_string(file)?;
         std::fs::write(file, splice(&self.report(), &text, links)?)?;
         Ok(())
     }
 
-    /// The page that a document links to.
+    /// The results page, to which user pages link.
     pub fn results_page(&self) -> String {
         results_page(&self.report())
     }
 
-    /// Writes the report into the run's directory; answers the page's path.
+    /// Writes the report into the run's directory. Returns the page's path.
     pub fn write(&self) -> anyhow::Result<PathBuf> {
         let dir = &self.run.dir;
         write(&self.report(), dir)
@@ -112,7 +111,7 @@ impl ReportInputs {
     }
 }
 
-/// The run directory that was asked for, or the newest one under `results`.
+/// The directory `asked`, or the newest run directory under `results`.
 pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
     match asked {
         Some(dir) => Ok(dir.to_owned()),
@@ -120,10 +119,13 @@ pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> 
     }
 }
 
-/// As [`run_dir`], but of a run that measured something: no fault run, no conformance run.
+/// As [`run_dir`], but only a run with measurements: no fault run, no conformance run.
+///
+/// # Errors
+/// If `asked` has no measurements, or `results` has no such run.
 pub fn measured_run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
     let Some(dir) = asked else {
-        // A run that cannot be read is taken, so that its reader says why.
+        // Take an unreadable run, so that the caller reports the error.
         return newest(results, |dir| {
             Run::read(dir).map_or(true, |run| run.plan.measures_nothing().is_none())
         });

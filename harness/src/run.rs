@@ -1,5 +1,5 @@
-//! The run: epoch after epoch, cell after cell, each recorded as soon as it is there, until the budget is used up or
-//! nothing is left to decide.
+//! The run: measures cells epoch by epoch and records each result at once. It ends when the budget is spent, all epochs
+//! are done, or every cell is decided.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::schedule::{PlannedCell, all_cells, in_order, still_open};
 /// How a run ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// All that the plan wants is recorded.
+    /// Everything that the plan asks for is recorded.
     Complete,
     /// The user ended it; it can be resumed.
     Interrupted,
-    /// There is no room left for workspaces, with what failed.
+    /// The scratch is full; with the error.
     ScratchFull(String),
     /// An epoch could not begin.
     NoScratch(anyhow::Error),
-    /// Results could not be written any more; those before are readable.
+    /// A result could not be written. Earlier results stay readable.
     CannotRecord(RunError),
 }
 
@@ -34,9 +34,9 @@ impl From<RunError> for Ended {
     }
 }
 
-/// What a run tells while it goes on.
+/// Receives the events of a run.
 pub trait Watcher {
-    /// An epoch begins, with so many cells; of the budget so much is spent.
+    /// An epoch of `cells` cells begins; `spent` of the budget is used.
     fn epoch(&mut self, plan: &Plan, epoch: u32, cells: usize, spent: Duration);
     /// A cell begins.
     fn begins(&mut self, plan: &Plan, cell: &PlannedCell);
@@ -48,20 +48,20 @@ pub trait Watcher {
 
 /// A run under way.
 pub struct Runner<'a> {
-    /// What is to be measured.
+    /// The plan.
     pub plan: &'a Plan,
-    /// Where it is recorded.
+    /// Records the results.
     pub writer: &'a Writer,
-    /// Ends it.
+    /// Ends the run between calls.
     pub interrupt: &'a Interrupt,
-    /// What an earlier part of the run has measured.
+    /// All samples so far, those of an interrupted earlier part included.
     pub samples: Vec<Sample>,
-    /// The epochs that came to their end.
+    /// The epochs that ended.
     pub epochs: Vec<Epoch>,
 }
 
 impl<'a> Runner<'a> {
-    /// A run that begins, or goes on where `before` was interrupted.
+    /// A new run, or the continuation of `before`.
     pub fn new(
         plan: &'a Plan,
         writer: &'a Writer,
@@ -79,7 +79,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Epochs of which nothing counts: void ones, and those that did not come to their end.
+    /// Epochs that do not count: void ones and interrupted ones.
     fn void(&self) -> BTreeSet<u32> {
         let mut void: BTreeSet<u32> = self.samples.iter().map(|sample| sample.epoch).collect();
         for epoch in self.epochs.iter().filter(|epoch| epoch.void.is_none()) {
@@ -88,7 +88,7 @@ impl<'a> Runner<'a> {
         void
     }
 
-    /// What was left to measure after the looks that an earlier part of the run has taken.
+    /// The cells that the interim analyses of an earlier part of the run left open.
     fn left(&self, mut cells: Vec<PlannedCell>) -> Vec<PlannedCell> {
         let void = self.void();
         let mut sound: Vec<u32> = self.epochs.iter().map(|epoch| epoch.epoch).collect();
@@ -104,7 +104,7 @@ impl<'a> Runner<'a> {
         cells
     }
 
-    /// Measures until the budget is used up, the last epoch is made, or every cell is decided.
+    /// Measures until the budget is spent, the last epoch ends, or every cell is decided.
     pub fn run(&mut self, lab: &mut dyn Lab, watcher: &mut dyn Watcher) -> Ended {
         let schedule = &self.plan.schedule;
         let budget = Duration::from_millis(schedule.budget_ms);
@@ -118,7 +118,7 @@ impl<'a> Runner<'a> {
             .count() as u32;
         let begun = self.samples.iter().map(|sample| sample.epoch + 1).max();
         let mut next = begun.unwrap_or(0).max(self.epochs.len() as u32);
-        // Epochs that are void are made anew, but not for ever.
+        // Void epochs are repeated, but only so often.
         let most_void = schedule.epochs.div_ceil(2) as usize;
         loop {
             if schedule.looks.is_due(sound as usize) && sound > 0 {
@@ -146,7 +146,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// About the least time that another epoch of so many cells takes: half of what the last one took for each.
+    /// Lower estimate of the time for an epoch of `cells` cells: half of the last epoch's time for each cell.
     fn least(&self, cells: usize) -> Duration {
         let last = self.epochs.last().filter(|epoch| epoch.cells > 0);
         last.map_or(Duration::ZERO, |epoch| {
@@ -213,7 +213,7 @@ impl<'a> Runner<'a> {
                         && let Some(reason) = &sample.reason
                         && reason.contains(&Errno::NOSPC.to_string())
                     {
-                        // Every cell after it would fail alike, and say nothing about a backend.
+                        // Every later cell would fail, too, and reveal nothing about a backend.
                         return Err(Ended::ScratchFull(reason.clone()));
                     }
                     self.writer.sample(&sample)?;

@@ -1,4 +1,4 @@
-//! What is measured when: cells in an epoch, arms in a round, and what is left to decide. Pure, and seeded.
+//! The order of cells in an epoch and of arms in a round, and the undecided cells. Pure functions of plan and seed.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use rand_chacha::ChaCha8Rng;
 use rundir::{Plan, Sample};
 use stats::{Table, baselines, undecided};
 
-/// A cell of a plan with the arms that take part.
+/// A cell of a plan with its arms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedCell {
-    /// The workload, by its place in the plan.
+    /// The index of the workload in the plan.
     pub workload: usize,
-    /// The cache state, by its place in the workload's states.
+    /// The index of the cache state in the workload's states.
     pub state: usize,
-    /// The arms, by their places in the plan.
+    /// The indices of the arms in the plan.
     pub arms: Vec<usize>,
 }
 
@@ -53,8 +53,8 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
     cells
 }
 
-/// What is left of `cells` at a look: cells with an arm that is not decided, with those arms and the baselines. A cell
-/// whose identical arms are not shown to be alike yet goes on with all of its arms.
+/// The cells that an interim analysis leaves open, with their undecided arms and the baselines. A cell whose A/A arms
+/// are not shown to be equal keeps all its arms.
 pub fn still_open(
     plan: &Plan,
     cells: Vec<PlannedCell>,
@@ -74,11 +74,11 @@ pub fn still_open(
     let open = cells.into_iter().filter_map(|mut cell| {
         let (workload, state) = cell.names(plan);
         if cell.arms.iter().all(|arm| is_baseline(*arm)) {
-            // Nothing in it is compared: it is measured for its own sake.
+            // Nothing in it is compared, so it is never decided.
             return Some(cell);
         }
         let open = undecided(plan, &table, workload, state);
-        // Where identical arms are not shown to be alike, no arm's interval is as narrow as it can be.
+        // While the A/A arms differ, more epochs still narrow every arm's interval.
         let all_go_on = same.as_ref().is_some_and(|same| open.contains(same));
         cell.arms
             .retain(|arm| all_go_on || is_baseline(*arm) || open.contains(&plan.arms[*arm].name));
@@ -87,13 +87,13 @@ pub fn still_open(
     open.collect()
 }
 
-/// The cells of an epoch in its order.
+/// The cells in the random order of an epoch.
 pub fn in_order(plan: &Plan, epoch: u32, mut cells: Vec<PlannedCell>) -> Vec<PlannedCell> {
     cells.shuffle(&mut rng(plan, epoch, 0));
     cells
 }
 
-/// The order of a cell's arms, round by round: each round in another, so that none always goes first.
+/// The random order of a cell's arms in each round, so that no arm always goes first.
 pub fn orders(plan: &Plan, epoch: u32, cell: &PlannedCell, rounds: u32) -> Vec<Vec<usize>> {
     let place = 1 + cell.workload as u64 * 8 + cell.state as u64;
     let mut rng = rng(plan, epoch, place);
@@ -106,7 +106,7 @@ pub fn orders(plan: &Plan, epoch: u32, cell: &PlannedCell, rounds: u32) -> Vec<V
         .collect()
 }
 
-/// Random numbers of an epoch's own, and of a place in it.
+/// The random generator for one `place` in one epoch.
 fn rng(plan: &Plan, epoch: u32, place: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(plan.seed);
     rng.set_stream((u64::from(epoch) << 32) | place);
@@ -119,7 +119,7 @@ mod tests {
 
     fn plan(seed: u64) -> Plan {
         let mut plan = crate::testing::plan();
-        // A second cell: the order of one alone says nothing.
+        // A second cell: one alone has no order.
         let mut other = plan.workloads[0].clone();
         other.name = "micro/other".to_owned();
         plan.workloads.push(other);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_the_seeds_and_nothing_elses() {
+    fn the_seed_alone_determines_the_order() {
         let order = |seed, epoch| in_order(&plan(seed), epoch, all_cells(&plan(seed)));
         assert_eq!(order(5, 0), order(5, 0));
         let differ = (0..8).any(|epoch| order(5, epoch) != order(6, epoch));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_arm_is_in_no_cell_and_a_cell_without_arms_is_none() {
+    fn all_cells_omits_skipped_arms_and_cells_without_arms() {
         let mut plan = plan(1);
         let skip = |arm: &str, workload: &str| rundir::Skipped {
             arm: arm.to_owned(),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_the_baselines_alone_goes_on() {
+    fn a_cell_with_baselines_alone_stays_open() {
         let mut plan = plan(1);
         plan.arms.truncate(2);
         let cells = all_cells(&plan);

@@ -1,4 +1,4 @@
-//! What the sessions of a run put into an agent's context, under every context policy of their workload.
+//! Computes the context of an agent in each session of a run, under every context policy of its workload.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokens::Conversation;
 use workloads::context::{INLINE, context};
 use workloads::definition::{SessionSource, Workload};
 
-/// The lines of `contexts.jsonl`. A workload that does not tell its session is left out, with a warning.
+/// The lines of `contexts.jsonl`. Logs a warning for a workload whose session cannot be read, and omits it.
 pub fn session_contexts(workloads: &[Arc<Workload>]) -> Vec<SessionContext> {
     let mut lines = Vec::new();
     for workload in workloads {
@@ -27,7 +27,7 @@ pub fn session_contexts(workloads: &[Arc<Workload>]) -> Vec<SessionContext> {
         };
         let recorded = workload.recorded_model();
         for name in &workload.contexts {
-            // Names were checked when the workload was read.
+            // Cannot fail: parsing the workload checks the names.
             let Ok(policy) = context(name) else {
                 continue;
             };
@@ -45,7 +45,7 @@ pub fn session_contexts(workloads: &[Arc<Workload>]) -> Vec<SessionContext> {
     lines
 }
 
-/// Where the tokens of a session come from under a context policy.
+/// The origin of a session's token counts under a context policy.
 pub fn basis(session: &SessionSource, policy: &str) -> Basis {
     match session {
         _ if policy != INLINE => Basis::Simulated,

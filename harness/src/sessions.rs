@@ -1,4 +1,4 @@
-//! Reading recorded sessions, whatever recorded them.
+//! Reads recorded sessions of several agents.
 
 use std::fs;
 use std::io::Read;
@@ -30,7 +30,7 @@ impl Format {
     }
 }
 
-/// The text of a recording, which may be gzip-compressed.
+/// Reads a recording, which may be gzip-compressed.
 pub fn recording(path: &Path) -> anyhow::Result<String> {
     let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -42,11 +42,11 @@ pub fn recording(path: &Path) -> anyhow::Result<String> {
     } else {
         bytes
     };
-    // Foreign files: a broken character in one message must not lose the whole session.
+    // A broken character in one message must not lose the whole session.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The sessions in the text of a recording; `path` names it in errors.
+/// Parses the sessions in a recording; `path` appears in errors.
 pub fn sessions(path: &Path, format: Format, text: &str) -> anyhow::Result<Vec<Session>> {
     let sessions = match format {
         Format::ClaudeCode => claude_code::read(text).map(|session| vec![session]),

@@ -1,4 +1,4 @@
-//! Running work that may hang: in a thread of its own, with a deadline for every step, and a way to end it.
+//! Runs work that may hang in its own thread. A watchdog gives each step a deadline and cuts off an overdue one.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,24 +10,24 @@ use backends::backend::{KillHandle, Killed};
 
 use crate::interrupt::Interrupt;
 
-/// How often the deadlines are looked at.
+/// How often the deadline is checked.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How long the work may take to come back after its kill handle was used.
+/// How long the work may take to return after its kill handles were used.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What the work and its supervisor share.
+/// The state that the work and its supervisor share.
 #[derive(Debug)]
 pub struct Watchdog {
     epoch: Instant,
-    /// When the current step must have ended, in nanoseconds since `epoch`; 0 while there is none.
+    /// Deadline of the current step, in nanoseconds since `epoch`; 0 between steps.
     deadline: AtomicU64,
-    /// When the current step began, in nanoseconds since `epoch`.
+    /// Start of the current step, in nanoseconds since `epoch`.
     entered: AtomicU64,
     killed: AtomicBool,
-    /// The supervisor has given up on this work.
+    /// The supervisor no longer waits for this work.
     abandoned: AtomicBool,
-    /// The work takes everything down: an interrupt has nothing more to ask of it.
+    /// The work is closing everything, so an interrupt must not cut it off.
     closing: AtomicBool,
     kill_handles: Mutex<Vec<KillHandle>>,
     how: Mutex<Option<Cut>>,
@@ -36,9 +36,9 @@ pub struct Watchdog {
 /// How a step was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// How long it had taken by then.
+    /// How long the step had taken.
     pub after: Duration,
-    /// What ended it.
+    /// What the kill handles did.
     pub killed: Killed,
 }
 
@@ -71,7 +71,7 @@ impl Watchdog {
         }
     }
 
-    /// A step begins that must end within `limit`.
+    /// Begins a step that must end within `limit`.
     pub fn enter(&self, limit: Duration) {
         let now = self.epoch.elapsed();
         self.entered.store(now.as_nanos() as u64, Ordering::Relaxed);
@@ -79,37 +79,37 @@ impl Watchdog {
         self.deadline.store(deadline, Ordering::Release);
     }
 
-    /// The step has ended.
+    /// Ends the step.
     pub fn leave(&self) {
         self.deadline.store(0, Ordering::Release);
     }
 
-    /// Whether the supervisor has given up on this work: it must not go on where it hung.
+    /// Whether the supervisor no longer waits for this work, which must then stop.
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// From now on everything is taken down: only the deadline of a step can cut it off.
+    /// Notes that the work is closing everything: from now on only deadlines cut it off, not interrupts.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// What it takes to end a call that hangs, from now on.
+    /// Replaces the kill handles for calls that hang.
     pub fn depend_on(&self, kill_handle: KillHandle) {
         *self.kill_handles() = vec![kill_handle];
     }
 
-    /// What else it takes, where a call may hang in either of two mounts.
+    /// Adds a kill handle, if a call may hang in either of two mounts.
     pub fn depend_on_too(&self, kill_handle: KillHandle) {
         self.kill_handles().push(kill_handle);
     }
 
-    /// What it took to end a call is gone, or about to be: its process may soon be another one's number.
+    /// Drops the kill handles, because their daemons end: the kernel can reuse a process id.
     pub fn independent(&self) {
         self.kill_handles().clear();
     }
 
-    /// What hung has been taken down, and its kill_handles with it: the next step starts anew.
+    /// Forgets the cut and the kill handles, after the hung mount is gone. Later steps have deadlines again.
     pub fn mend(&self) {
         self.leave();
         self.independent();
@@ -129,7 +129,7 @@ impl Watchdog {
         if !self.killed.load(Ordering::Acquire) {
             return None;
         }
-        // The flag is set before the cutting is done: wait for the answer.
+        // The flag is set before the cut is complete. The lock waits for it.
         *self.how.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,10 +138,10 @@ impl Watchdog {
         deadline != 0 && self.epoch.elapsed().as_nanos() as u64 > deadline
     }
 
-    /// Cuts the kill_handles, unless the step has ended by itself in the meantime; `anyway` if even then.
+    /// Uses the kill handles if the step is still overdue, or in any case if `anyway`.
     fn kill(&self, anyway: bool) {
         let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before it is looked at: the step may end, and the next begin, right now.
+        // Read before the deadline: the step may end and the next one begin between the two reads.
         let entered = Duration::from_nanos(self.entered.load(Ordering::Relaxed));
         if !anyway && !self.is_overdue() {
             return;
@@ -163,20 +163,20 @@ impl Watchdog {
     }
 }
 
-/// Why work did not come back.
+/// Why work did not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It did not come back although its kill handle was used; its thread is left behind.
+    /// It hangs although its kill handles were used. Its thread is left behind.
     Stuck,
     /// It panicked.
     Panicked,
 }
 
-/// Runs `work` in a thread of its own and uses its kill handle if a step takes too long, or if the run
-/// is interrupted while a step is under way.
+/// Runs `work` in its own thread. Uses its kill handles if a step is overdue, or if the work runs on for two seconds
+/// after an interrupt.
 ///
 /// # Errors
-/// If it does not come back.
+/// If `work` panics or does not return.
 pub fn supervise<T: Send + 'static>(
     interrupt: &Interrupt,
     work: impl FnOnce(&Watchdog) -> T + Send + 'static,
@@ -186,7 +186,7 @@ pub fn supervise<T: Send + 'static>(
     let worker_pulse = Arc::clone(&watchdog);
     std::thread::spawn(move || {
         let result = work(&worker_pulse);
-        // The supervisor may have given up on this thread.
+        // The supervisor may no longer wait for this thread.
         let _ = sender.send(result);
     });
     let mut severed_at: Option<Instant> = None;
@@ -198,7 +198,7 @@ pub fn supervise<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {}
         }
         if !watchdog.killed.load(Ordering::Acquire) {
-            // Never cut off, or gone on without what hung.
+            // Never cut off, or mended since.
             severed_at = None;
         }
         if let Some(at) = severed_at {
@@ -211,7 +211,7 @@ pub fn supervise<T: Send + 'static>(
         if interrupt.is_set() && interrupted_at.is_none() {
             interrupted_at = Some(Instant::now());
         }
-        // An interrupted worker stops by itself after the current call; it gets two seconds for that.
+        // Interrupted work stops by itself after the current call, within two seconds.
         let is_impatient = interrupted_at.is_some_and(|at| at.elapsed() > Duration::from_secs(2))
             && !watchdog.closing.load(Ordering::Acquire);
         if watchdog.is_overdue() || is_impatient {
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_keeps_its_deadlines_comes_back_whole() {
+    fn the_watchdog_leaves_work_within_its_deadline_alone() {
         let result = supervise(&Interrupt::never(), |watchdog| {
             watchdog.enter(Duration::from_secs(5));
             std::thread::sleep(Duration::from_millis(50));
@@ -237,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_takes_too_long_is_cut_off() {
+    fn the_watchdog_cuts_off_an_overdue_step() {
         let result = supervise(&Interrupt::never(), |watchdog| {
             watchdog.enter(Duration::from_millis(30));
-            // A call that only ends because its kill handle is used.
+            // A call that ends only if the watchdog kills it.
             while watchdog.killed().is_none() {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_gives_up_what_hung_goes_on_with_deadlines_of_its_own() {
+    fn the_watchdog_cuts_off_a_second_step_after_mend() {
         let hangs = |watchdog: &Watchdog| {
             watchdog.enter(Duration::from_millis(30));
             let began = Instant::now();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_reported() {
+    fn supervise_reports_a_panic() {
         let result: Result<(), Lost> = supervise(&Interrupt::never(), |_| panic!("on purpose"));
         assert_eq!(result, Err(Lost::Panicked));
     }

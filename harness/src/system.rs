@@ -1,4 +1,4 @@
-//! What the kernel says about processes and pressure.
+//! Reads the kernel's statistics of threads and processes: processor time, memory, I/O.
 
 use std::fs;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub fn thread_cpu() -> Duration {
     )
 }
 
-/// Processor time of all threads of a process in nanoseconds; 0 if it is gone or the kernel does not say.
+/// Processor time of all living threads of a process in nanoseconds; 0 if unknown.
 pub fn process_cpu_ns(pid: u32) -> u64 {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return 0;
@@ -26,7 +26,7 @@ pub fn process_cpu_ns(pid: u32) -> u64 {
         .sum()
 }
 
-/// Memory of a process; zeros if it is gone.
+/// Memory of a process in bytes; zeros if it has ended.
 pub fn process_memory(pid: u32) -> Memory {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let bytes = |field: &str| {
@@ -40,10 +40,10 @@ pub fn process_memory(pid: u32) -> Memory {
     }
 }
 
-/// What the kernel charges a thread or a process for.
+/// I/O that the kernel charges to a thread or a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Io {
-    /// Bytes fetched from disk.
+    /// Bytes read from disk.
     pub read_bytes: u64,
     /// Bytes of pages dirtied for the disk.
     pub write_bytes: u64,
@@ -51,12 +51,12 @@ pub struct Io {
     pub written: u64,
 }
 
-/// What the calling thread has had read and written so far; zeros where the kernel does not say.
+/// I/O of the calling thread so far; zeros if unknown.
 pub fn thread_io() -> Io {
     io("/proc/thread-self/io")
 }
 
-/// What all threads of a process have had read and written so far; zeros where the kernel does not say.
+/// I/O of all threads of a process so far; zeros if unknown.
 pub fn process_io(pid: u32) -> Io {
     io(&format!("/proc/{pid}/io"))
 }

@@ -1,4 +1,4 @@
-//! The workloads and suites that come with ctxbench, built into the binary.
+//! The built-in workloads and suites, and access to workload and suite files by path.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub fn workload_names() -> Vec<String> {
 /// The built-in workload called `name`, or the workload file at that path.
 ///
 /// # Errors
-/// [`InputError`] if there is none, or it is malformed.
+/// [`InputError`] if it does not exist or is malformed.
 pub fn workload(name: &str) -> Result<Workload, InputError> {
     if name.ends_with(".toml") {
         return workload_file(Path::new(name));
@@ -75,7 +75,7 @@ fn workload_file(path: &Path) -> Result<Workload, InputError> {
         let text = std::fs::read_to_string(&trace)?;
         Ok((trace, text))
     })?;
-    // A run is resumed from wherever the user is then.
+    // Absolute, because a run may be resumed from another working directory.
     let file = path.canonicalize();
     workload.file = Some(file.map_err(|error| InputError::whole(path, error))?);
     Ok(workload)
@@ -94,7 +94,7 @@ pub fn suite_names() -> Vec<String> {
 /// The built-in suite called `name`, or the suite file at that path.
 ///
 /// # Errors
-/// [`InputError`] if there is none, or it is malformed.
+/// [`InputError`] if it does not exist or is malformed.
 pub fn suite(name: &str) -> Result<Suite, InputError> {
     if name.ends_with(".toml") {
         let path = Path::new(name);

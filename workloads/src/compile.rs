@@ -1,4 +1,4 @@
-//! Traces to scripts: recorded calls become file operations, everything else is counted and left out.
+//! Compiles traces to scripts: recorded calls become file operations; other calls are only counted.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,17 +14,17 @@ use crate::trace::{
 };
 use inputs::InputError;
 
-/// A pause between two API calls that is longer than this was not the model: ten minutes.
+/// The longest time of a turn, in milliseconds. A longer pause between two API calls is not the model's.
 const LONGEST_TURN_MS: u64 = 600_000;
 
-/// The largest content that a trace may ask for: 1 GiB.
+/// The maximum size of a content in a trace: 1 GiB.
 const CONTENT_MAX: u64 = 1 << 30;
 
-/// Turns a trace into a script. `file` names it in errors; blobs are looked for beside it.
+/// Turns a trace into a script. `file` is for error messages; blobs are in the same directory.
 ///
 /// # Errors
-/// [`InputError`] if the trace contradicts itself: a content that is not what its SHA-256 says, a read
-/// of a file that is not there, an edit outside its file, a result without a call.
+/// [`InputError`] if the trace is inconsistent: a content with another SHA-256, a read of a missing file,
+/// an edit outside its file, a result without a call.
 pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
     let mut files = Vec::with_capacity(trace.files.len());
     for initial in &trace.files {
@@ -58,7 +58,7 @@ struct Compiler<'a> {
     file: &'a Path,
     script: Script,
     state: Model,
-    /// Calls whose result has not come yet: agents call several tools at once.
+    /// Calls without a result so far, because agents call several tools at once.
     pending: Vec<&'a Call>,
     last_api_at: Option<u64>,
 }
@@ -123,7 +123,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// What a call does to files; `None` if it does nothing to them that can be replayed.
+    /// The file operations of a call; `None` if it has none that can be replayed.
     fn operations(
         &self,
         call: &Call,
@@ -236,7 +236,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Follows the operations in the model; the last one must end as recorded.
+    /// Applies the operations to the reference model. The last one must have the recorded outcome.
     fn apply(&mut self, ops: &[FileOp], ok: bool) -> Result<(), String> {
         use crate::model::Expected;
         for (position, op) in ops.iter().enumerate() {
@@ -248,7 +248,7 @@ impl<'a> Compiler<'a> {
                         op.describe()
                     ));
                 }
-                // A failed edit of a file that is there fails after reading it.
+                // A failed edit of an existing file fails after the read.
                 (Expected::Errno(_), false) => {}
                 (_, false) if is_last && matches!(op, FileOp::Write { .. }) => {
                     return Err(format!(
@@ -263,7 +263,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Whether these files can be in one tree.
+/// Checks that these files fit into one tree.
 fn check_tree(files: &[(WorkspacePath, Bytes)]) -> Result<(), (WorkspacePath, String)> {
     let mut all = BTreeSet::new();
     for (path, _) in files {
@@ -288,7 +288,7 @@ fn check_tree(files: &[(WorkspacePath, Bytes)]) -> Result<(), (WorkspacePath, St
     Ok(())
 }
 
-/// The bytes that a content record stands for.
+/// The bytes of a content record.
 fn materialise(file: &Path, content: &Content) -> Result<Bytes, String> {
     if content.bytes > CONTENT_MAX {
         return Err(format!(

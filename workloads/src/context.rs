@@ -1,8 +1,6 @@
-//! Context policies: what an agent keeps of its tools' results in its context, and what it keeps in files.
-//!
-//! A policy turns a conversation in which every result stays where it came (`inline`) into the one that the
-//! same session would have been. What it cannot know is stated in its file: how much of a stored result is
-//! needed again.
+//! Context policies: which tool results an agent keeps in its context, and which ones in files.
+//! A policy turns the `inline` conversation, which keeps every result, into the same session under the policy.
+//! The policy's file states the assumed share of a stored result that is read back.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -24,7 +22,7 @@ pub const INLINE: &str = "inline";
 pub struct ContextPolicy {
     /// Its name.
     pub name: String,
-    /// What it stands for, and what it assumes.
+    /// The real policy that it represents, and its assumptions.
     pub essay: String,
     keep: Keep,
 }
@@ -40,45 +38,45 @@ struct PolicyFile {
     recall: Option<Recall>,
 }
 
-/// Results stay in the context.
+/// Every result stays in the context.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Inline {}
 
-/// The model saves a large result: it has seen it, and writes it out again.
+/// The model saves a large result: it reads the result and writes it out again.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Offload {
     /// Results of more tokens than this are saved.
     above_tokens: u64,
-    /// The share of a saved result that is read back, once, by a call of its own.
+    /// The share of a saved result that a separate call reads back, once.
     read_back: f64,
-    /// Result and written content are replaced by a line, once saved. Otherwise the history only grows.
+    /// Whether a line replaces the result and the written content once saved. Otherwise both stay.
     clears: bool,
 }
 
-/// The tool layer stores a large result itself; the model never sees all of it.
+/// The tool layer stores a large result; the model sees only a part.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Evict {
     /// Results of more tokens than this are stored.
     above_tokens: u64,
-    /// Tokens of the result that are shown beside the receipt.
+    /// Tokens of the result that are shown in addition to the receipt.
     preview_tokens: u64,
-    /// As in `offload`.
+    /// As in `Offload`.
     read_back: f64,
 }
 
-/// Results together hold a budget; the oldest go first. What goes, and what never fits, is stored, and a line
-/// stands for it.
+/// All results together stay within a budget. The oldest ones are stored first, and a receipt replaces each.
+/// A result larger than the budget is stored immediately.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recall {
-    /// Tokens that results may hold together.
+    /// The maximum number of tokens of all results together.
     budget_tokens: u64,
-    /// Tokens that are shown, beside the receipt, of a result that is larger than the budget.
+    /// Tokens of a result larger than the budget that are shown in addition to the receipt.
     preview_tokens: u64,
-    /// The share of a result that is larger than the budget that is read back, once, by a call of its own.
+    /// The share of a result larger than the budget that a separate call reads back, once.
     read_back: f64,
 }
 
@@ -103,7 +101,7 @@ pub fn context_names() -> Vec<String> {
 /// The built-in context policy called `name`, or the one in the file at that path.
 ///
 /// # Errors
-/// [`InputError`] if there is none, or it is malformed.
+/// [`InputError`] if the policy does not exist or is malformed.
 pub fn context(name: &str) -> Result<ContextPolicy, InputError> {
     if name.ends_with(".toml") {
         let file = Path::new(name);
@@ -127,7 +125,7 @@ pub fn context(name: &str) -> Result<ContextPolicy, InputError> {
 }
 
 impl ContextPolicy {
-    /// Reads a policy file; `file` names it in errors.
+    /// Parses a policy file; `file` is only for error messages.
     ///
     /// # Errors
     /// [`InputError`] with file, line and field.
@@ -162,7 +160,7 @@ impl ContextPolicy {
         })
     }
 
-    /// What the conversation would have been under this policy.
+    /// The conversation of the same session under this policy.
     pub fn apply(&self, inline: &Conversation) -> Conversation {
         let mut rewriter = Rewriter {
             steps: Vec::new(),
@@ -191,26 +189,26 @@ impl ContextPolicy {
 
 struct Rewriter {
     steps: Vec<Step>,
-    /// Parts so far.
+    /// Number of parts so far.
     parts: usize,
-    /// Where each part of the inline conversation is now.
+    /// The new number of each part of the inline conversation.
     moved: Vec<usize>,
-    /// Results stored so far.
+    /// Number of results stored so far.
     stored: u64,
-    /// Results that are in the context, oldest first.
+    /// Results in the context, oldest first.
     live: VecDeque<Live>,
 }
 
-/// A result that is in the context.
+/// A result in the context.
 struct Live {
     part: usize,
     tokens: u64,
-    /// Tokens of its receipt, if it is stored already.
+    /// Tokens of its receipt, if it is already stored.
     receipt: Option<u64>,
 }
 
 impl Rewriter {
-    /// Appends a step; answers the number of its first part.
+    /// Appends a step and returns the number of its first part.
     fn push(&mut self, step: Step) -> usize {
         let first = self.parts;
         self.parts += step.enters.len() + step.emits.len();
@@ -218,7 +216,7 @@ impl Rewriter {
         first
     }
 
-    /// A step that is as `step` but for what enters and what is emitted.
+    /// A copy of `step` without its entering and emitted parts, files and reported usage.
     fn begin(&self, step: &Step) -> Step {
         let moved = |rewrite: &Rewrite| {
             let part = *self.moved.get(rewrite.part)?;
@@ -288,7 +286,7 @@ impl Rewriter {
         if large.is_empty() {
             return self.keep(step);
         }
-        // The model has been shown the result, and writes it out to save it.
+        // The model has seen the result, and writes it out to save it.
         let mut saving = self.begin(step);
         saving.enters.clone_from(&step.enters);
         saving.emits = large.iter().map(write_call).collect();
@@ -324,7 +322,7 @@ impl Rewriter {
         }
     }
 
-    /// The last step of a policy that stores: what was needed again comes, and the session goes on.
+    /// Appends the step in which the parts read back enter, and the model continues with the output of `step`.
     fn read_back(&mut self, step: &Step, large: &[Part], share: f64) {
         let back = large.iter().map(|part| {
             let tokens = (part.tokens as f64 * share).ceil() as u64;
@@ -346,7 +344,7 @@ impl Rewriter {
         if step.compacted {
             self.live.clear();
         }
-        // Results that never fit, and the tokens of their receipts.
+        // Results larger than the budget, with the tokens of their receipts.
         let mut large: Vec<(Part, u64)> = Vec::new();
         let old = self.live.len();
         for (number, entering) in step.enters.iter().enumerate() {
@@ -354,7 +352,7 @@ impl Rewriter {
             if entering.kind == PartKind::Result {
                 let mut receipt = None;
                 if entering.tokens > recall.budget_tokens {
-                    // It is stored, and its beginning is shown.
+                    // The result is stored, and only its beginning is shown.
                     shown = self.receipt(entering);
                     receipt = Some(shown.tokens);
                     large.push((*entering, shown.tokens));
@@ -410,8 +408,8 @@ impl Rewriter {
         }
     }
 
-    /// Replaces the oldest results by a line until all together hold the budget. The first `old` were in the
-    /// context before `own`, the others enter with it. Answers how many had to be stored for it.
+    /// Replaces the oldest results by receipts until the budget holds. The first `old` results were in the
+    /// context before `own`; the others enter with it. Returns the number of newly stored results.
     fn trim(&mut self, own: &mut Step, mut old: usize, budget: u64) -> u64 {
         let mut written = 0;
         let mut held: u64 = self.live.iter().map(|live| live.tokens).sum();
@@ -433,7 +431,7 @@ impl Rewriter {
                 });
                 old -= 1;
             } else {
-                // More than the budget came at once: what is too much never enters.
+                // The results of one step exceed the budget, so this one enters only as a receipt.
                 own.enters[gone.part - self.parts].tokens = left;
             }
         }
@@ -443,7 +441,7 @@ impl Rewriter {
     fn receipt(&mut self, stored: &Part) -> Part {
         self.stored += 1;
         let bytes = match stored.bytes {
-            // The digits of a guess are as many as those of the size.
+            // Only the number of digits matters, and an estimate has as many as the size.
             0 => stored.tokens * 4,
             bytes => bytes,
         };
@@ -462,8 +460,8 @@ fn add_files(own: &mut Step, step: &Step) {
     }
 }
 
-/// What the model writes to have a result stored: a call with the whole content in it, as a JSON string. Of a
-/// recording only the tokens are known, not the text: there, what escaping it adds is left out.
+/// The model's call that stores a result, with the whole content as a JSON string.
+/// For a recording only the tokens of the content are known, so the tokens of escaping are left out.
 fn write_call(stored: &Part) -> Part {
     let call = r#"{"name":"write_file","input":{"file_path":"results/0001.txt","content":}}"#;
     let content = stored.escaped.max(stored.tokens);
@@ -473,7 +471,7 @@ fn write_call(stored: &Part) -> Part {
     )
 }
 
-/// What the model writes to have a part of a stored result back.
+/// The model's call that reads back a part of a stored result.
 fn read_call(number: u64) -> Part {
     let call = format!(
         r#"{{"name":"read_file","input":{{"file_path":"results/{number:04}.txt","offset":1,"limit":100}}}}"#
@@ -532,14 +530,14 @@ mod tests {
         let evict = policy("[evict]\nabove_tokens = 5000\npreview_tokens = 500\nread_back = 0.05");
         let evict = account(&evict, &two);
         let inline = account(&policy("[inline]"), &two);
-        // The content is in the context twice: as it came, and as it was written.
+        // The context contains the content twice: as a result and as written content.
         assert!(offload(false).peak() > inline.peak() + 23_000);
-        // While it is being saved it is there twice, whatever happens afterwards; then it is gone.
+        // While it is being saved, the context contains it twice; afterwards not at all.
         assert!(offload(true).peak() > 24_000);
         let last = |account: &Account| account.calls.last().unwrap().prompt;
         assert!(last(&offload(true)) < last(&inline) / 5);
         assert!(evict.peak() < 5_000, "{}", evict.peak());
-        // Each of two saved results costs two more calls to save and to read back, or one.
+        // `offload` adds two calls for each of two results, to save and to read back; `evict` adds one.
         let calls = [&inline, &evict, &offload(true)].map(|account| account.calls.len());
         assert_eq!(calls, [6, 8, 10]);
         assert!(offload(true).output() > inline.output() + 24_000);
@@ -558,7 +556,7 @@ mod tests {
             .iter()
             .map(|step| step.rewrites.iter().filter(|r| r.tokens > 0).count())
             .collect();
-        // The fourth is larger than the budget: a receipt and 100 tokens of it, which leaves room for two others.
+        // The fourth result exceeds the budget. Its receipt and 100 tokens leave room for two others.
         assert_eq!(rewritten, [0, 0, 0, 1, 0]);
         let shown = recalled.steps[4].enters[0];
         assert_eq!(shown.kind, PartKind::Receipt);
@@ -638,7 +636,7 @@ mod tests {
                     parts.map(|part| part.tokens).sum::<u64>()
                 };
                 prop_assert_eq!(thought(&applied), thought(&conversation));
-                // In the last prompt it is all there, but what was thought after it, or nothing of it.
+                // The last prompt contains all earlier thinking, or none of it.
                 let last = |thinking| account(&applied, thinking).calls.last().unwrap().prompt;
                 let own = applied.steps.last().unwrap().emits.iter();
                 let own = own.filter(|part| part.kind == PartKind::Thinking).map(|part| part.tokens);
@@ -654,7 +652,8 @@ mod tests {
             let text = format!("[recall]\nbudget_tokens = {budget}\npreview_tokens = 100\nread_back = 0.3");
             let recalled = policy(&text).apply(&conversation(&results));
             let account = Account::of(&recalled, &Terms::default());
-            // Beside results: 1,050 in front, at most 60 of the model a call, two receipts of at most 30 a result.
+            // Other tokens: 1,050 before the results, at most 60 of the model per call, two receipts of at
+            // most 30 per result.
             for (at, call) in account.calls.iter().enumerate() {
                 let others = 1050 + (60 + 60) * at as u64;
                 prop_assert!(call.prompt <= budget + others, "call {}: {:?}", at, call);

@@ -1,5 +1,5 @@
-//! What a workload puts into an agent's context: from a recording, or from what an agent would have to write
-//! and be shown to do what a generated script does.
+//! The conversation of a workload in an agent's context, from a recorded trace or from a generated script.
+//! Counting and accounts are in the crate `tokens`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use crate::render;
 use crate::script::Script;
 use crate::trace::{Event, MAIN_LANE, Op, Trace};
 
-/// Milliseconds from one model answer to the next where nothing was recorded: the median of 281 recorded
-/// Claude Code sessions (DESIGN §7).
+/// The time from one model answer to the next in generated workloads, in milliseconds.
+/// It is the median of 281 recorded Claude Code sessions (DESIGN §7).
 pub const TURN_MS: u64 = 3600;
 
-/// The conversation of a recorded session: the main lane's, because a subagent has a context of its own.
-/// The recorded model says what an `o200k` token counts where the fixed part is inferred. Thinking stays in all
-/// prompts here, because how long it does is up to the model that the session is accounted for. How much was
-/// thought is taken from what the source shows, which may be a summary.
+/// The conversation of a recorded session. Only the main lane counts, because a subagent has its own context.
+/// If the fixed part is inferred, the recorded model's factor converts its tokens to `o200k` tokens.
+/// Thinking stays in all prompts here, because its lifetime depends on the model of the account.
+/// Tokens of thinking are counted from the source's text, which may be a summary.
 ///
 /// # Errors
-/// If the trace does not say what the model wrote.
+/// If the trace does not contain the tokens that the model wrote.
 pub fn of_trace(trace: &Trace) -> Result<Conversation, String> {
     let per_o200k = tokens::factor(&trace.head.model).per_o200k;
     let mut recording = Recording::default();
@@ -28,7 +28,7 @@ pub fn of_trace(trace: &Trace) -> Result<Conversation, String> {
         recording.event(event)?;
     }
     let steps = recording.steps;
-    // What came after the last call was never sent.
+    // Parts after the last call were never sent.
     recording.entering.clear();
     let first = steps.first().and_then(|step| {
         let entered: u64 = step.enters.iter().map(|part| part.tokens).sum();
@@ -53,14 +53,14 @@ pub fn of_trace(trace: &Trace) -> Result<Conversation, String> {
 #[derive(Default)]
 struct Recording {
     steps: Vec<Step>,
-    /// The place in `steps` of each API call of the main lane.
+    /// The index in `steps` of each API call of the main lane.
     by_call: BTreeMap<u64, usize>,
-    /// Calls of tools in the main lane.
+    /// Tool calls of the main lane.
     main_calls: BTreeMap<u64, ()>,
     entering: Vec<Part>,
     compacted: bool,
     before_compaction: u64,
-    /// Lanes of subagents, and the calls of the model's API in all of them.
+    /// Lanes of subagents.
     subagents: BTreeSet<String>,
     subagent_calls: u64,
     last_at: Option<u64>,
@@ -80,7 +80,7 @@ impl Recording {
                 let prompt =
                     usage.uncached + usage.cache_read + usage.cache_write_5m + usage.cache_write_1h;
                 if prompt == 0 && usage.output == 0 && !self.steps.is_empty() {
-                    // The client itself said this, without asking the model.
+                    // The client produced this message without a call of the model.
                     return Ok(());
                 }
                 let (Some(text), Some(thinking)) = (api.text_tok, api.thinking_tok) else {
@@ -147,8 +147,8 @@ impl Recording {
     }
 }
 
-/// The conversation of a generated script: one call a turn, as the model would have to write it, and its
-/// result as the agent would be shown it. What is not files, such as a system prompt, is not in it.
+/// The conversation of a generated script: one call per turn as the model would write it,
+/// and its result as the agent would see it. It contains no system prompt.
 pub fn of_script(script: &Script) -> Conversation {
     let mut model = Model::of(script);
     let mut steps = Vec::new();
@@ -181,7 +181,7 @@ pub fn of_script(script: &Script) -> Conversation {
     }
 }
 
-/// A text as a part.
+/// Counts a text as a part.
 pub fn part(kind: PartKind, text: &str) -> Part {
     Part {
         bytes: text.len() as u64,
@@ -189,7 +189,7 @@ pub fn part(kind: PartKind, text: &str) -> Part {
     }
 }
 
-/// A tool's answer, which a model may have to write out again to save it.
+/// Counts a tool's result as a part, also as a JSON string, because a model may write it out to save it.
 pub fn result_part(text: &str) -> Part {
     Part {
         escaped: tokens::count(&serde_json::Value::from(text).to_string()),
@@ -210,7 +210,7 @@ mod tests {
         line.replace('\'', "\"")
     }
 
-    /// A recording in which every count is known: the first call reports 1,000 tokens, 100 of which were said.
+    /// A recording with known counts: the first call reports 1,000 tokens, 100 of them from messages.
     fn recording(middle: &str) -> Trace {
         let head = r#"{"t":"head","v":1,"id":"t","source":{"format":"claude-code","path":"t","sha256":"0"},"agent":"a","model":"m","cwd":"/ws","fidelity":"shape","tokenizer":"o200k"}"#;
         let api = |k: u64, at: u64, prompt: u64, text: u64, lane: &str| {
@@ -260,7 +260,7 @@ mod tests {
             (900, Fixed::Inferred)
         );
         let account = Account::of(&conversation, &no_thinking());
-        // 5 of text, 20 of arguments, 300 of the result; thinking is written, but does not stay.
+        // 5 of text, 20 of arguments, 300 of the result; thinking is output, but does not stay in the prompt.
         assert_eq!(account.calls[1].prompt, 1000 + 325);
         assert_eq!(account.calls[0].output, 75);
         assert_eq!(account.calls[1].cached, 1000);
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn thinking_stays_as_long_as_the_models_provider_keeps_it() {
         let grows = |model: &str, middle: &str| {
-            // What the recorded model keeps does not matter, only what the one keeps that is accounted for.
+            // The model of the account decides how long thinking stays, not the recorded model.
             let terms = Terms {
                 thinking: tokens::thinking_stays(model),
                 ..Terms::default()
@@ -330,7 +330,7 @@ mod tests {
         let conversation = of_script(&script);
         let account = Account::of(&conversation, &Terms::default());
         assert_eq!(account.calls.len(), 3);
-        // To write a file is to emit it; to read it back is to be sent it once more.
+        // A written file is output of the model; a file read back enters the prompt once more.
         let words = tokens::count(&content);
         assert!(account.calls[0].output > words, "{account:?}");
         assert!(account.calls[2].prompt > 2 * words, "{account:?}");

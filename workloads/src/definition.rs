@@ -1,4 +1,4 @@
-//! Workload files: a named reason to measure, with an essay of what it stands for.
+//! Workload files: definitions of generated and recorded workloads.
 
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,15 @@ use crate::script::{FileOp, Script};
 use crate::trace::Trace;
 use inputs::{InputError, parse_toml};
 
-/// What the caches hold when a workload starts.
+/// The state of the caches when a workload starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheState {
-    /// Everything has just been used.
+    /// Everything has just been used once.
     Hot,
-    /// The kernel's caches are empty; a daemon keeps its own.
+    /// The kernel's caches are empty; a daemon keeps its cache.
     Lukewarm,
-    /// The daemon has been stopped, the kernel's caches emptied, the daemon started.
+    /// The daemon was stopped, the kernel's caches were dropped, and the daemon was started.
     Cold,
 }
 
@@ -57,11 +57,11 @@ struct Definition {
     shortened: Option<Shortened>,
 }
 
-/// The tables of which a workload has one.
+/// The tables, of which a workload has exactly one.
 const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[trace]`";
 
 impl Definition {
-    /// How many tables it has that say what is done.
+    /// The number of these tables in the definition.
     fn tables(&self) -> usize {
         [
             self.micro.is_some(),
@@ -80,7 +80,7 @@ impl Definition {
         .count()
     }
 
-    /// Whether it is operations alone, which nobody's session would make.
+    /// Whether it consists of operations that no agent session would make.
     fn is_no_session(&self) -> bool {
         self.micro.is_some()
             || self.asking.is_some()
@@ -91,7 +91,7 @@ impl Definition {
             || self.finding.is_some()
     }
 
-    /// The script of a workload that is no session.
+    /// The script of a workload that is not a session.
     fn generated(&self) -> Result<Script, String> {
         match self {
             Self {
@@ -126,76 +126,76 @@ impl Definition {
     }
 }
 
-/// What is left of a generated workload that would take too long.
+/// The limits of a shortened workload.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Shortened {
-    /// Its first timed calls, so many.
+    /// The number of leading calls to keep.
     calls: usize,
-    /// Of what a file or a write holds, so many bytes.
+    /// The maximum number of bytes of a file or a write.
     bytes: usize,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TraceFile {
-    /// Relative to the workload file; of a built-in one, to the `workloads` folder.
+    /// Relative to the workload file; for a built-in workload, to the `workloads` folder.
     file: String,
 }
 
-/// Where the conversation comes from that a workload stands for.
+/// The source of the conversation that a workload represents.
 #[derive(Clone, Debug)]
 pub enum SessionSource {
-    /// The operations of a micro workload are nobody's session.
+    /// None: a micro workload is not a session.
     None,
-    /// A model that did what the script does would have it: see [`of_script`].
+    /// Derived from the script by [`of_script`].
     Script,
-    /// The workload states it.
+    /// Stated by the workload.
     Stated {
         /// The conversation in which every result stays.
         conversation: Conversation,
-        /// What somebody published of it, in their own units, by name.
+        /// Published accounts of it in their own units, by name.
         published: Vec<(String, Conversation)>,
     },
-    /// It was recorded.
+    /// Recorded.
     Recorded {
         /// The model it was recorded on.
         model: String,
-        /// The conversation, or why the trace does not tell it.
+        /// The conversation, or why the trace does not contain it.
         conversation: Result<Conversation, String>,
     },
 }
 
-/// A workload, ready to be replayed.
+/// A workload, ready for replay.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Its name, as in `micro/read-1k`.
     pub name: String,
-    /// What it stands for and what it does not show.
+    /// The real use that it represents, and what it does not show.
     pub essay: String,
-    /// The cache states it makes sense in.
+    /// The cache states in which it can be measured.
     pub states: Vec<CacheState>,
-    /// What is replayed.
+    /// The script to replay.
     pub script: Script,
-    /// The session it stands for.
+    /// The session it represents.
     pub session: SessionSource,
-    /// The context policies that its session is accounted under, by name.
+    /// The names of the context policies for its session.
     pub contexts: Vec<String>,
     /// The file that defines it, if it is not built in; absolute.
     pub file: Option<PathBuf>,
-    /// Whether its calls were recorded, not generated.
+    /// Whether its calls are recorded rather than generated.
     pub is_recorded: bool,
-    /// Whether it works on the fixed names and bytes of a backend that holds nothing.
+    /// Whether it runs on a backend with fixed names and bytes that stores no data.
     pub fits_fixed_tree: bool,
-    /// Whether it asks questions, which only some backends answer.
+    /// Whether it asks questions that only some backends answer.
     pub asks: bool,
-    /// SHA-256 of the definition and of the trace it names: what was measured.
+    /// SHA-256 of the definition and its trace, as the identity of the workload.
     pub sha256: String,
 }
 
 impl Workload {
-    /// Reads a workload file; `file` names it in errors, `read` gives the place and the text of the trace
-    /// file that it names.
+    /// Parses a workload file; `file` is only for error messages.
+    /// `read` returns the path and text of the trace file that it names.
     ///
     /// # Errors
     /// [`InputError`] with file, line and field.
@@ -293,10 +293,10 @@ impl Workload {
         })
     }
 
-    /// The session that the workload stands for, with every result where it came.
+    /// The session that the workload represents, with every result kept in place.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason if the conversation is unknown.
     pub fn conversation(&self) -> Result<Conversation, String> {
         match &self.session {
             SessionSource::None => Err(format!("{} is nobody's session", self.name)),
@@ -306,7 +306,7 @@ impl Workload {
         }
     }
 
-    /// The model that the session was recorded on, if it was.
+    /// The model of the recorded session; `None` if it was not recorded.
     pub fn recorded_model(&self) -> Option<&str> {
         match &self.session {
             SessionSource::Recorded { model, .. } => Some(model),

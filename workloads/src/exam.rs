@@ -1,31 +1,31 @@
-//! What an agent finds of planted evidence: the ways to get at what notes say, and how an answer is scored.
-//!
-//! Counts only: the same notes and answers always get the same scores. Who asks, and how long it takes, is replay's.
+//! Search methods for planted evidence in notes, and the scores of their answers.
+//! Scores are counts: the same notes and answers always get the same scores.
+//! Replay makes the calls and times them.
 
 use std::collections::BTreeMap;
 
 use crate::generate::notes::{Answerable, Note, Notebook, Question};
 
-/// A way to get at what the notes say.
+/// A method to search the notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
-    /// All notes in one file, read whole.
+    /// Read one file with all notes.
     WholeFile,
-    /// The end of that file, as much as fits into the budget.
+    /// Read the end of that file, as much as fits into the budget.
     FileEnd,
-    /// `grep -r` for the most telling word, as much of it as fits, oldest note first.
+    /// `grep -r` for the keyword, as much output as fits, oldest note first.
     Grep,
-    /// Lines with the most telling word and the attribute's, as much of it as fits, newest note first: what an agent gets
-    /// that knows as much as one that searches.
+    /// `grep` for lines with keyword and attribute, as much as fits, newest note first.
+    /// It uses the same words as `Search`.
     GrepBoth,
-    /// `:search` for the most telling word and the attribute's.
+    /// `:search` for keyword and attribute.
     Search,
-    /// `:recall` with the question as it is, by this strategy.
+    /// `:recall` with the unchanged question, by this strategy.
     Recall(&'static str),
 }
 
 impl Method {
-    /// The methods that read files, which every backend has.
+    /// The methods that read files, which every backend supports.
     pub const BY_FILES: [Self; 4] = [Self::WholeFile, Self::FileEnd, Self::Grep, Self::GrepBoth];
 
     /// The methods that ask the backend.
@@ -48,7 +48,7 @@ impl Method {
         }
     }
 
-    /// The name that asks a question of a backend; `None` for a method that reads files.
+    /// The file name that asks a backend a question; `None` for a method that reads files.
     pub fn request(self, question: &Question, max_tokens: u64) -> Option<String> {
         match self {
             Self::Search => Some(format!(":search?{}", encoded(&question.keywords))),
@@ -61,7 +61,7 @@ impl Method {
     }
 }
 
-/// Words as a part of a request.
+/// Encodes words for a request.
 fn encoded(words: &str) -> String {
     let encode = |byte: u8| match byte {
         b' ' => "+".to_owned(),
@@ -71,34 +71,34 @@ fn encoded(words: &str) -> String {
     words.bytes().map(encode).collect()
 }
 
-/// Notes and what may be brought into a context of them.
+/// Notes with questions, and the token budget of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Exam {
     /// The notes and the questions.
     pub notebook: Notebook,
-    /// Tokens that an answer may bring into the context.
+    /// The maximum number of tokens of an answer.
     pub max_tokens: u64,
 }
 
-/// Sums over questions by name: what was found, and of how many.
+/// Sums over questions by name: the count, and the number of questions.
 pub type Scores = BTreeMap<&'static str, (u64, u64)>;
 
-/// A question that a call asks, and how.
+/// The question of a call, and the methods to score.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The notes.
     pub exam: std::sync::Arc<Exam>,
     /// The methods whose answers are scored.
     pub methods: Vec<Method>,
-    /// The question, by its place; `None` for all of them, where files have the answer.
+    /// The index of the question; `None` for all questions, if the call reads files.
     pub question: Option<usize>,
 }
 
 impl Asked {
-    /// Scores what a call returned, by method.
+    /// Scores the answer of a call, by method.
     ///
     /// # Errors
-    /// Why the answer is none that can be scored.
+    /// A message if the answer cannot be scored.
     pub fn score(&self, answer: &str) -> Result<Vec<(Method, Scores)>, String> {
         let questions = &self.exam.notebook.questions;
         let questions = match self.question {
@@ -126,7 +126,7 @@ impl Asked {
     }
 }
 
-/// What is put into the context for one question: pieces in the order in which they are read.
+/// The text that enters the context for one question, in pieces in order of reading.
 struct Shown {
     pieces: Vec<String>,
     admits: bool,
@@ -139,13 +139,13 @@ impl Shown {
             .position(|piece| piece.lines().any(|found| found.ends_with(line)))
     }
 
-    /// Which of all lines it is, as they are read.
+    /// The position of a line among all lines, in order of reading.
     fn line(&self, line: &str) -> Option<usize> {
         let mut lines = self.pieces.iter().flat_map(|piece| piece.lines());
         lines.position(|found| found.ends_with(line))
     }
 
-    /// Whether a reader meets an answer that no longer holds before the one that does, or only that.
+    /// Whether a superseded answer comes before the current one, or without it.
     fn has_old_first(&self, evidence: &str, superseded: &[String]) -> bool {
         let old = superseded.iter().filter_map(|old| self.line(old)).min();
         let new = self.line(evidence);
@@ -158,7 +158,7 @@ impl Shown {
 }
 
 impl Exam {
-    /// The content of MEMORY.md: all notes, one after the other.
+    /// The content of MEMORY.md: all notes in sequence.
     pub fn memory_file(&self) -> String {
         self.sections().collect()
     }
@@ -168,7 +168,7 @@ impl Exam {
         notes.map(|note| format!("## {}\n{}\n", note.path, note.text))
     }
 
-    /// What every question is shown, where a method reads a file without looking at the question.
+    /// The text for every question, if the method reads a file regardless of the question; else `None`.
     fn file(&self, method: Method) -> Option<Shown> {
         let mut pieces: Vec<String> = match method {
             Method::WholeFile | Method::FileEnd => self.sections().collect(),
@@ -189,14 +189,14 @@ impl Exam {
         })
     }
 
-    /// What a method puts into the context; `answer` is what the backend was asked and said.
+    /// The text that a method puts into the context; `answer` is the backend's answer.
     fn shown(&self, method: Method, question: &Question, answer: &str) -> Result<Shown, String> {
         match method {
             Method::WholeFile | Method::FileEnd => Err("a file is read once".to_owned()),
             Method::Grep | Method::GrepBoth => Ok(self.grepped(method, question)),
             Method::Search => {
                 let lines = answer.split_inclusive('\n').map(str::to_owned);
-                // The first line says how many there are.
+                // The first line is the number of results.
                 let mut pieces = self.within(lines);
                 merge_first(&mut pieces);
                 Ok(Shown {
@@ -253,7 +253,7 @@ impl Exam {
         Ok(Shown { pieces, admits })
     }
 
-    /// As many lines from the start as fit.
+    /// The leading lines that fit into the budget.
     fn within(&self, lines: impl Iterator<Item = String>) -> Vec<String> {
         let mut used = 0;
         lines
@@ -307,7 +307,7 @@ impl Exam {
     }
 }
 
-/// What comes before the first result is read with it.
+/// Merges the text before the first result with the first result.
 fn merge_first(pieces: &mut Vec<String>) {
     if pieces.len() > 1 {
         let first = pieces.remove(0);

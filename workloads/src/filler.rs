@@ -1,9 +1,9 @@
-//! Seeded text that stands in for text nobody may publish: same size, same number of lines.
+//! Seeded filler in place of text that may not be published, with the same size and number of lines.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Common English words: filler then has about as many tokens a byte as prose has.
+/// Common English words, so that filler has about as many tokens per byte as prose.
 const WORDS: &[&str] = &[
     "the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "with", "as",
     "his", "they", "at", "be", "this", "from", "have", "or", "by", "one", "had", "not", "but",
@@ -15,9 +15,9 @@ const WORDS: &[&str] = &[
     "very", "after", "words", "called", "just", "where", "most", "know",
 ];
 
-/// `bytes` bytes of text with `lines` newlines (at most `bytes`), the last byte one of them if
-/// there are any. The same seed always gives the same text, on every machine and in every version:
-/// committed traces depend on it.
+/// Returns `bytes` bytes of text with `lines` newlines (at most `bytes`); with newlines, the last byte is
+/// one. The same seed gives the same text on every machine and in every version, because committed traces
+/// depend on it.
 pub fn fill(seed: u64, bytes: u64, lines: u64) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let lines = lines.min(bytes);
@@ -26,7 +26,7 @@ pub fn fill(seed: u64, bytes: u64, lines: u64) -> Vec<u8> {
         words(&mut rng, bytes as usize, &mut text);
         return text;
     }
-    // Line lengths vary as a random share of what is left for text.
+    // Each line takes a random share of the remaining bytes.
     let mut letters = bytes - lines;
     for left in (1..=lines).rev() {
         let length = if left == 1 {
@@ -42,7 +42,7 @@ pub fn fill(seed: u64, bytes: u64, lines: u64) -> Vec<u8> {
     text
 }
 
-/// Appends `length` bytes of words with single spaces between them; the last word is cut to fit.
+/// Appends `length` bytes of words, separated by single spaces. The last word is cut to fit.
 fn words(rng: &mut ChaCha8Rng, length: usize, text: &mut Vec<u8>) {
     let end = text.len() + length;
     while text.len() < end {
@@ -51,7 +51,7 @@ fn words(rng: &mut ChaCha8Rng, length: usize, text: &mut Vec<u8>) {
         text.push(b' ');
     }
     text.truncate(end);
-    // A line that ends in a space is what editors strip.
+    // No trailing space, because editors remove it.
     if length > 0
         && let Some(last) = text.last_mut()
         && *last == b' '
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn is_the_same_for_ever() {
-        // Committed traces carry the SHA-256 of filler: this text may never change.
+        // Committed traces contain the SHA-256 of filler, so this text must never change.
         let text = String::from_utf8(fill(1, 60, 3)).unwrap();
         insta::assert_snapshot!(text.escape_debug().to_string());
     }

@@ -1,7 +1,5 @@
-//! What agents do with the files that hold their context: traces, generators, importers, and the
-//! scripts they all become.
-//!
-//! Nothing here touches a file system under test or a clock: that is the harness's.
+//! Workloads of agents on the files of their context: traces, generators, importers and scripts.
+//! Nothing here uses a file system under test or a clock; replay is in the harness.
 
 pub mod catalogue;
 pub mod compile;

@@ -1,4 +1,4 @@
-//! Paths inside a workspace, and nothing else.
+//! Validated paths inside a workspace.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The longest path in bytes that a workload may name, well below `PATH_MAX` so that a root fits before it.
+/// The maximum length of a path in bytes, below `PATH_MAX` to leave room for the root.
 const LONGEST: usize = 3072;
 
-/// A relative UTF-8 path that cannot leave the workspace; `.` is the workspace itself.
+/// A relative UTF-8 path inside the workspace; `.` is the workspace itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkspacePath(String);
@@ -80,7 +80,7 @@ impl WorkspacePath {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// The directory that holds this; `None` for the workspace itself.
+    /// The directory that contains this path; `None` for the workspace itself.
     pub fn parent(&self) -> Option<Self> {
         if self.is_root() {
             return None;
@@ -91,7 +91,7 @@ impl WorkspacePath {
         })
     }
 
-    /// All directories above this, from the top down, without the workspace itself.
+    /// All ancestor directories from the top down, without the workspace itself.
     pub fn ancestors(&self) -> Vec<Self> {
         let ends = self.0.match_indices('/').map(|(at, _)| at);
         ends.map(|end| Self(self.0[..end].to_owned())).collect()
@@ -109,7 +109,7 @@ impl WorkspacePath {
         }
     }
 
-    /// Whether this is `dir` or lies below it.
+    /// Whether this is `dir` or below it.
     pub fn is_within(&self, dir: &Self) -> bool {
         dir.is_root()
             || self

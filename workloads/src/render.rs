@@ -1,8 +1,7 @@
-//! Calls as a model writes them, and results as an agent is shown them, to count what they cost in tokens.
-//!
-//! The formats are those of Claude Code's tools: a call is a name and JSON arguments; a read shows numbered
-//! lines, at most 2,000 of them, from the line that was asked for; a listing or a search shows paths; a change
-//! shows a sentence.
+//! Renders calls as a model writes them and results as an agent sees them, to count their tokens.
+//! The formats are those of Claude Code's tools. A call is a name with JSON arguments.
+//! A read shows at most 2,000 numbered lines from the requested line.
+//! A listing or a search shows paths, and a change shows a sentence.
 
 use serde_json::json;
 use tokens::PartKind;
@@ -10,10 +9,10 @@ use tokens::PartKind;
 use crate::model::{Expected, Model};
 use crate::script::{Call, CallKind, FileOp, Script};
 
-/// The most lines that a read shows.
+/// The maximum number of lines that a read shows.
 pub const READ_LIMIT: u64 = 2000;
 
-/// Tokens of the results of all timed calls of a script, on a file system that does what the model says.
+/// Tokens of the results of all timed calls of a script, according to the reference model.
 pub fn result_tokens(script: &Script) -> u64 {
     let mut model = Model::of(script);
     let mut total = 0;
@@ -26,18 +25,18 @@ pub fn result_tokens(script: &Script) -> u64 {
     total
 }
 
-/// Reads of a recording, rendered again.
+/// The reads of a recording, rendered by this module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenderedAgain {
-    /// Reads of files that are known byte for byte.
+    /// Number of reads of files with known bytes.
     pub reads: usize,
-    /// Tokens that the agent was shown of them in the recording.
+    /// Tokens of these reads in the recording.
     pub recorded: u64,
-    /// Tokens of the same reads as they are rendered here.
+    /// Tokens of these reads as rendered here.
     pub rendered: u64,
 }
 
-/// Holds the rendering against a recording whose contents are kept: the same reads of the same bytes.
+/// Compares the rendering with a recording of content fidelity: the same reads of the same bytes.
 pub fn rendered_again(script: &Script) -> RenderedAgain {
     let mut model = Model::of(script);
     let mut again = RenderedAgain::default();
@@ -52,8 +51,7 @@ pub fn rendered_again(script: &Script) -> RenderedAgain {
     again
 }
 
-/// What a model has to write to make a call: of what kind it is, and the text. A file's new content is written
-/// by the model, whole.
+/// The model's output for a call, as parts with their kind. It contains a file's whole new content.
 pub fn written(call: &Call) -> Vec<(PartKind, String)> {
     call.ops
         .iter()
@@ -106,7 +104,7 @@ pub fn written(call: &Call) -> Vec<(PartKind, String)> {
         .collect()
 }
 
-/// What an agent is shown of a call's results.
+/// The text of a call's results that an agent sees.
 pub fn result(call: &Call, results: &[Expected]) -> String {
     let failed = call
         .ops
@@ -144,7 +142,7 @@ pub fn result(call: &Call, results: &[Expected]) -> String {
     }
 }
 
-/// An error in the words of Node's file system, which Claude Code shows as they are; a missing file it words itself.
+/// An error in the words of Node's `fs`, which Claude Code shows unchanged, except for a missing file.
 fn failure(op: &FileOp, errno: i32) -> String {
     let (name, words) = match errno {
         2 => return "File does not exist.".to_owned(),
@@ -156,7 +154,7 @@ fn failure(op: &FileOp, errno: i32) -> String {
         errno => return format!("The call failed with error number {errno}."),
     };
     let call = match op {
-        // A directory can be opened for reading: what fails is the read, which has no path.
+        // A directory can be opened for reading, so the read fails, and its error has no path.
         op if op.reads_content() && errno == 21 => return format!("{name}: {words}, read"),
         FileOp::Stat(_) => "stat",
         FileOp::List { .. } | FileOp::Search(_) | FileOp::Walk(_) => "scandir",
@@ -270,7 +268,7 @@ mod tests {
                 result(call, &results)
             })
             .collect();
-        // What no file system here refuses, but others may.
+        // Errors that only other file systems return.
         shown.push(failure(&FileOp::Read(path("a/b.md")), 13));
         shown.push(failure(&FileOp::MakeDir(path("a")), 17));
         shown.push(failure(&FileOp::Remove(path("a")), 21));

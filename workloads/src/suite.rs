@@ -1,4 +1,4 @@
-//! Suites: which workloads, cache states and backends make a run, and how often.
+//! Suite files: the workloads, cache states, backends and schedule of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,37 +12,37 @@ use inputs::{InputError, parse_toml};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
-    /// What it is for.
+    /// Its purpose.
     pub essay: String,
-    /// Seconds that measuring may take, unless the command line says; `None` for the usual four minutes.
+    /// The default time budget in seconds; `None` for four minutes. The command line overrides it.
     pub budget: Option<f64>,
-    /// The most epochs; `None` for the usual eight.
+    /// The maximum number of epochs; `None` for eight.
     pub epochs: Option<u32>,
-    /// The most rounds of a cell in an epoch; `None` for as many as the budget allows.
+    /// The maximum number of rounds of a cell in an epoch; `None` for as many as the budget allows.
     pub rounds: Option<u32>,
-    /// The backends, by name; `direct` is always there, twice.
+    /// The names of the backends; `direct` is always included, twice.
     pub backends: Vec<String>,
-    /// Backends that are compared with another one of the suite instead of with `direct`.
+    /// Backends that are compared with another backend of the suite instead of `direct`.
     #[serde(default)]
     pub against: BTreeMap<String, String>,
-    /// What is replayed.
+    /// The workloads to replay.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<SuiteWorkload>,
-    /// Seconds after which a call counts as a timeout, unless the command line says; `None` for the usual limit.
+    /// The call timeout in seconds; `None` for the default. The command line overrides it.
     pub call_timeout: Option<f64>,
-    /// The margin in microseconds a call, unless the command line says; `None` for the usual one.
+    /// The absolute margin in microseconds per call; `None` for the default. The command line overrides it.
     pub margin_us: Option<f64>,
-    /// The policy that runs are made for, unless the command line says; `None` for the usual one, `none` for a suite that
-    /// decides nothing.
+    /// The policy of the run; `None` for the default, `none` for a suite without a decision.
+    /// The command line overrides it.
     pub policy: Option<String>,
-    /// Whether the decision's probes (tools, cron, what is visible) run too.
+    /// Whether the probes of the decision run: tools, cron, visibility.
     #[serde(default)]
     pub probes: bool,
-    /// How much is measured of files that a language model makes up, after the passes; `None` for nothing.
+    /// How much of model-generated files is measured, after the passes; `None` for nothing.
     pub model_files: Option<ModelFiles>,
 }
 
-/// How much of files that a language model makes up is measured.
+/// How much of model-generated files is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFiles {
@@ -50,9 +50,9 @@ pub struct ModelFiles {
     pub lengths: Vec<u32>,
     /// Histories of each length.
     pub histories: u32,
-    /// Files that are asked for in each history.
+    /// Files read in each history.
     pub reads: u32,
-    /// Fewer mounts, short answers, and nothing is asked anew: a minute.
+    /// Fewer mounts, short answers and no repeated questions, which take about a minute.
     #[serde(default)]
     pub brief: bool,
 }
@@ -63,12 +63,12 @@ pub struct ModelFiles {
 pub struct SuiteWorkload {
     /// Its name.
     pub name: String,
-    /// The cache states to measure it in.
+    /// The cache states in which it is measured.
     pub states: Vec<CacheState>,
 }
 
 impl Suite {
-    /// Reads a suite file; `file` names it in errors.
+    /// Parses a suite file; `file` is only for error messages.
     ///
     /// # Errors
     /// [`InputError`] with file, line and field.
@@ -120,10 +120,10 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Whether everything is named once: two passes of one cell in a round could not be told apart.
+    /// Checks that every name occurs once. Otherwise two passes of a cell in a round could not be told apart.
     ///
     /// # Errors
-    /// What is named twice.
+    /// A message that names the duplicate.
     pub fn check_duplicates(&self) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for name in &self.backends {

@@ -1,8 +1,8 @@
 //! Merging of the full text index while no note is indexed. Results do not depend on it.
 //!
 //! FTS5 writes one segment a transaction, and a query looks each word up in every segment. A list of notes that
-//! is spread over segments is also too short for FTS5's skip index, so a query for two words reads all of the
-//! longer list. A thread merges segments in steps that lock the database for a millisecond or two.
+//! is spread over segments is also too short for FTS5's skip index. A query for two words then reads all of
+//! the longer list. A thread merges segments in steps that lock the database for a millisecond or two.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

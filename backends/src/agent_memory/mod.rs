@@ -225,8 +225,8 @@ impl AgentMemory {
     /// full text alone.
     ///
     /// # Errors
-    /// If the model's small files are missing or invalid, or no thread can be started. [`AgentMemory::embeddings`] and
-    /// `:stats` report an error in its weights later.
+    /// If the model's small files are missing or invalid, or no thread can be started.
+    /// [`AgentMemory::embeddings`] and `:stats` report an error in its weights later.
     pub fn set_embeddings(&mut self, wanted: Embeddings) -> std::result::Result<(), String> {
         self.meaning = None;
         match wanted {

@@ -208,7 +208,8 @@ impl Db {
         record: &Record<'_>,
         work: impl FnOnce(&Self) -> Result<T>,
     ) -> Result<T> {
-        if self.redo.borrow().is_none() || !record.can_wait(self)? {
+        let can_wait = self.redo.borrow().as_ref().is_some_and(Redo::can_wait);
+        if !can_wait || !record.can_wait(self)? {
             return self.transaction(work);
         }
         if self.is_stuck.get() {

@@ -13,6 +13,13 @@ use std::sync::mpsc::SyncSender;
 /// Bytes of records after which the transaction is committed.
 const COMMIT_AT: u64 = 1 << 20;
 
+/// Records after which the transaction is committed.
+const RECORDS_MAX: u32 = 1000;
+
+/// Bytes that must be free on the disk for a transaction to stay open: each record changes at most a chunk of content and
+/// a few pages. With less, every change is committed at once, so that the call that meets a full disk fails.
+const ROOM: u64 = 64 << 20;
+
 /// The longest payload that is recorded. A longer change is committed at once: its bytes would be written twice.
 pub(super) const PAYLOAD_MAX: usize = 64 << 10;
 
@@ -39,6 +46,7 @@ pub(super) struct Redo {
     last: u64,
     /// Where the next record goes; everything before it is not committed yet.
     end: u64,
+    records: u32,
     record: Vec<u8>,
     /// Tells the thread that commits that a transaction has begun.
     wake: SyncSender<()>,
@@ -60,6 +68,7 @@ impl Redo {
             mount,
             last: 0,
             end: 0,
+            records: 0,
             record: Vec::with_capacity(4096),
             wake,
         })
@@ -77,7 +86,16 @@ impl Redo {
 
     /// Whether the transaction has become long enough.
     pub(super) fn is_full(&self) -> bool {
-        self.end >= COMMIT_AT
+        self.end >= COMMIT_AT || self.records >= RECORDS_MAX
+    }
+
+    /// Whether a change can wait for its commit: others do already, or the disk has room for all that may follow.
+    pub(super) fn can_wait(&self) -> bool {
+        let room = || {
+            let disk = rustix::fs::fstatvfs(&self.file);
+            disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOM)
+        };
+        self.is_pending() || room()
     }
 
     /// Appends the record that `encode` writes.
@@ -103,6 +121,7 @@ impl Redo {
             let _ = self.wake.try_send(());
         }
         self.end += self.record.len() as u64;
+        self.records += 1;
         self.last = number;
         Ok(())
     }
@@ -110,7 +129,7 @@ impl Redo {
     /// Everything up to change `last` is committed.
     pub(super) fn committed(&mut self, last: u64) {
         self.last = last;
-        self.end = 0;
+        (self.end, self.records) = (0, 0);
     }
 
     /// The payloads of the records that are not committed.

@@ -1,5 +1,5 @@
-//! Agent memory that recalls by meaning, as its store is called, with a model of a few lines: what is embedded when,
-//! what is found and said meanwhile, and what happens when it fails. The real model is in `tests/end_to_end/agent_memory.rs`.
+//! Agent memory with embeddings, through its store and with a fake model: the queue, recalls meanwhile,
+//! failures. The real model is in `tests/end_to_end/agent_memory.rs`.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ use backends::store::{Caller, Change, Ino, Kind, ROOT, RenameMode, Store, Timest
 use common::{create, node, read};
 use proptest::prelude::*;
 
-/// What the model takes for the same.
+/// Words to which the model gives the same meaning.
 const MEANINGS: [&[&str]; 4] = [
     &["cat", "cats", "feline", "felines", "kitten"],
     &["sleep", "sleeps", "nap", "naps", "rest"],
@@ -21,26 +21,26 @@ const MEANINGS: [&[&str]; 4] = [
     &["exit", "leave", "sell"],
 ];
 
-/// What the model is asked, and how far it may go.
+/// What the model has embedded, and what it may embed.
 #[derive(Debug, Default)]
 struct Asked {
     /// The first word of every note that was embedded, in order.
     notes: Vec<String>,
-    /// Batches that may be embedded; `None`: all.
+    /// How many more batches may be embedded; `None` for all.
     may: Option<usize>,
-    /// Batches that were begun.
+    /// Batches begun so far.
     begun: usize,
-    /// So many more batches fail.
+    /// How many of the next batches fail.
     fails: usize,
 }
 
-/// A vector has a number for each meaning and a few for all other words. Notes wait for leave, questions do not.
+/// A fake model: one dimension a meaning, and some for all other words. Only notes wait for `may`.
 #[derive(Debug, Default)]
 struct Model {
     id: String,
     asked: Mutex<Asked>,
     changed: Condvar,
-    /// The words by their pieces.
+    /// The words; a piece is an index into them.
     words: Mutex<Vec<String>>,
 }
 
@@ -65,7 +65,7 @@ impl Model {
         self.changed.notify_all();
     }
 
-    /// Waits until so many batches were begun.
+    /// Waits until `batches` batches have begun.
     fn begun(&self, batches: usize) {
         let asked = self.asked.lock().unwrap();
         let within = Duration::from_secs(20);
@@ -115,7 +115,7 @@ impl Embedder for Model {
                 asked.fails -= 1;
                 return Err("it is a bad day".to_owned());
             }
-            // Not for ever: a test that has failed must end.
+            // With a limit, so that a failed test ends.
             let within = Duration::from_secs(20);
             let (mut asked, _) = self
                 .changed
@@ -149,7 +149,7 @@ impl Embedder for Model {
 
 const NOW: i64 = 1_795_300_000_000_000_000;
 
-/// Another time at each call.
+/// Returns a later time at each call.
 fn caller() -> Caller {
     static CLOCK: AtomicI64 = AtomicI64::new(NOW);
     Caller {
@@ -201,7 +201,7 @@ fn write(store: &AgentMemory, dir: Ino, name: &str, text: &str) -> Ino {
     ino
 }
 
-/// As `rm` does: nothing is closed afterwards.
+/// Like `rm`: no `close` follows, so the index is not refreshed.
 fn remove(store: &AgentMemory, dir: Ino, name: &str) {
     if let Some(ino) = store.unlink(&caller(), dir, name.as_bytes()).unwrap() {
         store.reclaim(ino).unwrap();
@@ -217,14 +217,14 @@ fn embedded(store: &AgentMemory) {
     until(|| matches!(store.embeddings(), EmbeddingState::Ready { waiting: 0, .. }));
 }
 
-/// What the first line of an answer says relevance is made of.
+/// How relevance is computed, by the first line of an answer.
 fn basis(answer: &str) -> &str {
     let first = answer.lines().next().unwrap();
     first.split("balanced, ").nth(1).unwrap_or(first)
 }
 
 #[test]
-fn while_the_model_is_read_it_is_by_full_text_and_said() {
+fn a_recall_uses_full_text_while_the_model_loads_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(&dir.path().join("m.db"), None);
     write(&store, ROOT, "pets.md", "My cat naps.\n");
@@ -247,11 +247,11 @@ fn while_the_model_is_read_it_is_by_full_text_and_said() {
 }
 
 #[test]
-fn a_note_without_a_vector_is_found_by_its_words_and_the_answer_says_how_many() {
+fn a_recall_finds_notes_without_a_vector_by_words_and_counts_them() {
     let dir = tempfile::tempdir().unwrap();
     let model = Model::new(Some(0));
     let store = open_with(&dir.path().join("m.db"), None, &model);
-    // `close` does not wait for the model, which waits for leave.
+    // `close` does not wait for the model, which may not embed yet.
     write(&store, ROOT, "pets.md", "Cats sleep.\n");
     model.begun(1);
     write(&store, ROOT, "money.md", "Revenue rose.\n");
@@ -285,13 +285,13 @@ fn a_note_without_a_vector_is_found_by_its_words_and_the_answer_says_how_many() 
 }
 
 #[test]
-fn the_newest_notes_are_embedded_first_and_a_stop_waits_for_a_batch_only() {
+fn the_worker_embeds_the_newest_notes_first_and_stops_after_a_batch() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let model = Model::new(Some(0));
     let store = open_with(&path, None, &model);
     write(&store, ROOT, "0.md", "n0 cat\n");
-    // It is at the first when the others come.
+    // The model has begun the first note before the others are written.
     model.begun(1);
     for number in 1..=40 {
         write(
@@ -306,7 +306,7 @@ fn the_newest_notes_are_embedded_first_and_a_stop_waits_for_a_batch_only() {
     let mut expected = vec!["n0".to_owned()];
     expected.extend((9..=40).rev().map(|number| format!("n{number}")));
     assert_eq!(model.notes(), expected);
-    // What is left is not waited for, and done by the next.
+    // A stop does not wait for the remaining notes; the next mount embeds them.
     let stops = std::thread::spawn(move || drop(store));
     std::thread::sleep(Duration::from_millis(200));
     model.let_go_on(1);
@@ -320,13 +320,13 @@ fn the_newest_notes_are_embedded_first_and_a_stop_waits_for_a_batch_only() {
 }
 
 #[test]
-fn what_changes_while_it_is_embedded_means_what_it_says_now() {
+fn a_note_changed_during_its_embedding_is_embedded_again() {
     let dir = tempfile::tempdir().unwrap();
     let model = Model::new(Some(0));
     let store = open_with(&dir.path().join("m.db"), None, &model);
     write(&store, ROOT, "note.md", "kitten\n");
     model.begun(1);
-    // Its size stays, so does its number: only its time says that it is another.
+    // Size and inode stay the same, so only the modification time shows the change.
     write(&store, ROOT, "note.md", "budget\n");
     model.let_go_on_for_ever();
     embedded(&store);
@@ -336,7 +336,7 @@ fn what_changes_while_it_is_embedded_means_what_it_says_now() {
 }
 
 #[test]
-fn what_is_removed_while_it_waits_fails_nothing() {
+fn the_worker_skips_notes_removed_while_they_waited() {
     let dir = tempfile::tempdir().unwrap();
     let model = Model::new(Some(0));
     let store = open_with(&dir.path().join("m.db"), None, &model);
@@ -345,14 +345,14 @@ fn what_is_removed_while_it_waits_fails_nothing() {
     for number in 0..5 {
         write(&store, ROOT, &format!("{number}.md"), "revenue\n");
     }
-    // Nobody has closed or asked since, so the index does not know.
+    // Without a `close` or a request, the index still has the notes.
     for number in 0..5 {
         remove(&store, ROOT, &format!("{number}.md"));
     }
     model.let_go_on_for_ever();
     embedded(&store);
     assert_eq!(model.notes(), ["cat"]);
-    // What was embedded and is gone counts no more.
+    // A removed note with a vector is no longer counted.
     remove(&store, ROOT, "first.md");
     model.asked.lock().unwrap().may = Some(0);
     write(&store, ROOT, "last.md", "kitten\n");
@@ -363,7 +363,7 @@ fn what_is_removed_while_it_waits_fails_nothing() {
     );
     remove(&store, ROOT, "last.md");
     model.let_go_on_for_ever();
-    // A new note gets the number of one that is gone.
+    // The new note reuses the id of a removed one.
     write(&store, ROOT, "new.md", "naps\n");
     embedded(&store);
     let found = ask(&store, ROOT, ":recall?rest");
@@ -374,7 +374,7 @@ fn what_is_removed_while_it_waits_fails_nothing() {
 }
 
 #[test]
-fn a_failure_is_tried_again_and_the_fifth_in_a_row_is_said() {
+fn the_worker_retries_a_failed_batch_and_stops_at_the_fifth_failure() {
     let dir = tempfile::tempdir().unwrap();
     let model = Model::new(None);
     model.asked.lock().unwrap().fails = 1;
@@ -419,7 +419,7 @@ fn vectors_outlive_mounts_and_moves_but_not_their_model() {
     let asked = ":recall?felines";
     assert!(ask(&store, ROOT, asked).contains("/aside/p.md"));
     drop(store);
-    // Moved without a model, too.
+    // The vector also survives a move on a mount without a model.
     let store = open(&path, None);
     store
         .rename(
@@ -448,11 +448,11 @@ fn vectors_outlive_mounts_and_moves_but_not_their_model() {
 }
 
 #[test]
-fn of_notes_with_as_many_words_the_closer_comes_first_and_words_count_more() {
+fn a_recall_ranks_the_closer_of_two_notes_with_equal_words_first() {
     let dir = tempfile::tempdir().unwrap();
     let model = Model::new(None);
     let store = open_with(&dir.path().join("m.db"), None, &model);
-    // Older, but of two that have the word, it is the one that is about it.
+    // Both notes have the word; the older one is closer in meaning.
     write(&store, ROOT, "close.md", "tuesday kitten\n");
     write(&store, ROOT, "far.md", "tuesday revenue\n");
     write(&store, ROOT, "other.md", "budget of the month\n");
@@ -471,7 +471,7 @@ fn of_notes_with_as_many_words_the_closer_comes_first_and_words_count_more() {
 }
 
 #[test]
-fn what_is_private_to_others_or_elsewhere_is_not_found_by_meaning_either() {
+fn a_recall_by_meaning_hides_private_notes_and_notes_out_of_scope() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let question = ":recall?felines";
@@ -501,7 +501,7 @@ fn what_is_private_to_others_or_elsewhere_is_not_found_by_meaning_either() {
 }
 
 #[test]
-fn what_has_expired_is_not_found_by_meaning_either() {
+fn a_recall_by_meaning_hides_expired_notes() {
     let dir = tempfile::tempdir().unwrap();
     let model = Model::new(None);
     let store = open_with(&dir.path().join("m.db"), None, &model);
@@ -516,7 +516,7 @@ fn what_has_expired_is_not_found_by_meaning_either() {
 }
 
 #[test]
-fn a_directory_that_has_no_model_is_refused_and_a_broken_one_is_said() {
+fn a_memory_refuses_a_directory_without_a_model_and_reports_a_broken_one() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(&dir.path().join("m.db"), None);
     write(&store, ROOT, "rule.md", "RSI > 70 means exit\n");
@@ -576,7 +576,7 @@ proptest! {
         }
         model.let_go_on(batches);
         let asked = question.replace(' ', "+");
-        // Some notes have a vector, others not, and meanwhile more get one.
+        // The worker adds vectors while the recalls run.
         for _ in 0..3 {
             let answer = ask(&store, ROOT, &format!(":recall?query={asked}&max_tokens={max_tokens}"));
             let counted = tokens::count(&answer);
@@ -585,7 +585,7 @@ proptest! {
         }
         model.let_go_on_for_ever();
         let recall = || ask(&store, ROOT, &format!(":recall?query={asked}&max_tokens={max_tokens}"));
-        // Notes that were just written may not have been counted as waiting yet.
+        // The queue may not have the newest notes yet.
         until(|| !recall().contains("no embedding yet"));
         let answer = recall();
         prop_assert!(tokens::count(&answer) <= max_tokens, "{answer}");

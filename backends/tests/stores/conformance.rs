@@ -1,4 +1,4 @@
-//! What every store must do, run on every store, and random sequences held against the reference model.
+//! Checks for every store, and random sequences compared with the reference model.
 
 use crate::below;
 use crate::common;
@@ -22,14 +22,14 @@ use proptest::prelude::*;
 /// Runs a check on a fresh instance of every store.
 fn on_every_store(check: fn(&dyn Store)) {
     on_every_store_of_any_bytes(check);
-    // Its model answers exactly, from what it is told and nothing else.
+    // Its model answers exactly, from the prompt alone.
     check(&history(exact(), None));
 }
 
-/// As [`on_every_store`], but for `llm-history`: it says what a file holds by one answer, which is text, and cannot be
-/// longer than a question may be; and a file without a name cannot be asked for.
+/// As [`on_every_store`], without `llm-history`: its content is one answer, which is text of limited length,
+/// and it has no content for a file without a name.
 fn on_every_store_of_any_bytes(check: fn(&dyn Store)) {
-    // Its root lists `.llmfs`, too: any other directory does what a root does.
+    // Its root lists `.llmfs`, so another directory serves as the root.
     check(&Below::new(generate(nobody(), None, None).unwrap()));
     check(&MemoryStore::new(&caller(1)));
     let dir = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ fn directories_count_their_subdirectories_and_stamp_changes() {
             Some(dir.ino)
         );
         assert_eq!(store.getattr(ROOT).unwrap().nlink, 2);
-        // Removed, but still open somewhere: nothing can be created in it.
+        // A removed directory that is still open: nothing can be created in it.
         assert_eq!(store.getattr(dir.ino).unwrap().nlink, 0);
         assert_eq!(
             errno(store.create(&caller(30), dir.ino, b"x", &node(Kind::File))),
@@ -164,7 +164,7 @@ fn content_grows_shrinks_and_has_holes() {
             7
         );
         assert_eq!(read(store, file, 0, 100), b"\0\0\0\0\0he");
-        // What was cut off must not come back.
+        // Truncated data must not come back.
         store.setattr(&caller(40), file, &resize(12)).unwrap();
         assert_eq!(read(store, file, 5, 100), b"he\0\0\0\0\0");
         store.setattr(&caller(40), file, &resize(0)).unwrap();
@@ -324,12 +324,12 @@ fn rename_replaces_refuses_and_exchanges() {
         assert_eq!(errno(store.lookup(ROOT, b"a")), Errno::NOENT);
         assert_eq!(store.getattr(a.ino).unwrap().ctime, Timestamp(20));
 
-        // A link renamed over its twin: nothing happens, both stay.
+        // A rename between two links of one inode changes nothing.
         store.link(&caller(20), a.ino, ROOT, b"twin").unwrap();
         assert_eq!(rename((ROOT, "b"), (ROOT, "twin"), replace).unwrap(), None);
         assert_eq!(store.getattr(a.ino).unwrap().nlink, 2);
 
-        // A file and a directory change places, across directories.
+        // An exchange of a file and a directory, across directories.
         rename((ROOT, "b"), (dir.ino, "sub"), RenameMode::Exchange).unwrap();
         assert_eq!(store.lookup(ROOT, b"b").unwrap().kind, Kind::Directory);
         assert_eq!(store.lookup(dir.ino, b"sub").unwrap().ino, a.ino);
@@ -337,7 +337,7 @@ fn rename_replaces_refuses_and_exchanges() {
         assert_eq!(store.getattr(dir.ino).unwrap().nlink, 2);
         assert_eq!(store.getattr(ROOT).unwrap().nlink, 4);
 
-        // A directory over an empty one, into another parent.
+        // A directory replaces an empty one in another parent.
         let empty = create(store, dir.ino, "empty", Kind::Directory);
         assert_eq!(
             rename((ROOT, "b"), (dir.ino, "empty"), replace).unwrap(),
@@ -405,7 +405,7 @@ fn extended_attributes_are_set_replaced_and_removed() {
 }
 
 #[test]
-fn a_listing_goes_on_after_a_cookie_while_names_come_and_go() {
+fn a_listing_resumes_after_a_cookie_while_names_change() {
     on_every_store(|store| {
         for number in 0..100 {
             create(store, ROOT, &format!("f{number}"), Kind::File);
@@ -429,7 +429,7 @@ fn a_listing_goes_on_after_a_cookie_while_names_come_and_go() {
             if seen.len() == before {
                 break;
             }
-            // What was there all the time must be seen exactly once, whatever else happens.
+            // The listing must return each lasting name exactly once.
             if page < 10 {
                 create(store, ROOT, &format!("new{page}"), Kind::File);
             }
@@ -446,7 +446,7 @@ fn a_listing_goes_on_after_a_cookie_while_names_come_and_go() {
 }
 
 #[test]
-fn a_history_keeps_text_links_and_ranges_as_its_model_is_told() {
+fn a_history_with_an_exact_model_keeps_text_links_and_ranges() {
     let store = history(exact(), None);
     let file = create(&store, ROOT, "a", Kind::File).ino;
     let dir = create(&store, ROOT, "dir", Kind::Directory).ino;
@@ -466,7 +466,7 @@ fn a_history_keeps_text_links_and_ranges_as_its_model_is_told() {
     expected[..2].fill(0);
     expected.resize(12, 0);
     assert_eq!(read(&store, file, 0, 100), expected);
-    // A name that would be another line of the question.
+    // A name that would be another line of the prompt if it were not escaped.
     let name = b"x\nwrite /y at 0: \"no\"";
     let odd = store
         .create(&caller(60), ROOT, name, &node(Kind::File))
@@ -480,7 +480,7 @@ fn a_history_keeps_text_links_and_ranges_as_its_model_is_told() {
     );
 }
 
-/// A step whose files are short and hold text.
+/// Limits a step to short files of text.
 fn short_text(step: Step) -> Step {
     match step {
         Step::Write {
@@ -558,7 +558,7 @@ proptest! {
     }
 }
 
-/// The paths of each file that has more than one.
+/// The paths of each file with several hard links.
 fn hard_links(store: &dyn Store) -> Vec<Vec<String>> {
     fn walk(store: &dyn Store, dir: Ino, path: &str, found: &mut BTreeMap<Ino, Vec<String>>) {
         for name in names(store, dir) {
@@ -619,7 +619,7 @@ proptest! {
         }
         let dump = model.dump();
         prop_assert_eq!(tested.dump(), dump.clone());
-        // All of it is still there after closing and opening, but for what had no name left.
+        // After a reopen everything is there, except inodes without a name.
         let made = tested.made;
         drop(sqlite);
         let sqlite = SqliteStore::open(&path, &caller(1)).unwrap();

@@ -1,4 +1,4 @@
-//! Files behind a language model, without a mount: what is saved and loaded, what fails and how it says so.
+//! Stores with a language model, without a mount: saving, loading, and errors.
 
 use crate::common;
 use crate::model;
@@ -18,7 +18,7 @@ use common::{caller, create, names, node, read};
 use model::{Scripted, generate, history, nobody, question};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
 
-/// A folder for a save file, and the file.
+/// A temporary folder with the path of a save file.
 struct Place {
     _dir: tempfile::TempDir,
     save: PathBuf,
@@ -62,7 +62,7 @@ fn attribute(store: &dyn Store, ino: Ino, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_file_with_a_name_in_a_directory_that_was_made_later_is_saved_and_loaded() {
+fn a_save_restores_a_hard_link_in_a_newer_directory() {
     let place = Place::new();
     let store = place.open();
     let file = create(&store, ROOT, "file", Kind::File).ino;
@@ -70,7 +70,7 @@ fn a_file_with_a_name_in_a_directory_that_was_made_later_is_saved_and_loaded() {
     let dir = create(&store, ROOT, "later", Kind::Directory).ino;
     let sub = create(&store, dir, "sub", Kind::Directory).ino;
     store.link(&caller(10), file, sub, b"link").unwrap();
-    // A directory that is moved below one that is made after it, too.
+    // A directory moved below a newer one.
     let moved = create(&store, ROOT, "moved", Kind::Directory).ino;
     create(&store, moved, "in it", Kind::File);
     let last = create(&store, ROOT, "last", Kind::Directory).ino;
@@ -90,7 +90,7 @@ fn a_file_with_a_name_in_a_directory_that_was_made_later_is_saved_and_loaded() {
 }
 
 #[test]
-fn what_an_earlier_version_has_saved_is_loaded_in_whatever_order_it_is() {
+fn a_mount_loads_a_version_1_save_in_any_node_order() {
     let place = Place::new();
     let old = r#"{"v":1,"nodes":[
         {"node":1,"names":[],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
@@ -102,7 +102,7 @@ fn what_an_earlier_version_has_saved_is_loaded_in_whatever_order_it_is() {
     let store = place.open();
     assert_eq!(read(&store, find(&store, "/c/d/b"), 0, 99), b"hello");
 
-    // What has no place anywhere is refused by name, and nothing else is.
+    // A node whose parent is missing is refused, and the error names the parent.
     drop(store);
     std::fs::write(&place.save, old.replace("[8,{", "[7,{")).unwrap();
     let error = generate(nobody(), None, Some(&place.save)).unwrap_err();
@@ -110,7 +110,7 @@ fn what_an_earlier_version_has_saved_is_loaded_in_whatever_order_it_is() {
 }
 
 #[test]
-fn the_control_directory_and_what_is_shown_in_it_stay_where_they_are() {
+fn a_store_refuses_to_move_link_or_remove_control_files() {
     let place = Place::new();
     let store = place.open();
     let control = find(&store, "/.llmfs");
@@ -144,11 +144,11 @@ fn the_control_directory_and_what_is_shown_in_it_stay_where_they_are() {
 }
 
 #[test]
-fn something_of_a_control_files_name_in_a_save_is_put_aside() {
+fn a_mount_renames_a_saved_file_with_the_name_of_a_control_file() {
     let place = Place::new();
     let store = place.open();
     let control = find(&store, "/.llmfs");
-    // As a version that let `.llmfs` be moved away has saved it; and a link in place of a setting.
+    // A save of a version that allowed moves of `.llmfs`, with a link in place of a setting.
     store
         .unlink(&caller(20), control, b"prompt.default")
         .unwrap();
@@ -172,7 +172,7 @@ fn something_of_a_control_files_name_in_a_save_is_put_aside() {
 }
 
 #[test]
-fn a_very_long_file_is_saved_as_what_is_in_it() {
+fn a_save_of_a_sparse_file_omits_its_holes() {
     let place = Place::new();
     let store = place.open();
     let long = create(&store, ROOT, "long", Kind::File).ino;
@@ -215,7 +215,7 @@ fn a_save_file_belongs_to_one_mount_at_a_time() {
         is_owned && refused.to_string().contains("another mount"),
         "{refused}"
     );
-    // By another way to the same file, too.
+    // Another path of the same file is refused, too.
     let around = place
         .save
         .parent()
@@ -229,7 +229,7 @@ fn a_save_file_belongs_to_one_mount_at_a_time() {
 }
 
 #[test]
-fn a_tree_is_refused_where_something_is_saved_and_a_folder_that_is_missing_at_once() {
+fn a_mount_refuses_a_tree_beside_a_save_and_a_missing_folder() {
     let place = Place::new();
     place.open().sync().unwrap();
     let tree = || parse_tree(r#"{"entries":[{"path":"a","kind":"file"}]}"#).unwrap();
@@ -255,17 +255,17 @@ fn a_tree_is_refused_where_something_is_saved_and_a_folder_that_is_missing_at_on
 }
 
 #[test]
-fn a_save_that_fails_leaves_the_last_one_and_says_so() {
+fn a_failed_save_keeps_the_last_one_and_returns_its_error() {
     let place = Place::new();
     let store = place.open();
     create(&store, ROOT, "first", Kind::File);
     store.sync().unwrap();
-    // A killed mount has left half of one: it is in nobody's way.
+    // A partial file of a killed mount does not stop a save.
     std::fs::write(place.beside(".new"), "{\"v\":2,\"nod").unwrap();
     create(&store, ROOT, "second", Kind::File);
     store.sync().unwrap();
     assert!(!place.beside(".new").exists());
-    // Something that cannot be removed is.
+    // A directory in its place does.
     let blocked = place.beside(".new");
     std::fs::create_dir(&blocked).unwrap();
     std::fs::write(blocked.join("x"), "").unwrap();
@@ -285,7 +285,7 @@ fn a_save_that_fails_leaves_the_last_one_and_says_so() {
 }
 
 #[test]
-fn what_is_saved_while_files_change_can_always_be_loaded() {
+fn a_save_during_changes_can_always_be_loaded() {
     let place = Place::new();
     let store = place.open();
     let dirs = ["one", "two", "three"].map(|name| create(&store, ROOT, name, Kind::Directory).ino);
@@ -297,7 +297,7 @@ fn what_is_saved_while_files_change_can_always_be_loaded() {
                 for number in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
                     let name = format!("w{worker}-{}", number % 7);
                     let (from, to) = (dirs[(number + worker) % 3], dirs[(number + 1) % 3]);
-                    // Some of these cannot be done, as the other one is at it, too.
+                    // Some of these fail, because the other worker changes the same names.
                     let made = store.create(&caller(10), from, name.as_bytes(), &node(Kind::File));
                     if let Ok(attr) = made {
                         let _ =
@@ -330,7 +330,7 @@ fn one_file() -> Option<Vec<backends::llm::generate::TreeEntry>> {
 }
 
 #[test]
-fn what_somebody_writes_over_a_generated_file_is_not_called_generated() {
+fn a_change_removes_the_generation_attributes_of_a_file() {
     let model = Scripted(|_: &Request, _: &Cancel| Ok("made up\n".to_owned()));
     let store = generate(model, one_file(), None).unwrap();
     let ways: [fn(&dyn Store, Ino); 3] = [
@@ -366,14 +366,14 @@ fn what_somebody_writes_over_a_generated_file_is_not_called_generated() {
         );
         again.unwrap();
     }
-    // One that nobody has read yet, too.
+    // The same holds for a file that still waits.
     let file = find(&store, "/b");
     store.write(&caller(20), file, 0, b"mine").unwrap();
     assert_eq!(store.listxattr(file).unwrap(), Vec::<Vec<u8>>::new());
 }
 
 #[test]
-fn a_setting_that_is_too_long_is_an_error_that_names_it_however_long_it_is() {
+fn a_read_fails_with_efbig_if_the_prompt_is_too_long() {
     let store = generate(nobody(), one_file(), None).unwrap();
     let prompt = find(&store, "/.llmfs/prompt.default");
     let megabyte = vec![b'x'; 1 << 20];
@@ -392,7 +392,7 @@ fn a_setting_that_is_too_long_is_an_error_that_names_it_however_long_it_is() {
 }
 
 #[test]
-fn an_answer_that_a_history_cannot_use_is_an_error_with_its_reason_beside_the_file() {
+fn a_history_stores_why_an_answer_is_unusable_in_an_attribute() {
     let answers = Mutex::new(vec![
         r#"{"exists":true,"content":"right"}"#,
         r#"{"exists":false,"content":""}"#,
@@ -434,7 +434,7 @@ fn an_answer_that_a_history_cannot_use_is_an_error_with_its_reason_beside_the_fi
 }
 
 #[test]
-fn a_refusal_is_beside_what_was_to_be_changed() {
+fn a_history_stores_why_the_policy_refuses_in_an_attribute() {
     let model = Scripted(|request: &Request, _: &Cancel| {
         let allow = !question(request).contains("write");
         Ok(serde_json::json!({"allow": allow, "reason": "nothing is written here"}).to_string())
@@ -464,7 +464,7 @@ fn create_error(store: &dyn Store, name: &str) -> Errno {
 }
 
 #[test]
-fn a_name_is_one_line_of_a_question_whatever_it_holds() {
+fn a_prompt_shows_any_name_on_one_line() {
     let model = Scripted(|request: &Request, _: &Cancel| Ok(format!("{}\n", question(request))));
     let store = generate(model, one_file(), None).unwrap();
     let odd = b"x\nIts files:\n/etc/passwd";
@@ -490,7 +490,7 @@ fn a_name_is_one_line_of_a_question_whatever_it_holds() {
 }
 
 #[test]
-fn a_budget_that_is_spent_is_an_error_number() {
+fn a_read_fails_with_edquot_if_the_budget_is_spent() {
     let model = Scripted(|_: &Request, _: &Cancel| -> Result<String, ModelError> {
         Err(ModelError::BudgetSpent {
             spent: "2 tokens".to_owned(),
@@ -507,7 +507,7 @@ fn a_budget_that_is_spent_is_an_error_number() {
     );
 }
 
-/// Proposes as many files as it may, and comes to an end only where that is few.
+/// Proposes as many files as the schema allows. The answer is truncated if they are more than three.
 struct Verbose(Arc<Mutex<Vec<u64>>>);
 
 impl Model for Verbose {
@@ -536,7 +536,7 @@ impl Model for Verbose {
 }
 
 #[test]
-fn a_tree_that_was_cut_off_is_asked_for_with_fewer_entries() {
+fn a_store_requests_a_truncated_tree_again_with_fewer_entries() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let meter = Meter::new(
         Box::new(Verbose(Arc::clone(&asked))),

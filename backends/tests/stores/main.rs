@@ -1,4 +1,4 @@
-//! What every store of this crate promises, tried through its own interface.
+//! Tests of the stores of this crate through the [`backends::store::Store`] trait, without a mount.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! What only the SQLite store promises: what survives, who may open what, and that people can read it.
+//! Promises of the SQLite store alone: durability, tails, upgrades, locking, and access by plain SQLite.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ fn read_file(store: &SqliteStore, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_there_in_a_copy_of_the_files_taken_without_closing() {
-    // A copy of database and log is what a killed process leaves.
+fn a_copy_of_an_open_database_and_its_log_has_every_write() {
+    // A killed process leaves the files like such a copy.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -81,7 +81,7 @@ fn read_at(store: &SqliteStore, ino: u64, offset: u64, size: usize) -> Vec<u8> {
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn what_is_past_the_head_is_in_a_file_beside_the_database_and_goes_with_its_file() {
+fn a_large_file_keeps_its_tail_in_a_file_that_is_removed_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let tails = dir.path().join("a.db-tails");
@@ -136,7 +136,7 @@ fn what_is_past_the_head_is_in_a_file_beside_the_database_and_goes_with_its_file
 }
 
 #[test]
-fn tails_that_a_crash_left_are_swept_and_others_files_are_not() {
+fn an_open_removes_tails_left_by_a_crash_and_no_other_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let tails = dir.path().join("a.db-tails");
@@ -158,7 +158,7 @@ fn tails_that_a_crash_left_are_swept_and_others_files_are_not() {
 }
 
 #[test]
-fn space_reserved_for_a_growing_tail_is_given_back() {
+fn a_close_releases_the_space_reserved_for_a_growing_tail() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -176,7 +176,7 @@ fn space_reserved_for_a_growing_tail_is_given_back() {
     assert!(store.getattr(ino).unwrap().blocks * 512 < 5 * MIB + 64 * 1024);
     drop(store);
     assert_eq!(occupied(), 5 * MIB - HEAD);
-    // What a crash leaves goes at the next opening.
+    // The next open releases the space that a crash left reserved.
     rustix::fs::fallocate(
         std::fs::File::options().write(true).open(&tail).unwrap(),
         rustix::fs::FallocateFlags::KEEP_SIZE,
@@ -230,7 +230,7 @@ fn a_missing_tail_is_an_error_and_never_zeros() {
 }
 
 #[test]
-fn a_database_of_schema_version_1_is_brought_up_to_date() {
+fn an_open_upgrades_a_database_of_schema_version_1() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -280,7 +280,7 @@ fn an_edit_of_one_byte_in_50_mib_writes_less_than_64_kib() {
             now: Timestamp(2 + later as i64),
             ..OWNER
         };
-        // An empty log holds what the edit writes and nothing else.
+        // Empty the log, so that it then holds the edit alone.
         drop(store_log_emptied(&path));
         let before = log.metadata().unwrap().len();
         assert_eq!(before, 0);
@@ -294,11 +294,11 @@ fn an_edit_of_one_byte_in_50_mib_writes_less_than_64_kib() {
     }
 }
 
-/// Copies the log into the database and cuts it off.
+/// Copies the log into the database and truncates it.
 fn store_log_emptied(path: &Path) -> rusqlite::Connection {
     let other = rusqlite::Connection::open(path).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    // The store's own checkpoints come in between.
+    // Retry while a checkpoint of the store runs.
     while other
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| {
             row.get::<_, i64>(0)
@@ -313,7 +313,7 @@ fn store_log_emptied(path: &Path) -> rusqlite::Connection {
 }
 
 #[test]
-fn an_unlinked_file_that_was_open_when_the_daemon_died_is_freed_at_the_next_opening() {
+fn an_open_frees_a_file_that_was_unlinked_when_the_daemon_died() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -331,7 +331,7 @@ fn an_unlinked_file_that_was_open_when_the_daemon_died_is_freed_at_the_next_open
 }
 
 #[test]
-fn a_database_in_use_is_refused_and_free_again_afterwards() {
+fn a_second_open_fails_while_the_first_store_lives() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let first = open(&path).unwrap();
@@ -347,7 +347,7 @@ fn a_database_in_use_is_refused_and_free_again_afterwards() {
 }
 
 #[test]
-fn what_is_no_file_system_of_ours_is_refused_and_left_alone() {
+fn an_open_refuses_a_foreign_file_and_leaves_it_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
 
@@ -388,7 +388,7 @@ fn what_is_no_file_system_of_ours_is_refused_and_left_alone() {
 }
 
 #[test]
-fn people_can_read_it_with_plain_sqlite_while_it_is_open() {
+fn plain_sqlite_reads_a_database_while_it_is_open() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -413,7 +413,7 @@ fn people_can_read_it_with_plain_sqlite_while_it_is_open() {
 }
 
 #[test]
-fn the_log_is_copied_into_the_database_in_the_background() {
+fn a_background_checkpoint_copies_the_log_into_the_database() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("a.db")).unwrap();
     for number in 0..500 {
@@ -456,14 +456,14 @@ fn several_threads_see_one_file_system() {
 }
 
 #[test]
-fn a_check_finds_what_is_damaged_and_nothing_else() {
+fn a_check_reports_each_damage_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fs.db");
     let store = open(&path).unwrap();
     write_file(&store, "a", &vec![7; 100_000]);
     write_file(&store, "b", b"small");
     store.link(&OWNER, 2, ROOT, b"c").unwrap();
-    // While it is open, and after.
+    // A check finds nothing, neither on the open database nor after it is closed.
     assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
     drop(store);
     let whole = check(&path).unwrap();
@@ -518,7 +518,7 @@ fn a_check_finds_what_is_damaged_and_nothing_else() {
 }
 
 #[test]
-fn ranges_larger_than_the_file_are_punched_at_once() {
+fn a_store_punches_a_range_far_larger_than_its_data() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("fs.db")).unwrap();
     write_file(&store, "a", &vec![7; 100_000]);
@@ -536,7 +536,7 @@ fn ranges_larger_than_the_file_are_punched_at_once() {
     assert_eq!(store.getattr(2).unwrap().blocks, 64);
 }
 
-/// What a killed daemon leaves: copies of the files of an open store, without the shared memory.
+/// Copies the files of an open store without the shared memory, as a killed daemon leaves them.
 fn killed(path: &Path, at: &Path) {
     for suffix in ["", "-wal", "-redo"] {
         let with = |path: &Path| {
@@ -558,7 +558,7 @@ fn names_in(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_log_that_was_taken_away_is_missed_and_nothing_is_changed() {
+fn an_open_without_its_log_fails_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -582,7 +582,7 @@ fn a_log_that_was_taken_away_is_missed_and_nothing_is_changed() {
     }
     let problems = check(&copy).unwrap().problems;
     assert!(problems[0].contains("b.db-wal is gone"), "{problems:?}");
-    // An empty one in its place is none.
+    // An empty log in its place counts as missing.
     std::fs::write(&log, b"").unwrap();
     let error = open(&copy).unwrap_err();
     assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
@@ -595,7 +595,7 @@ fn a_log_that_was_taken_away_is_missed_and_nothing_is_changed() {
 }
 
 #[test]
-fn who_asks_for_it_goes_on_without_the_log() {
+fn go_on_without_log_accepts_a_database_whose_log_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     assert!(!go_on_without_log(&path).unwrap(), "nothing is there");
@@ -623,7 +623,7 @@ fn who_asks_for_it_goes_on_without_the_log() {
 }
 
 #[test]
-fn a_database_without_its_log_that_contradicts_itself_is_not_gone_on_with() {
+fn go_on_without_log_refuses_an_inconsistent_database() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -634,7 +634,7 @@ fn a_database_without_its_log_that_contradicts_itself_is_not_gone_on_with() {
     killed(&path, &copy);
     drop(store);
     std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
-    // As a checkpoint that was killed may leave it: the name is there, and its inode is not.
+    // A killed checkpoint may leave a name without its inode.
     let torn = rusqlite::Connection::open(&copy).unwrap();
     torn.execute(
         "DELETE FROM inode WHERE ino = (SELECT ino FROM dirent WHERE name = CAST('note' AS BLOB))",
@@ -650,8 +650,7 @@ fn a_database_without_its_log_that_contradicts_itself_is_not_gone_on_with() {
 }
 
 #[test]
-fn a_long_file_that_was_removed_before_the_log_was_lost_does_not_keep_the_rest_from_being_mounted()
-{
+fn an_open_without_the_log_survives_a_removed_tail() {
     let dir = tempfile::tempdir().unwrap();
     let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
     let store = open(&path).unwrap();
@@ -683,7 +682,7 @@ fn a_long_file_that_was_removed_before_the_log_was_lost_does_not_keep_the_rest_f
 }
 
 #[test]
-fn what_is_left_of_a_database_is_not_swept_away_by_a_new_one() {
+fn an_open_of_a_truncated_database_keeps_its_log_and_tails() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -712,7 +711,7 @@ fn what_is_left_of_a_database_is_not_swept_away_by_a_new_one() {
             matches!(&error, OpenError::Cut { beside, .. } if *beside == log),
             "{error}"
         );
-        // Nor by those who only look: SQLite would remove the log of an empty file for them, too.
+        // A check must not open it either: SQLite would remove the log of an empty file.
         let error = check(&copy).unwrap_err();
         assert!(matches!(&error, OpenError::Cut { .. }), "{error}");
         let kept = dir.path().join("kept");
@@ -730,7 +729,7 @@ fn what_is_left_of_a_database_is_not_swept_away_by_a_new_one() {
 }
 
 #[test]
-fn a_log_that_another_program_copied_into_the_database_is_not_missed() {
+fn an_open_accepts_a_log_that_another_program_checkpointed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -739,7 +738,7 @@ fn a_log_that_another_program_copied_into_the_database_is_not_missed() {
     let copy = dir.path().join("b.db");
     killed(&path, &copy);
     drop(store);
-    // The last connection that is closed copies the log, and removes it.
+    // The last connection checkpoints and removes the log when it closes.
     let other = rusqlite::Connection::open(&copy).unwrap();
     let count = |sql| {
         other
@@ -754,7 +753,7 @@ fn a_log_that_another_program_copied_into_the_database_is_not_missed() {
 }
 
 #[test]
-fn a_log_is_missed_after_it_was_copied_meanwhile_too() {
+fn an_open_detects_a_lost_log_also_after_a_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = open(&path).unwrap();
@@ -772,7 +771,7 @@ fn a_log_is_missed_after_it_was_copied_meanwhile_too() {
     std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
     let error = open(&copy).unwrap_err();
     assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
-    // One that ended in order is one file, whole.
+    // After an orderly end, the database alone is complete.
     std::fs::copy(&path, &copy).unwrap();
     assert!(read_file(&open(&copy).unwrap(), "499") == [499_u32 as u8; 40_000]);
 }
@@ -804,7 +803,7 @@ fn a_database_of_schema_version_2_is_opened_with_and_without_its_log() {
 fn a_read_sees_all_of_a_write_or_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("a.db")).unwrap();
-    // In rows, across their end, and in the tail.
+    // In rows, across the end of the head, and in the tail.
     for offset in [0, HEAD - 50_000, HEAD + 10_000] {
         let ino = create_file(&store, &offset.to_string());
         store.write(&OWNER, ino, offset, &[0; 100_000]).unwrap();
@@ -863,11 +862,11 @@ fn damaged_content_is_an_error_and_never_data() {
     let mut bytes = Vec::new();
     failed(store.read(ino(b"small"), 0, 4, &mut bytes));
     failed(store.read(ino(b"large"), 0, 100_000, &mut bytes));
-    // What is damaged must not become right by a part of it being written.
+    // A partial write must not make damaged content valid.
     failed(store.write(&OWNER, ino(b"large"), 40_000, b"part"));
     assert!(read_at(&store, ino(b"large"), 0, 30_000) == [7; 30_000]);
     assert_eq!(read_file(&store, "whole"), b"another");
-    // All of it is.
+    // A write of the whole content does.
     store
         .write(&OWNER, ino(b"small"), 0, b"the small two")
         .unwrap();

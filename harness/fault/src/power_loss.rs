@@ -30,7 +30,9 @@ const BYTES: usize = 1024;
 /// Sizes, in bytes, of what the disk writes atomically: a page, or a sector.
 const PIECES: [usize; 2] = [4096, 512];
 /// The files that recovery reads. It rebuilds the shared-memory file.
-const FILES: [&str; 2] = ["store.db", "store.db-wal"];
+const FILES: [&str; 3] = ["store.db", "store.db-wal", REDO];
+/// The redo log. A store never syncs it.
+const REDO: &str = "store.db-redo";
 
 /// Makes a store durable. Tests replace it.
 type Fsync = fn(&SqliteStore) -> io::Result<()>;
@@ -153,7 +155,8 @@ impl PowerCuts {
                 }
                 acknowledged = done.len();
                 if syncs(self.store()?) > counted {
-                    synced = self.image()?;
+                    let image = self.image()?.into_iter();
+                    synced.extend(image.filter(|(file, _)| *file != REDO));
                 }
             }
         }

@@ -1,10 +1,10 @@
-//! What a cell records: each pass once its stretch of rounds has ended, and an arm's cell in the end.
+//! The samples of a cell: one for each pass, sent once the gauge window of its round is closed.
 
 use super::*;
 
 impl CellTask {
-    /// Sends the passes of a stretch of rounds that has ended, and counts its timed rounds, quiet ones and others. A round
-    /// with one pass outside the limits is left out as a whole: otherwise each arm would lose its own slow passes.
+    /// Sends the passes of a closed gauge window and counts its timed rounds, quiet ones and busy ones. One busy pass
+    /// marks its whole round as busy: otherwise each arm would lose only its own slow passes.
     pub(super) fn flush(
         &self,
         arms: &mut [Mounted<'_>],
@@ -39,7 +39,7 @@ impl CellTask {
         }
     }
 
-    /// Adds a pass to what the arm's cell holds.
+    /// Adds a pass to the arm's totals for this cell.
     pub(super) fn keep(
         &self,
         arm: &mut Mounted<'_>,
@@ -47,7 +47,7 @@ impl CellTask {
         load: &Load,
         is_warm_up: bool,
     ) {
-        // What a model makes up is wrong as a rule: what its daemon did for that counts all the same.
+        // Content that a model guesses is usually wrong, but the daemon's work for it counts.
         let guesses = arm.described.capabilities.guesses_content;
         let is_whole = match &passed.verdict {
             None => true,
@@ -58,7 +58,7 @@ impl CellTask {
         {
             arm.counted.add(counted);
         }
-        // Of hand-overs, what came in time counts although something else came late.
+        // With two hosts, calls that ended in time count even if another call was late.
         let counts = passed.verdict.is_none() || self.workload.script.needs_second_host();
         if is_warm_up || !counts {
             return;
@@ -69,7 +69,7 @@ impl CellTask {
         }
         for (kind, times) in &passed.times {
             let all = arm.times.entry(*kind).or_insert_with(rundir::histogram);
-            // Both have the same bounds, and grow by themselves.
+            // Cannot fail: both histograms have the same bounds and resize themselves.
             let _ = all.add(times);
         }
     }
@@ -122,7 +122,7 @@ impl CellTask {
             started_ms: began.duration_since(self.run_started).as_millis() as u64,
             took_us: took.as_micros() as u64,
         };
-        // Where the receiver is gone, the run has been given up.
+        // The receiver is gone only if the run was abandoned.
         let _ = lines.send(Line::Sample(Box::new(sample)));
     }
 }

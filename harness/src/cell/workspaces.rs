@@ -1,11 +1,11 @@
-//! Workspaces of a cell before a pass: filled, in a subtree of their own, with caches as the state says.
+//! Prepares a cell's workspaces for a pass: fills or restores a subtree and sets the cache state.
 
 use workloads::path::WorkspacePath;
 
 use super::*;
 
 impl CellTask {
-    /// Empties the caches once for all arms, each with its files there; cold, with a new daemon each.
+    /// Fills the workspaces of all arms, then drops the caches once. In cold cells every arm gets a new daemon.
     pub(super) fn bring_into_state(
         &self,
         arms: &mut [Mounted<'_>],
@@ -27,11 +27,11 @@ impl CellTask {
                     return Ok(());
                 };
                 watchdog.enter(SETUP_LIMIT);
-                // Nothing that was written to get here may still be on its way to the disk.
+                // Drain write-back of the preparation before the pass.
                 hosts.first.sync()?;
                 hosts.first.drop_own_caches()?;
-                // Now, and not between the emptying and the clock: others are asked for nothing there, either. A new
-                // daemon has counted nothing.
+                // Read the counters before the drop: a request between the drop and the pass would warm this arm's
+                // caches. A new daemon starts at zero.
                 arm.counted_before = match is_cold {
                     true => hosts.first.counters()?.map(|_| DaemonCounters::default()),
                     false => pass::counters(&mut *hosts.first).map_err(io::Error::other)?,
@@ -44,7 +44,7 @@ impl CellTask {
             });
             self.or_give_up(arm, ready, round, watchdog, lines, began);
         }
-        // Which of the mounts keeps the kernel waiting here, nothing tells.
+        // If dropping the caches hangs, the mount that causes it is unknown: the watchdog must kill none.
         watchdog.independent();
         watchdog.enter(SETUP_LIMIT);
         let dropped = drop_machine_caches(&self.dir);
@@ -71,8 +71,7 @@ impl CellTask {
         std::thread::sleep(SETTLING);
     }
 
-    /// Gives an arm the files that the script starts from. Where calls change something, what they changed is undone, or
-    /// the files get a subtree of their own.
+    /// Gives an arm the first files of the script. If calls change files, undoes them or fills a fresh subtree.
     pub(super) fn freshen(
         &self,
         arm: &mut Mounted<'_>,
@@ -157,7 +156,7 @@ impl CellTask {
         Ok(())
     }
 
-    /// Removes the subtrees of finished passes once they hold much.
+    /// Removes the subtrees of finished passes once they hold more than [`KEPT_BYTES`].
     pub(super) fn remove_old(&self, arm: &mut Mounted<'_>, root: &Path) -> io::Result<()> {
         let Some(hosts) = &arm.hosts else {
             return Ok(());
@@ -190,7 +189,7 @@ impl CellTask {
         let Some(hosts) = &mut arm.hosts else {
             return Ok(());
         };
-        // What holds nothing can neither be filled nor warmed up, and what has no path has no cache.
+        // A backend without data has nothing to warm, and one without paths has no kernel cache.
         let has_paths = matches!(arm.arm.backend.access(), Access::Paths | Access::Program);
         if !capabilities.holds_data || !has_paths {
             return Ok(());
@@ -198,13 +197,13 @@ impl CellTask {
         let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
         let mut model = start_model(script, &arm.described);
         let limit = 2 * self.call_timeout;
-        // A read that asks a model warms nothing.
+        // A model answers each read anew, so reading warms nothing.
         let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
         warm_up(script, &mut model, &root, watchdog, limit, scratch, skip)
     }
 }
 
-/// Waits until the backend has embedded all notes that are there, where it embeds any.
+/// Waits until a backend that embeds notes has embedded all of them.
 fn wait_until_embedded(root: &Path, interrupt: &Interrupt) -> io::Result<()> {
     while !interrupt.is_set() {
         let stats = std::fs::read_to_string(root.join(":stats"))?;

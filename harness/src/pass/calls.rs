@@ -1,4 +1,4 @@
-//! The calls of a pass: made and timed in stretches, each stretch then checked against the model.
+//! Makes and times the calls of a pass in stretches, and checks each stretch against the model.
 
 use super::*;
 
@@ -9,14 +9,14 @@ pub(super) struct Replay<'a, C> {
     pub(super) scratch: &'a mut Scratch,
     pub(super) observed: Vec<Result<Observed, Errno>>,
     pub(super) times: BTreeMap<CallKind, (Histogram<u64>, u64)>,
-    /// Lines whose adding succeeded.
+    /// Lines whose write succeeded.
     pub(super) added: BTreeSet<Bytes>,
-    /// What the daemon had counted before the timed calls, and between them by what is not timed.
+    /// The daemon's counters before the timed calls, plus its counts during calls that are not timed.
     pub(super) uncounted: Option<DaemonCounters>,
 }
 
 impl<C: Clock> Replay<'_, C> {
-    /// Makes all calls: stretches of calls that follow each other without a pause are timed, then checked.
+    /// Makes all calls. A stretch is a sequence of calls without a pause: it is timed first, then checked.
     pub(super) fn calls(
         &mut self,
         prepared: &[Vec<Prepared<'_>>],
@@ -47,8 +47,8 @@ impl<C: Clock> Replay<'_, C> {
         }
     }
 
-    /// Where the stretch of calls ends that begins with call `first`: before the next pause, before or after a call
-    /// that is not timed, or where enough results wait to be checked.
+    /// The end of the stretch that begins with call `first`: before the next pause, before or after an untimed call,
+    /// or before the unchecked results exceed [`UNCHECKED_MAX`].
     fn stretch_end(&self, first: usize) -> usize {
         let expectations = self.pass.expectations;
         let calls = expectations.calls;
@@ -68,7 +68,7 @@ impl<C: Clock> Replay<'_, C> {
         end
     }
 
-    /// Makes and times the calls of a stretch, then checks them. False if there is no point in going on.
+    /// Makes and times the calls of a stretch, then checks them. False after a hang or a crash.
     fn stretch(
         &mut self,
         stretch: std::ops::Range<usize>,
@@ -168,7 +168,7 @@ impl<C: Clock> Replay<'_, C> {
         true
     }
 
-    /// Checks one call and notes what it took. False if there is no point in going on.
+    /// Checks one call and records its service time, `took`, in nanoseconds. False after a hang or a crash.
     fn check(
         &mut self,
         call: &Call,
@@ -185,7 +185,7 @@ impl<C: Clock> Replay<'_, C> {
         }
         let observed = &self.observed[observed];
         let (mut outcome, mut reason) = self.judge(call, expected, observed, took, hosts);
-        // Scores are exact: like reading back, they need not be worked out in every round.
+        // Scores do not vary between rounds: compute them only in rounds that read files back.
         if outcome == Outcome::Ok
             && self.pass.reads_back
             && let Some(asked) = &call.asked
@@ -199,7 +199,7 @@ impl<C: Clock> Replay<'_, C> {
             passed.waited_ns += took;
             if outcome == Outcome::Ok {
                 passed.makespan_ns += took;
-                // A failure, though the recording had it too, takes as long as failing takes.
+                // An expected failure is not timed: failing takes another time than succeeding.
                 if !expected.iter().any(|e| matches!(e, Expected::Errno(_))) {
                     let (times, total) = self.times.entry(kind).or_insert_with(|| (histogram(), 0));
                     times.saturating_record(took.max(1));
@@ -218,7 +218,7 @@ impl<C: Clock> Replay<'_, C> {
         !matches!(outcome, Outcome::Hang | Outcome::Crash)
     }
 
-    /// Scores the answer of a call, and adds it to what was found before.
+    /// Scores the answer of a call and adds it to `scores`.
     fn score(
         &self,
         asked: &Asked,
@@ -252,13 +252,13 @@ impl<C: Clock> Replay<'_, C> {
         }
     }
 
-    /// Reads a file on the other host until it holds `content`, or a call may take no longer.
+    /// Reads a file on the other host until it holds `content` or the call timeout is over.
     fn look_until_seen(&mut self, op: &Prepared<'_>, content: &[u8]) -> Observed {
         let began = Instant::now();
         let mark = self.scratch.mark();
         loop {
             self.scratch.back_to(mark);
-            // An error may be gone at the next look, as that of a name which is not there yet.
+            // Retry after an error: the name may appear later.
             if let Ok(Observed::Bytes(place)) = perform(op, self.scratch)
                 && self.scratch.data[place.clone()] == *content
             {

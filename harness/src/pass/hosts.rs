@@ -1,4 +1,4 @@
-//! The hosts of a workspace: one, or two that have the same files at the same time, and what became of what both wrote.
+//! The hosts of a workspace: one, or two that mount the same files. Counts the lines that both added to shared files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,19 +16,19 @@ use crate::replay::{OpenFiles, Scratch, only_lines, perform, prepare};
 use crate::supervise::Watchdog;
 use backends::attribute;
 
-/// How often two hosts are compared.
+/// Pause between comparisons of two hosts.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// One host, or two, and the subtree in which a pass works.
+/// One or two hosts and the subtree in which a pass works.
 pub struct Hosts {
-    /// Before the first: what it uses of that one goes last.
+    /// Declared before `first`, so that it is dropped first: it may use resources of `first`.
     second: Option<Box<dyn Workspace>>,
     pub(crate) first: Box<dyn Workspace>,
-    /// Below the root of each; empty for the root itself.
+    /// Relative to the root of each host; empty for the root itself.
     pub(crate) subtree: PathBuf,
 }
 
-/// Why it is not known what became of the lines.
+/// Why the lines could not be counted.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) outcome: Outcome,
@@ -54,7 +54,7 @@ impl Hosts {
         }
     }
 
-    /// A second host beside the first.
+    /// Mounts the files on a second host.
     pub fn add_second(&mut self, site: &Site) -> io::Result<()> {
         let beside = site.dir.join("second");
         std::fs::create_dir(&beside)?;
@@ -67,7 +67,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Makes the daemons of this workspace those that are killed if a call hangs.
+    /// Gives the watchdog the kill handles of these hosts for calls that hang.
     pub fn answer_for(&self, watchdog: &Watchdog) {
         watchdog.depend_on(self.first.kill_handle());
         if let Some(second) = &self.second {
@@ -81,14 +81,14 @@ impl Hosts {
             (Host::Second, Some(second)) => second.root(),
             _ => self.first.root(),
         };
-        // `join` with nothing would add a slash.
+        // `join` with an empty path would add a slash.
         match self.subtree.as_os_str().is_empty() {
             true => root.to_owned(),
             false => root.join(&self.subtree),
         }
     }
 
-    /// How a daemon ended, if one has without being told to.
+    /// Why a daemon ended, if one ended unexpectedly.
     pub fn exit_reason(&mut self) -> Option<String> {
         let of_second = |second: &mut Box<dyn Workspace>| {
             let exit_reason = second.exit_reason()?;
@@ -98,7 +98,7 @@ impl Hosts {
         first.or_else(|| self.second.as_mut().and_then(of_second))
     }
 
-    /// Takes both down, the second one first: it may use what the first one has brought up.
+    /// Closes both, the second one first: it may use resources of the first.
     pub fn close(self) -> io::Result<()> {
         let second = self.second.map_or(Ok(()), |second| second.close());
         self.first.close().and(second)
@@ -108,8 +108,8 @@ impl Hosts {
         std::iter::once(&mut self.first).chain(&mut self.second)
     }
 
-    /// Syncs both, lets each look for what the other wrote, and waits until both show the same twice in a row; for at most
-    /// `patience`.
+    /// Syncs both hosts, lets each poll for the other's commits, and waits until both show the same files twice in a
+    /// row. Waits at most `patience`; `limit` is for each step.
     pub(super) fn rest(
         &mut self,
         patience: Duration,
@@ -134,7 +134,7 @@ impl Hosts {
             let is_over =
                 began.elapsed() > patience || watchdog.killed().is_some() || interrupt.is_set();
             let all: io::Result<Vec<Tree>> = match is_over {
-                // What cannot be read by now is not about to be.
+                // Patience is over: an unreadable file is an error now.
                 true => shown.into_iter().collect(),
                 false => Ok(shown.into_iter().flatten().collect()),
             };
@@ -153,17 +153,18 @@ impl Hosts {
     }
 }
 
-/// Files and what they hold.
+/// Files by path with their content.
 type Tree = BTreeMap<String, Vec<u8>>;
 
-/// What hosts show when nothing changes any more, or when they have been waited for.
+/// The files of all hosts once both agree or the patience is over.
 pub(super) struct Rested {
     shown: Vec<Tree>,
     agree: bool,
 }
 
 impl Rested {
-    /// Looks for each line of `added`, whose adding succeeded; `tried` are all that a host tried to add.
+    /// Counts on which hosts each line of `added` is. `added` are the lines whose write succeeded, `tried` all lines
+    /// that a host tried to write.
     pub(super) fn count(
         &self,
         added: &BTreeSet<Bytes>,
@@ -220,7 +221,7 @@ impl Rested {
     }
 }
 
-/// Everything that a host shows.
+/// All files that a host shows.
 fn tree(root: &Path) -> io::Result<Tree> {
     let everything = FileOp::Search(WorkspacePath::root());
     let prepared = prepare(root, &everything, &mut OpenFiles::new())?;
@@ -235,7 +236,7 @@ fn tree(root: &Path) -> io::Result<Tree> {
     Ok(files.collect())
 }
 
-/// The value of an attribute, where the file system has it.
+/// The value of an extended attribute; `None` if the file or the file system has none.
 fn told(path: &Path, name: &str) -> io::Result<Option<String>> {
     match attribute::get(path, name) {
         Ok(value) => Ok(Some(value)),
@@ -244,12 +245,12 @@ fn told(path: &Path, name: &str) -> io::Result<Option<String>> {
     }
 }
 
-/// Lets a host look for what others wrote, where it can be told to.
+/// Lets a host poll for others' commits, if its file system can.
 fn pull(root: &Path) -> io::Result<()> {
     told(root, "user.ctx.pull").map(drop)
 }
 
-/// All lines of the versions that are kept of a file.
+/// All lines in the versions that the backend keeps of a file.
 fn lines_of_versions(file: &Path) -> io::Result<BTreeSet<Vec<u8>>> {
     let mut lines = BTreeSet::new();
     let versions = told(file, "user.ctx.versions")?.unwrap_or_default();

@@ -1,6 +1,6 @@
-//! One pass: the calls of a script in one workspace, timed, then checked.
+//! One pass: makes and times the calls of a script in one workspace, then checks their results.
 //!
-//! Preparing a workspace and choosing what runs when is the cell's ([`crate::cell`]).
+//! [`crate::cell`] prepares the workspaces and chooses the order of passes.
 
 mod calls;
 mod hosts;
@@ -39,7 +39,7 @@ use calls::Replay;
 pub use hosts::Hosts;
 pub use program::unsupported as unsupported_by_program;
 
-/// How often another host is looked at.
+/// Pause between reads while one host waits for another host's write.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// How long opening files and starting client processes may take.
@@ -48,27 +48,27 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a program that makes the calls in place of the harness may take.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long after its control socket a daemon's process may take to end.
+/// How long a daemon's process may take to end after its control socket is closed.
 const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// Bytes of results that wait to be checked: past it, the calls made so far are checked before the next is timed.
+/// Bytes of unchecked results. Beyond it, the calls made so far are checked before the next one is timed.
 const UNCHECKED_MAX: usize = 512 * 1024;
 
-/// After how many calls that follow each other their deadline is renewed; earlier where they are slow.
+/// After how many calls without a pause the watchdog's deadline is renewed; slow calls renew it earlier.
 const CALLS_A_DEADLINE: usize = 16;
 
-/// What a script must do on a backend, worked out once for all passes.
+/// The results that a script must have on a backend, computed once for all passes.
 pub struct Expectations<'a> {
     script: &'a Script,
     calls: &'a [Call],
     expected: Vec<Vec<Expected>>,
-    /// What the workspace must hold in the end.
+    /// The model of the workspace after all calls.
     end: Model,
     touched: Touched,
 }
 
 impl<'a> Expectations<'a> {
-    /// What `script` must do with caches in `state` on a backend.
+    /// Computes the results of `script` with caches in `state` on a backend.
     pub fn new(
         script: &'a Script,
         state: CacheState,
@@ -94,13 +94,13 @@ impl<'a> Expectations<'a> {
         }
     }
 
-    /// Whether the calls change anything: then each pass needs a fresh subtree.
+    /// Whether the calls change files. If so, each pass needs a fresh or a restored subtree.
     pub fn changes(&self) -> bool {
         self.touched.changes
     }
 
-    /// What undoes the calls in the subtree of a pass that ended well, where that writes less than half of the files
-    /// that a fresh subtree needs.
+    /// The operations that undo the calls of a successful pass. `None` if they touch at least half as many files as a
+    /// fresh subtree has, or if the script sets modification times.
     pub fn restoration(&self) -> Option<Restoration> {
         let restoration = self.end.restoration(&Model::of(self.script));
         let changed = restoration.files.len() + restoration.removed_files.len();
@@ -108,7 +108,7 @@ impl<'a> Expectations<'a> {
         (is_less && self.script.ages_ns.is_empty()).then_some(restoration)
     }
 
-    /// Whether the calls wait for the disk by themselves.
+    /// Whether any call syncs.
     pub fn syncs(&self) -> bool {
         let mut ops = self.calls.iter().flat_map(|call| &call.ops);
         ops.any(|op| {
@@ -118,7 +118,7 @@ impl<'a> Expectations<'a> {
     }
 }
 
-/// The reference model at the start of the calls.
+/// The reference model before the first call.
 pub fn start_model(script: &Script, backend: &Description) -> Model {
     if backend.capabilities.holds_data {
         Model::of(script)
@@ -128,21 +128,21 @@ pub fn start_model(script: &Script, backend: &Description) -> Model {
     }
 }
 
-/// Whether, and from when on, a pass is counted.
+/// Whether the daemon's counters are read for a pass, and from when on they count.
 #[derive(Debug)]
 pub enum Counting {
-    /// The daemon is asked for nothing.
+    /// The counters are not read.
     Never,
-    /// The daemon is asked right before the calls, around those that are not timed, and after them.
+    /// The counters are read right before and after the calls. Calls that are not timed are subtracted.
     Now,
-    /// The daemon had counted this before its caches were emptied, and is asked after the calls only; what is not timed
-    /// between them counts, too. `None` where nothing counts.
+    /// The counters were read before the caches were dropped, and are read again after the calls. Calls that are not
+    /// timed count, too. `None`: the backend has no counters.
     Since(Option<DaemonCounters>),
 }
 
-/// What a pass is to do.
+/// The input of a pass.
 pub struct Pass<'a> {
-    /// What is called, and what must come of it.
+    /// The calls and their expected results.
     pub expectations: &'a Expectations<'a>,
     /// The `ctxbench` binary, for client processes.
     pub program: &'a Path,
@@ -150,57 +150,57 @@ pub struct Pass<'a> {
     pub access: Access,
     /// The backend.
     pub backend: &'a Description,
-    /// A sync asked of the mount waits for a bucket.
+    /// Whether the backend has a bucket: then one request to the mount syncs all files.
     pub has_bucket: bool,
     /// The cache state.
     pub state: CacheState,
     /// By how many percent every call is lengthened on purpose.
     pub slowed_percent: u32,
-    /// Whether the daemon is asked for its counters.
+    /// When the daemon's counters are read.
     pub counting: Counting,
-    /// That the caches were as the state says is proved afterwards.
+    /// Whether the cache state is proved after the calls.
     pub proves_state: bool,
-    /// Everything is read back afterwards.
+    /// Whether all files are read back after the calls.
     pub reads_back: bool,
-    /// A call that takes longer is a timeout; one that takes twice as long is cut off.
+    /// A call that takes longer is a timeout. The watchdog cuts off one that takes twice as long.
     pub call_timeout: Duration,
     /// Ends the pass between calls.
     pub interrupt: &'a Interrupt,
 }
 
-/// What came of it.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub struct Passed {
-    /// The worst that happened, and the first reason for it.
+    /// The worst outcome with its first reason; `None` if all went well.
     pub verdict: Option<(Outcome, String)>,
     /// Timed calls by how they ended.
     pub outcomes: BTreeMap<Outcome, u64>,
-    /// Service times by kind.
+    /// Statistics of service times by kind.
     pub calls: BTreeMap<String, Calls>,
-    /// All service times by kind, to be merged.
+    /// Histograms of service times in nanoseconds by kind, for the cell's totals.
     pub times: BTreeMap<CallKind, Histogram<u64>>,
     /// Service times of calls that ended well, summed, in nanoseconds.
     pub makespan_ns: u64,
-    /// What the caller waited for all timed calls, wrong answers and failures among them, in nanoseconds.
+    /// Service times of all timed calls, failed ones included, summed, in nanoseconds.
     pub waited_ns: u64,
     /// Bytes that reads returned.
     pub bytes_read: u64,
     /// Processor time around the timed calls.
     pub cpu: Cpu,
-    /// What was counted, if it was.
+    /// The counts of client and daemon, if they were read.
     pub counted: Option<Counted>,
-    /// What became of the lines that two hosts added to one file.
+    /// Where the lines are that two hosts added to one file.
     pub settled: Option<Settled>,
-    /// What was found of planted evidence, by method and by what is counted.
+    /// Scores of planted evidence, by method and by score name.
     pub scores: BTreeMap<String, BTreeMap<String, Score>>,
-    /// What speaks against caches that were to be hot.
+    /// Why the caches of a hot pass were not hot.
     pub not_hot: Option<String>,
-    /// The run was interrupted: what was measured is not whole.
+    /// Whether the run was interrupted: then the measurement is incomplete.
     pub interrupted: bool,
 }
 
 impl Passed {
-    /// A pass that did not come to its calls.
+    /// A pass that failed before its first call.
     pub fn ended(outcome: Outcome, reason: impl ToString) -> Self {
         Self {
             verdict: Some((outcome, reason.to_string())),
@@ -208,7 +208,7 @@ impl Passed {
         }
     }
 
-    /// Notes how something ended; the worst stays, and of equals the first.
+    /// Records an outcome. The worst one stays; among equal ones, the first.
     pub fn note(&mut self, outcome: Outcome, reason: String) {
         let worst = self.verdict.as_ref();
         if worst.is_none_or(|(worst, _)| outcome > *worst) {
@@ -217,7 +217,7 @@ impl Passed {
     }
 }
 
-/// What is read of the kernel before and after the timed calls: for every arm the same, whether it has a daemon or not.
+/// Kernel statistics of client and daemon, read before and after the timed calls.
 struct Meters {
     daemon_cpu_ns: u64,
     client_disk: u64,
@@ -229,7 +229,7 @@ struct Meters {
 
 impl Meters {
     fn read(daemon: Option<u32>) -> Self {
-        // Where there is no daemon, the harness itself is read in its place, so that reading costs the same.
+        // Without a daemon, read the harness instead, so that reading costs every arm the same.
         let pid = daemon.unwrap_or_else(std::process::id);
         let client = system::thread_io();
         let other = system::process_io(pid);
@@ -245,8 +245,8 @@ impl Meters {
 }
 
 impl Pass<'_> {
-    /// Makes the calls in `hosts`, in their subtree, and checks what they did; `timed` is called once the last call has
-    /// been made and before anything is read back.
+    /// Makes the calls in the subtree of `hosts` and checks their results. Calls `timed` after the last call, before
+    /// files are read back.
     pub fn run<C: Clock>(
         &self,
         hosts: &mut Hosts,
@@ -256,7 +256,7 @@ impl Pass<'_> {
         timed: &mut dyn FnMut(),
     ) -> Passed {
         let mut passed = Passed::default();
-        // Client processes read their files here, on a mount that may hang.
+        // Client processes read their files during preparation, on a mount that may hang.
         watchdog.enter(PREPARE_LIMIT);
         let prepared = self.prepare(hosts);
         watchdog.leave();
@@ -334,7 +334,7 @@ impl Pass<'_> {
             let capabilities = self.backend.capabilities;
             let counts = capabilities.counts_requests && is_counted;
             let counted = of_daemon.as_ref().filter(|_| counts);
-            // Without the counts of a daemon that has them, only what comes from disk can prove anything.
+            // If the backend has request counters, the proof needs them: this pass may not have read them.
             let can_prove =
                 self.state == CacheState::Hot || counts || !capabilities.counts_requests;
             let disk = cache_state::DiskReads {
@@ -364,7 +364,7 @@ impl Pass<'_> {
                 self.read_everything_back(hosts, watchdog, scratch, &mut passed);
             }
         }
-        // What came late or failed is no reason not to look what became of the rest.
+        // Late or failed calls do not prevent the count of the lines that were added.
         let is_sound = passed.verdict.as_ref();
         let is_sound = is_sound.is_none_or(|(worst, _)| *worst < Outcome::WrongData);
         let shares = !self.expectations.script.shared_files().is_empty();
@@ -398,12 +398,12 @@ impl Pass<'_> {
     }
 }
 
-/// Content that an operation is expected to return, in bytes.
+/// Bytes of content that an operation is expected to return.
 fn content_bytes(expected: &Expected) -> usize {
     match expected {
         Expected::Bytes(bytes) => bytes.len(),
         Expected::Lines(lines) => lines.iter().map(|line| line.len()).sum(),
-        // Room for an answer of 2,000 tokens and more.
+        // An answer of 2,000 tokens takes far less.
         Expected::Mentions(_) => 64 * 1024,
         Expected::Part { start, end, .. } => end - start,
         Expected::Tree(tree) => tree.values().map(|bytes| bytes.len()).sum(),
@@ -412,7 +412,7 @@ fn content_bytes(expected: &Expected) -> usize {
 }
 
 fn expected_bytes(expected: &[Expected]) -> usize {
-    // Names take room as well: a thousand entries are no more than a page or two each.
+    // Room for the names of a listing.
     let names = |one: &Expected| match one {
         Expected::Entries(entries) => 64 * entries.len(),
         _ => 0,
@@ -423,7 +423,7 @@ fn expected_bytes(expected: &[Expected]) -> usize {
         .sum()
 }
 
-/// Creates the first files of a script below `root`.
+/// Creates the first files of a script below `root`; `limit` is for each operation.
 ///
 /// # Errors
 /// If one cannot be created.
@@ -444,7 +444,7 @@ pub fn fill(
     Ok(())
 }
 
-/// Brings the subtree `root` back to the first files of its script.
+/// Restores the first files of a script in the subtree `root`; `limit` is for each operation.
 ///
 /// # Errors
 /// If something cannot be removed or written.
@@ -495,11 +495,11 @@ fn make(
     Ok(())
 }
 
-/// Does what brings the caches of a script's files below `root` into the state called hot; `skip` says what warms
-/// nothing on this backend.
+/// Makes the caches of a script's files below `root` hot. `skip` selects operations that warm nothing on this
+/// backend. `limit` is for each operation.
 ///
 /// # Errors
-/// If something returns what it should not.
+/// If an operation fails or returns a wrong result.
 pub fn warm_up(
     script: &Script,
     model: &mut Model,
@@ -519,7 +519,7 @@ pub fn warm_up(
     Ok(())
 }
 
-/// What the daemon has counted so far.
+/// The daemon's counters; `None` if the backend has none.
 ///
 /// # Errors
 /// If it does not answer.
@@ -530,14 +530,14 @@ pub fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>,
     }
 }
 
-/// What a daemon that does not answer has come to: it may have ended between two calls.
+/// The outcome if the daemon does not answer: a crash if its process has ended.
 fn unanswered(hosts: &mut Hosts, error: String) -> (Outcome, String) {
     let began = Instant::now();
     loop {
         if let Some(exit_reason) = hosts.exit_reason() {
             return (Outcome::Crash, format!("{error}; {exit_reason}"));
         }
-        // Its socket is closed a moment before its process has ended.
+        // The socket is closed a moment before the process has ended.
         if began.elapsed() > ENDS_WITHIN {
             return (Outcome::Infra, error);
         }
@@ -545,8 +545,8 @@ fn unanswered(hosts: &mut Hosts, error: String) -> (Outcome, String) {
     }
 }
 
-/// How many files' content a daemon has asked its server for, as it says itself and by the requests that it made: polls
-/// are requests, too.
+/// How many files a daemon has fetched from its server: the smaller of its own count and its GET requests, because
+/// polls are GET requests, too.
 fn fetched(daemon: Option<&DaemonCounters>) -> u64 {
     let count = |name| daemon.and_then(|daemon| daemon.store.get(name)).copied();
     let (fetches, requests) = (count("s3_fetches"), count("s3_get"));

@@ -1,8 +1,8 @@
-//! A pass whose calls another program makes, and times itself.
+//! A pass whose calls another program makes and times.
 
 use super::*;
 
-/// Why a program that reads one open file cannot do a script; `None` if it can.
+/// Why a program that reads one open file cannot run a script; `None` if it can.
 pub fn unsupported(script: &Script) -> Option<String> {
     let mut ops = script.calls.iter().flat_map(|call| &call.ops);
     let op = ops.find(|op| !matches!(op, FileOp::ReadOpen { .. }))?;

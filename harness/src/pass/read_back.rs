@@ -1,4 +1,4 @@
-//! The end of a pass: whether everything is there that was written, and nothing else.
+//! Reads a workspace back at the end of a pass and compares it with the model.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::replay::tools::held;
 use crate::replay::{OpenFiles, Scratch, perform, prepare, verify};
 use crate::supervise::Watchdog;
 
-/// What reading everything back, or waiting for two hosts, may take at a step.
+/// Time limit for reading everything back, and for each step of waiting for two hosts.
 const LIMIT: Duration = Duration::from_secs(120);
 
 impl Pass<'_> {
-    /// Compares the whole workspace with the model in the end.
+    /// Compares the whole workspace with the model after all calls.
     pub(super) fn read_everything_back(
         &self,
         hosts: &mut Hosts,
@@ -45,8 +45,7 @@ impl Pass<'_> {
                 verify(&everything, &model.apply(&everything), &held, scratch)
             }),
             Access::Paths | Access::Program => {
-                // What each file holds would be asked for at the end of each pass, one after the other and
-                // for minutes: the timed reads say how often that is right.
+                // Reading every file would ask a model or a server for minutes. Timed reads check content already.
                 let everything = if capabilities.guesses_content || capabilities.starts_empty {
                     FileOp::Walk(WorkspacePath::root())
                 } else {
@@ -65,7 +64,7 @@ impl Pass<'_> {
         watchdog.leave();
     }
 
-    /// Waits until two hosts have settled, and looks for the lines that they added.
+    /// Waits until two hosts agree and counts the lines that they added.
     pub(super) fn settle(
         &self,
         hosts: &mut Hosts,
@@ -95,7 +94,7 @@ impl Pass<'_> {
     }
 }
 
-/// Compares the whole workspace with the model: what was written has to be there, and nothing else.
+/// Compares the whole workspace with the model. Missing and additional files are errors.
 fn read_back(
     root: &Path,
     everything: &FileOp,
@@ -110,7 +109,7 @@ fn read_back(
     verify(everything, &expected, &observed, scratch)
 }
 
-/// As [`read_back`], from a snapshot: a read shows lines, a snapshot has every byte.
+/// As [`read_back`], from a snapshot, because a tool's read shows lines and not every byte.
 fn snapshot_back(
     tools: &dyn Tools,
     model: &mut Model,

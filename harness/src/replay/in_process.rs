@@ -1,4 +1,4 @@
-//! Operations on files that the harness reaches by calls in its own process: one call of [`FileClient`] each.
+//! Performs operations by calls of a [`FileClient`] in the harness's own process.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use workloads::script::{FileOp, Script};
 use super::tools::push;
 use super::{Observed, Scratch};
 
-/// Why a script cannot be done by such calls; `None` if it can.
+/// Why a client cannot run a script; `None` if it can.
 pub fn unsupported(script: &Script) -> Option<String> {
     for call in script.calls.iter().filter(|call| call.kind.is_some()) {
         let writes = |op: &FileOp| matches!(op, FileOp::Write { .. } | FileOp::WriteAt { .. });
@@ -19,11 +19,11 @@ pub fn unsupported(script: &Script) -> Option<String> {
                 FileOp::Read(_)
                 | FileOp::ReadAt { .. }
                 | FileOp::Write { .. }
-                // Micro workloads overwrite whole files.
+                // Micro workloads overwrite whole files, so this is a write of the file.
                 | FileOp::WriteAt { offset: 0, .. }
                 | FileOp::List { .. }
                 | FileOp::Search(_) => true,
-                // Its writes are durable when they return: nothing is left to be timed alone.
+                // A client's writes are durable when they return, so a sync without a write has nothing to time.
                 FileOp::Sync(_) | FileOp::SyncAll { .. } => call.ops.iter().any(writes),
                 _ => false,
             };
@@ -38,7 +38,7 @@ pub fn unsupported(script: &Script) -> Option<String> {
 /// Executes an operation below `subtree`.
 ///
 /// # Errors
-/// The error number of the call; `EIO` where it has none.
+/// The error number of the call; `EIO` if it has none.
 pub fn perform_in_process(
     op: &FileOp,
     subtree: &str,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_return_what_the_model_says() {
+    fn a_client_returns_what_the_model_predicts() {
         let ops = [
             write("d/a", "one"),
             write("d/b", "two"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_without_its_writes_is_no_call_of_a_client() {
+    fn a_client_does_not_support_a_sync_without_a_write() {
         let mut script = Script::new(Vec::new());
         script.call(
             CallKind::Sync,

@@ -1,4 +1,4 @@
-//! Executing a script's file operations, in a directory or by tool calls, and checking what they return.
+//! Executes a script's file operations, in a directory, by tool calls or by a client, and checks their results.
 
 pub mod in_process;
 mod perform;

@@ -1,4 +1,4 @@
-//! Operations as system calls. This is what is timed: nothing here allocates more than it must.
+//! Performs operations as system calls. This code is timed, so it allocates as little as possible.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -14,49 +14,49 @@ use workloads::script::FileOp;
 
 use super::Prepared;
 
-/// Bytes of directory entries asked for at once, as glibc's `readdir` does.
+/// Buffer size of `getdents64` in bytes, as in glibc's `readdir`.
 const DIRENT_BUFFER: usize = 32 * 1024;
 
-/// Bytes of a page, to which the buffer is aligned.
+/// Bytes of a page. Content in the buffer is aligned to it.
 const PAGE: usize = 4096;
 
-/// Permissions of what is created: readable by all, as editors and agents do.
+/// Mode of created files: readable by all, as editors and agents create them.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIR_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Memory for what operations return, kept from one call to the next.
+/// Buffers for the results of operations, reused between calls.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Content that was read, from `start` up to `used`; what follows is room.
+    /// Content that was read, from `start` up to `used`. The rest is free.
     pub data: Vec<u8>,
-    /// Where the first page border in `data` is: content starts there, as in fio's buffers, because
-    /// copying to an unaligned place takes longer.
+    /// Offset of the first page boundary in `data`. Content starts there, as in fio's buffers, because copying to an
+    /// unaligned address takes longer.
     start: usize,
     used: usize,
-    /// Names and paths that were listed, one after the other.
+    /// Names and paths that were listed, each with a NUL at its end.
     pub names: Vec<u8>,
-    /// What was listed, by its place in `names` and `data`.
+    /// The listed entries, as ranges of `names` and `data`.
     pub entries: Vec<Entry>,
     dirents: Vec<MaybeUninit<u8>>,
-    /// System calls that operations have made.
+    /// System calls that operations have made so far.
     pub system_calls: u64,
 }
 
-/// Something that was listed or found.
+/// A listed file or directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Its name or path in [`Scratch::names`].
     pub name: Range<usize>,
-    /// Its content in [`Scratch::data`], if it was read.
+    /// Its content in [`Scratch::data`]; empty if it was not read.
     pub content: Range<usize>,
-    /// Its size in bytes, if attributes were asked for.
+    /// Its size in bytes, if attributes were read.
     pub size: Option<u64>,
     /// Whether it is a directory.
     pub is_dir: bool,
 }
 
 impl Scratch {
-    /// Memory for listings; room for content comes with [`Scratch::reserve`].
+    /// Allocates the buffers for listings. [`Scratch::reserve`] allocates the one for content.
     pub fn new() -> Self {
         Self {
             data: Vec::new(),
@@ -69,18 +69,18 @@ impl Scratch {
         }
     }
 
-    /// Forgets what the last call returned; keeps the memory.
+    /// Drops the results and keeps the memory.
     pub fn clear(&mut self) {
         self.used = self.start;
         self.names.clear();
         self.entries.clear();
     }
 
-    /// Makes room for `bytes` of content, so that no call under the clock has to.
+    /// Reserves room for `bytes` more of content, so that no timed call allocates.
     pub fn reserve(&mut self, bytes: usize) {
         if self.data.len() < self.used + bytes {
             self.data.resize(self.used + bytes + PAGE, 0);
-            // Content that is there already stays where it is.
+            // Existing content must stay in place.
             if self.used == self.start {
                 self.start = self.data.as_ptr().align_offset(PAGE);
                 self.used = self.start;
@@ -88,7 +88,7 @@ impl Scratch {
         }
     }
 
-    /// Puts content in, as if it had been read.
+    /// Appends content as if an operation had read it. Returns its range in [`Scratch::data`].
     pub fn put(&mut self, content: &[u8]) -> Range<usize> {
         self.reserve(content.len());
         let start = self.used;
@@ -97,17 +97,17 @@ impl Scratch {
         start..self.used
     }
 
-    /// How much has been read by now.
+    /// The end of the content, for [`Scratch::back_to`].
     pub fn mark(&self) -> usize {
         self.used
     }
 
-    /// Forgets what was read after a mark.
+    /// Drops the content after a mark.
     pub fn back_to(&mut self, mark: usize) {
         self.used = mark.max(self.start);
     }
 
-    /// Opens a file and counts that and its closing.
+    /// Opens a file. Counts two system calls: open and the later close.
     fn open(&mut self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
         self.system_calls += 1;
         let file = open(path, flags)?;
@@ -124,7 +124,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Fills up to `size` bytes of room by one call of `read`: a short answer is an answer.
+    /// Reads up to `size` bytes with one call of `read`. A short read is returned as it is.
     fn fill_once(
         &mut self,
         size: usize,
@@ -137,13 +137,13 @@ impl Scratch {
         Ok(start..self.used)
     }
 
-    /// Fills up to `size` bytes of room by `read`, called until it returns 0 or they are there.
+    /// Calls `read` until it returns 0 or `size` bytes have been read.
     fn fill(
         &mut self,
         size: usize,
         mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
     ) -> Result<Range<usize>, Errno> {
-        // Only a file that is larger than the model says gets here without room.
+        // Allocates only for a file that is larger than the model expects.
         self.reserve(size);
         let start = self.used;
         while self.used < start + size {
@@ -157,14 +157,14 @@ impl Scratch {
     }
 }
 
-/// What an operation returned; contents and names are in the [`Scratch`].
+/// The result of an operation. Content and names are in the [`Scratch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// Success.
     Done,
-    /// Bytes, at this place in the scratch's data.
+    /// Content, as a range of [`Scratch::data`].
     Bytes(Range<usize>),
-    /// Another host did not show in time what was to be seen on it.
+    /// The other host did not show the expected content in time.
     NotSeen,
     /// Attributes.
     Attributes {
@@ -173,7 +173,7 @@ pub enum Observed {
         /// Whether it is a directory.
         is_dir: bool,
     },
-    /// Entries, at these places in the scratch's entries.
+    /// Entries, as a range of [`Scratch::entries`].
     Entries(Range<usize>),
 }
 
@@ -184,7 +184,7 @@ pub enum Observed {
 pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observed, Errno> {
     let path = prepared.path.as_c_str();
     match prepared.op {
-        // One look: whoever waits looks again.
+        // `SeenByOther` reads once: the caller retries.
         FileOp::Read(_) | FileOp::Ask { .. } | FileOp::SeenByOther { .. } => {
             let file = scratch.open(path, OFlags::RDONLY)?;
             scratch.system_calls += 1;
@@ -308,7 +308,7 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
                 last_modification: now,
             };
             utimensat(CWD, root, &times, AtFlags::empty())?;
-            // A file that is closed is when an index looks for what has changed.
+            // Closing a file makes an index check for changes.
             scratch.open(path, OFlags::RDONLY)?;
             Ok(Observed::Done)
         }
@@ -327,13 +327,13 @@ fn sync(path: &CStr, scratch: &mut Scratch) -> Result<(), Errno> {
     fsync(&file)
 }
 
-/// Writes what a file holds and a line behind it; answers what it held.
+/// Rewrites a file with `line` appended. Returns the content before.
 fn add_line(path: &CStr, line: &[u8], scratch: &mut Scratch) -> Result<Observed, Errno> {
     let held = match scratch.open(path, OFlags::RDONLY) {
         Ok(file) => {
             scratch.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
-            // Room for the line, too: it comes right behind.
+            // The line is placed right behind the content.
             scratch.reserve(size + line.len());
             scratch.fill(size, |room| read(&file, room))?
         }
@@ -353,7 +353,7 @@ fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     openat(CWD, path, flags | OFlags::CLOEXEC, FILE_MODE)
 }
 
-/// Writes all of it; answers how many calls that took.
+/// Writes all of `content`. Returns the number of calls.
 fn write_all(
     content: &[u8],
     mut write: impl FnMut(&[u8]) -> Result<usize, Errno>,
@@ -388,7 +388,7 @@ fn list(dir: &OwnedFd, prefix: &[u8], scratch: &mut Scratch) -> Result<(), Errno
         scratch.names.extend_from_slice(prefix);
         scratch.names.extend_from_slice(name);
         let end = scratch.names.len();
-        // Each name ends in a NUL, so that it can go into the next system call as it is.
+        // The NUL lets the next system call use the name without a copy.
         scratch.names.push(0);
         let is_dir = match dirent.file_type() {
             FileType::Unknown => {
@@ -412,7 +412,7 @@ fn c_name<'a>(names: &'a [u8], name: &Range<usize>) -> Result<&'a CStr, Errno> {
     CStr::from_bytes_with_nul(&names[name.start..=name.end]).map_err(|_| Errno::ILSEQ)
 }
 
-/// Lists a tree from its root down, and reads the files if `contents`. Entries are paths below `top`.
+/// Lists the tree at `top` breadth first, and reads its files if `contents`. Entries are paths below `top`.
 fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, Errno> {
     let start = scratch.entries.len();
     let top = scratch.open(top, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -421,7 +421,7 @@ fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, E
     while at < scratch.entries.len() {
         let entry = scratch.entries[at].clone();
         if entry.is_dir || contents {
-            // Opening and closing.
+            // Open and close.
             scratch.system_calls += 2;
         }
         let path = c_name(&scratch.names, &entry.name)?;
@@ -443,7 +443,7 @@ fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, E
     Ok(Observed::Entries(start..scratch.entries.len()))
 }
 
-/// Creates a directory and those above it, as far as they are missing.
+/// Creates a directory and its missing parents.
 fn make_dirs(path: &CStr, scratch: &mut Scratch) -> Result<Observed, Errno> {
     scratch.system_calls += 1;
     match mkdirat(CWD, path, DIR_MODE) {

@@ -1,4 +1,4 @@
-//! Everything about an operation that can be done before the clock runs.
+//! Prepares operations before the timed calls: paths, open files, client processes.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -13,33 +13,32 @@ use workloads::script::FileOp;
 
 use super::workers::Workers;
 
-/// An operation with its paths as the system call wants them.
+/// An operation with its paths as NUL-terminated strings.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     /// The operation.
     pub op: &'a FileOp,
-    /// Its absolute path; of a rename, the old one.
+    /// The absolute path; for a rename, the old one.
     pub path: CString,
-    /// Of a rename, the new absolute path; of a touch, the root.
+    /// For a rename, the new absolute path; for a touch, the root.
     pub to: Option<CString>,
-    /// Of files that are to be durable, their absolute paths.
+    /// For a sync of several files, their absolute paths.
     pub files: Vec<CString>,
-    /// What makes files durable is asked of the mount, which has a bucket; otherwise each is synced.
+    /// Whether the mount has a bucket: then one request to it makes files durable. Otherwise each file is synced.
     pub has_bucket: bool,
-    /// Of a read from a file that is kept open, that file.
+    /// For a read from an open file, that file.
     pub open: Option<Rc<File>>,
-    /// The processes that work at once, where there are several.
+    /// The client processes, if the operation has several.
     pub workers: Option<Workers>,
 }
 
-/// Files that are kept open, by path, while the operations of a block are prepared.
+/// Open files by path, shared by the operations of a script.
 pub type OpenFiles = HashMap<WorkspacePath, Rc<File>>;
 
-/// Prepares an operation for the workspace at `root`, an absolute path: agents use absolute paths.
+/// Prepares an operation for the workspace at `root`, which must be absolute, as the paths of agents are.
 ///
 /// # Errors
-/// If a path has a NUL, which no checked workspace path has, or a file that is to be kept open cannot
-/// be opened.
+/// If a path contains a NUL, or a file cannot be opened.
 pub fn prepare<'a>(
     root: &Path,
     op: &'a FileOp,

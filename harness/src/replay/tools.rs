@@ -1,7 +1,7 @@
-//! Operations as tool calls, for files that have no path. [`ask`] is timed, [`observe`] is not. To ask is to do
-//! what an agent without a file system would have to: for an append, to take the pages of a read apart and put
-//! them together; for a search, to find the names in a listing; for a read of several pages, to look whether
-//! there is another one.
+//! Performs operations as tool calls, for files that have no path. [`ask`] is timed, [`observe`] is not.
+//!
+//! [`ask`] does what an agent without a file system has to do: it joins the pages of a read for an append, finds
+//! names in a listing for a search, and reads page after page of a long file.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use workloads::script::{FileOp, Script};
 use super::perform::Entry;
 use super::{Observed, Scratch};
 
-/// Lines asked for: the first, from 1, and how many.
+/// The requested lines: the first one, counted from 1, and their number. `None`: all lines.
 pub type Lines = Option<(u64, u64)>;
 
-/// What the tools answered to one operation, as text.
+/// The text answers of the tools to one operation.
 #[derive(Debug, Default)]
 pub struct Answers {
     listing: Option<String>,
@@ -27,7 +27,7 @@ pub struct Answers {
     error: Option<ToolError>,
 }
 
-/// Why a script cannot be done by tool calls; `None` if it can.
+/// Why tool calls cannot run a script; `None` if they can.
 pub fn unsupported(script: &Script) -> Option<String> {
     let timed = script.calls.iter().filter(|call| call.kind.is_some());
     let op = timed
@@ -73,7 +73,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
         FileOp::Read(path) => answers.read_file(path.as_str(), lines, tools),
         FileOp::Write { path, content, .. } => tools.write_file(path.as_str(), content).err(),
         FileOp::Append { path, content } => {
-            // There is no tool that appends: the whole file is read, and written again.
+            // There is no append tool: read the whole file and write it again.
             let mut whole = match answers.read_file(path.as_str(), None, tools) {
                 Some(_) => Vec::new(),
                 None => answers
@@ -99,7 +99,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
                 .map(|name| answers.read_file(name, None, tools));
             errors.find_map(|error| error)
         }
-        // A directory is a part of a name.
+        // Directories exist only as parts of names.
         FileOp::MakeDir(_) => None,
         FileOp::Remove(path) => remove(path, tools),
         FileOp::ReadAt { .. }
@@ -119,7 +119,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
 }
 
 impl Answers {
-    /// Reads the lines asked for, or page after page to the end.
+    /// Reads the requested lines, or all pages of the file.
     fn read_file(&mut self, name: &str, lines: Lines, tools: &mut dyn Tools) -> Option<ToolError> {
         let mut pages = Vec::new();
         let error = match lines {
@@ -128,7 +128,7 @@ impl Answers {
                     pages.push(page);
                     None
                 }
-                // What is not there is answered as nothing, as a read past the end is.
+                // Missing lines are an empty result, like a read past the end of a file.
                 Err(ToolError::NoSuchLines { .. }) => None,
                 Err(error) => Some(error),
             },
@@ -151,7 +151,7 @@ impl Answers {
     }
 }
 
-/// What an outsider removed is gone from the snapshot; agents cannot remove.
+/// Removes a file by editing a snapshot, because agents have no tool that removes.
 fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
     let changed = (|| {
         let mut snapshot: serde_json::Value =
@@ -172,10 +172,10 @@ fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
     }
 }
 
-/// Understands what was answered, as far as [`super::verify()`] compares it.
+/// Parses the answers of the tools into the result that [`super::verify()`] compares.
 ///
 /// # Errors
-/// The error number that a file system would have answered.
+/// The error number that a file system would return.
 pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<Observed, Errno> {
     match &answers.error {
         Some(ToolError::NotFound(_)) => return Err(Errno::NOENT),
@@ -183,7 +183,7 @@ pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<
         None => {}
     }
     let files = listed(answers.listing.as_deref().unwrap_or_default());
-    // A directory is there as long as a name has it in front.
+    // A directory exists while a file name starts with it.
     if let FileOp::List { path: top, .. } | FileOp::Walk(top) | FileOp::Search(top) = op
         && !top.is_root()
         && !files.iter().any(|(name, _)| is_below(name, top))
@@ -247,7 +247,7 @@ pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<
     }
 }
 
-/// What a read of some lines must show: that part of what the model has.
+/// Narrows expected content to the requested lines.
 pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
     let (Expected::Bytes(whole), Some((first, count))) = (&expected, lines) else {
         return expected;
@@ -266,7 +266,7 @@ pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
     let range = match starts.get(skip) {
         Some(start) if count > 0 => {
             let after = starts.get(skip.saturating_add(count as usize));
-            // Without the newline that ends the last line.
+            // A read shows no newline at the end of its last line.
             *start..after.map_or(whole.len(), |next| next - 1)
         }
         _ => nothing,
@@ -278,10 +278,10 @@ pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
     }
 }
 
-/// All files of a snapshot, as a search of the whole workspace would have found them.
+/// All files of a snapshot, as the result of a search of the whole workspace.
 ///
 /// # Errors
-/// If the snapshot is not one.
+/// If the snapshot cannot be parsed.
 pub fn held(tools: &dyn Tools, scratch: &mut Scratch) -> Result<Observed, String> {
     let snapshot: serde_json::Value =
         serde_json::from_str(&tools.snapshot()).map_err(|error| error.to_string())?;
@@ -316,7 +316,7 @@ pub(super) fn push(
     });
 }
 
-/// Names and sizes in a listing.
+/// Parses names and sizes in bytes from a listing.
 fn listed(listing: &str) -> Vec<(&str, u64)> {
     let lines = listing.lines().filter_map(|line| {
         let (name, size) = line.strip_prefix("  ")?.rsplit_once(" (")?;
@@ -336,7 +336,7 @@ fn is_below(name: &str, top: &WorkspacePath) -> bool {
     below(name, top).is_some()
 }
 
-/// Whether a page says that it ends where the file does: `(lines 1-245 of 245)`.
+/// Whether the header of a page says that it is the last one: `(lines 1-245 of 245)`.
 fn is_last(page: &str) -> bool {
     let head = page.lines().next().unwrap_or_default();
     let lines = head.rsplit_once("(lines ").map(|(_, lines)| lines);
@@ -347,7 +347,7 @@ fn is_last(page: &str) -> bool {
     })
 }
 
-/// The bytes that pages show: the head and the numbers taken away.
+/// The content of pages, without their headers and line numbers.
 fn joined(pages: &[String]) -> Vec<u8> {
     let lines = pages.iter().flat_map(|page| {
         page.split('\n')
@@ -392,7 +392,7 @@ mod tests {
         files
     }
 
-    /// Does operations by tools and checks each against the model.
+    /// Performs operations by tools and compares each with the model.
     fn replay(files: &mut Files, ops: &[(FileOp, Lines)]) -> Result<(), String> {
         let mut model = Model::of(&script());
         let mut scratch = Scratch::new();
@@ -464,12 +464,12 @@ mod tests {
     }
 
     #[test]
-    fn the_model_agrees_with_the_tools_about_every_operation_they_can_do() {
+    fn the_model_predicts_every_operation_of_the_tools() {
         replay(&mut filled(), &every_operation()).unwrap();
     }
 
     #[test]
-    fn whatever_is_wrong_is_found() {
+    fn verify_finds_wrong_files_in_a_snapshot() {
         let found = |tamper: fn(&mut Files), op: FileOp| {
             let mut files = filled();
             tamper(&mut files);
@@ -486,12 +486,12 @@ mod tests {
             found(flipped, read("a/one")),
             "read a/one: byte 1 of 11 is wrong"
         );
-        // Even if nobody reads it.
+        // Reading the snapshot back finds a wrong file that no operation read.
         assert!(found(flipped, read("three")).contains("a/one: byte 1"));
         assert!(found(extra, read("three")).contains("finds extra"));
     }
 
-    /// Files whose snapshot is none.
+    /// Files with an invalid snapshot.
     struct Broken(&'static str);
 
     impl Tools for Broken {
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_not_called_removed_where_it_could_not_be() {
+    fn remove_fails_on_an_invalid_snapshot() {
         for snapshot in ["nonsense", "{}", r#"{"files":{"three":""}}"#] {
             let answers = ask(&FileOp::Remove(path("three")), None, &mut Broken(snapshot));
             assert!(
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_a_file_system_is_named() {
+    fn unsupported_names_the_operation_without_a_tool() {
         assert_eq!(unsupported(&script()), None);
         let mut script = script();
         script.call(

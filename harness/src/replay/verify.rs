@@ -1,4 +1,4 @@
-//! Comparing what an operation returned with what the model says. Never under the clock.
+//! Compares the result of an operation with the model, outside the timed calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,7 +11,10 @@ use workloads::script::{Bytes, FileOp};
 use super::{Observed, Scratch};
 use crate::replay::perform::Entry as Seen;
 
-/// Says what is wrong with a result, or nothing if it is what the model expects.
+/// Checks that a result is the one that the model expects.
+///
+/// # Errors
+/// What is wrong with the result.
 pub fn verify(
     op: &FileOp,
     expected: &Expected,
@@ -78,10 +81,10 @@ pub fn verify(
     }
 }
 
-/// Whether bytes are whole lines, each of them one of those.
+/// Checks that `bytes` consists of whole lines out of `lines`.
 ///
 /// # Errors
-/// The first that is not.
+/// The first other line.
 pub fn only_lines(lines: &BTreeSet<Bytes>, bytes: &[u8]) -> Result<(), String> {
     let mut all = bytes.split_inclusive(|byte| *byte == b'\n');
     match all.find(|line| !lines.contains(*line)) {
@@ -123,7 +126,7 @@ fn same_entries(
     }
     let mut all = expected.iter();
     for (name, entry) in &seen {
-        // Both are in the order of their bytes: what lies between is missing, and told by the count.
+        // Both are sorted by bytes. The count below finds the entries that this search skips.
         let should = all.find(|(expected, _)| expected.as_bytes() >= *name);
         let should = should.filter(|(expected, _)| expected.as_bytes() == *name);
         match (should, entry) {
@@ -219,7 +222,7 @@ mod tests {
         std::fs::write(dir.join("three"), "").unwrap();
     }
 
-    /// Performs operations in a directory and checks each against the model.
+    /// Performs operations in a directory and compares each with the model.
     fn replay(dir: &Path, ops: &[FileOp]) -> Result<(), String> {
         let mut model = Model::of(&script());
         let mut scratch = Scratch::new();
@@ -318,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn the_model_agrees_with_the_file_system_below_us_about_every_operation() {
+    fn the_model_predicts_every_operation_on_a_real_file_system() {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path());
         replay(dir.path(), &every_operation()).unwrap();
     }
 
     #[test]
-    fn a_line_is_added_to_what_is_there_and_what_nobody_wrote_is_found() {
+    fn add_line_keeps_existing_lines_and_verify_rejects_unknown_ones() {
         let dir = tempfile::tempdir().unwrap();
         let add = |file: &str, line: &str| FileOp::AddLine {
             host: Host::First,
@@ -340,7 +343,7 @@ mod tests {
         replay(dir.path(), &ops).unwrap();
         let text = std::fs::read_to_string(dir.path().join("x.md")).unwrap();
         assert_eq!(text, "one\ntwo\n");
-        // A host that has lost a line adds to what it sees; one that sees half a line has wrong bytes.
+        // A host may miss whole lines of the other host, but half a line is wrong data.
         for (seen, is_right) in [
             ("two\n", true),
             ("", true),
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_found() {
+    fn verify_finds_every_wrong_result() {
         let found = |tamper: fn(&Path), op: FileOp| {
             let dir = tempfile::tempdir().unwrap();
             filled(dir.path());

@@ -1,4 +1,4 @@
-//! Several processes that work at once: started and warmed up outside the clock, let go under it.
+//! Client processes that work in parallel: started and warmed up before the timed calls, released in one.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -8,16 +8,16 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 use workloads::generate::clients::Clients;
 
-/// What a worker says when its files are there, open and read once.
+/// A worker writes this once its files exist, are open and have been read.
 pub const READY: &str = "ready";
 
-/// What a worker is told when it is to make its calls; without it, the end of its input ends it.
+/// A worker that reads this makes its calls. If its input ends without it, the worker exits.
 pub const GO: &str = "go";
 
-/// What a worker says when it has made all its calls.
+/// A worker writes this after all its calls.
 pub const DONE: &str = "done";
 
-/// Processes that wait to be let go; they end when dropped.
+/// Client processes that wait for [`GO`]. They are killed when dropped.
 #[derive(Debug)]
 pub struct Workers(Mutex<Vec<Worker>>);
 
@@ -29,7 +29,8 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts them, each on its directory below `dir`, and waits until all are ready. `program` is `ctxbench`.
+    /// Starts the processes, each on its directory below `dir`, and waits until all are ready. `program` is the
+    /// `ctxbench` binary.
     ///
     /// # Errors
     /// If one cannot be started, or cannot read its files.
@@ -49,15 +50,15 @@ impl Workers {
         Ok(Self(Mutex::new(workers)))
     }
 
-    /// Lets all go, and waits until each has made its calls.
+    /// Releases all processes and waits until each has made its calls.
     ///
     /// # Errors
-    /// `EIO` if one failed: what it said is on standard error.
+    /// `EIO` if one failed. Its message is on standard error.
     pub fn run(&self) -> Result<(), Errno> {
         let mut workers = self.0.lock().map_err(|_| Errno::IO)?;
         for worker in workers.iter_mut() {
             if let Some(mut stdin) = worker.stdin.take() {
-                // A worker that has ended is found below.
+                // The loop below finds a worker that has ended.
                 let _ = stdin.write_all(GO.as_bytes());
             }
         }
@@ -99,16 +100,16 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It has mostly ended by itself; one that has not must not go on.
+        // Usually it has ended. One that has not must not run on.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Tells the process that started this one something.
+/// Writes a line to the parent process.
 ///
 /// # Errors
-/// If it has gone.
+/// If the parent has closed the pipe.
 pub fn say(word: &str) -> io::Result<()> {
     println!("{word}");
     io::stdout().flush()

@@ -1,4 +1,4 @@
-//! Runs in a lab without a machine: its cells say what they are told.
+//! Tests of a run in a scripted lab, whose cells return given results.
 
 use std::collections::BTreeMap;
 use std::path::Path;

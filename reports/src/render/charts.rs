@@ -332,7 +332,7 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
             });
         }
     }
-    // Long bars are cut, so that one outlier does not compress the others.
+    // Long bars are left out, so that one outlier does not compress the others.
     let mut sums: Vec<f64> = bars.iter().map(|bar| bar.parts.iter().sum()).collect();
     sums.sort_by(f64::total_cmp);
     let limit = sums

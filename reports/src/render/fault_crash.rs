@@ -6,7 +6,7 @@ use super::text::count;
 use rundir::Run;
 use rundir::faults::{CrashPoints, Status};
 
-/// The table of crash points with the loss rate that a clean result excludes; empty if none were run.
+/// The table of crash points, with a note on what a clean result proves; empty if none were run.
 pub(super) fn crash_points(run: &Run) -> Vec<Part> {
     if run.crash_points.is_empty() {
         return Vec::new();

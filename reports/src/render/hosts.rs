@@ -65,7 +65,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
 }
 
-/// The table of each arm's sync call, and the durability it gives.
+/// The list of each arm's sync call, and the durability it gives.
 pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
     let mut kinds = plan

@@ -255,7 +255,7 @@ fn busy(reasons: &BTreeMap<String, usize>) -> String {
     }
 }
 
-/// A note on figures that are not live: recorded, simulated or published ones.
+/// A sentence that names the simulated and recorded figures of the page, if any.
 fn origins(report: &Report<'_>) -> String {
     let of_arm = |arm: &rundir::Arm| {
         let answers = arm.backend.receipt.get("answers")?;

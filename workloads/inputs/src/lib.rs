@@ -1,18 +1,18 @@
-//! Reading what people write: errors that name file, line and field.
+//! Parses input files of users, with errors that name file, line and field.
 
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-/// What is wrong with an input file, and where.
+/// A defect in an input file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}: {message}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
 pub struct InputError {
     /// The file.
     pub file: PathBuf,
-    /// The line, counted from 1, where it is known.
+    /// The line, counted from 1, if known.
     pub line: Option<usize>,
-    /// What is wrong, with the field and what would be allowed.
+    /// The defect, with the field and the allowed values.
     pub message: String,
 }
 
@@ -35,7 +35,7 @@ impl InputError {
     }
 }
 
-/// Reads a TOML document; `file` only names it in errors.
+/// Parses a TOML document; `file` is only for error messages.
 ///
 /// # Errors
 /// [`InputError`] with the line and the field.
@@ -59,7 +59,7 @@ fn toml_error(file: &Path, text: &str, error: &toml::de::Error, field: &str) -> 
     }
 }
 
-/// Reads one JSON value that stands in line `line` of `file`.
+/// Parses the JSON value of line `line` in `file`.
 ///
 /// # Errors
 /// [`InputError`] with the line and the field.

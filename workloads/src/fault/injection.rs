@@ -1,128 +1,129 @@
-//! What can be broken.
+//! Injections: the faults that a scenario can inject, with their parameters.
 
 use serde::Deserialize;
 
 use super::llm::LlmFault;
 use super::s3::S3Fault;
 
-/// What is broken, with its parameters: `injection = "kill-daemon"`, or a table such as `[injection.stop-daemon]`.
+/// An injected fault with its parameters: `injection = "kill-daemon"`, or a table such as
+/// `[injection.stop-daemon]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Injection {
-    /// Nothing: what the work looks like in a whole world.
+    /// No fault: the work as a reference.
     Nothing,
 
     // The daemon.
-    /// `kill -9`.
+    /// The daemon gets SIGKILL.
     KillDaemon,
-    /// SIGSTOP, and SIGCONT after so many seconds.
+    /// The daemon gets SIGSTOP, and SIGCONT after `seconds`.
     StopDaemon {
-        /// How long it stands still.
+        /// How long the daemon is stopped, in seconds.
         seconds: f64,
-        /// How long it should stand still, which is what `--long` does.
+        /// How long the daemon is stopped with `--long`, in seconds.
         long_seconds: f64,
     },
-    /// A panic in the thread that answers a request.
+    /// The thread that answers a request panics.
     PanicDaemon,
-    /// A second mount of the same store, and one on the same directory.
+    /// The store is mounted a second time, and a second mount uses the same directory.
     MountTwice,
-    /// Unmounted while a program has a file open and works in a directory.
+    /// The mount is removed while a program has a file open and a working directory in it.
     UnmountInUse,
-    /// A caller that starts again and again, and is hit by `kill -9` each time.
+    /// A caller starts repeatedly, and is killed with SIGKILL each time.
     CrashLoop {
-        /// How often.
+        /// Number of kills.
         kills: u32,
     },
 
-    // What the store is kept on.
-    /// A file system of so many MiB is filled under the store.
+    // The storage below the store.
+    /// The file system below the store is full.
     FillDisk {
-        /// Its size.
+        /// Its size in MiB.
         mib: u64,
     },
-    /// A quota of so many MiB is used up under the store.
+    /// The quota below the store is used up.
     FillQuota {
-        /// Its size.
+        /// Its size in MiB.
         mib: u64,
     },
-    /// The power of a disk of so many MiB under the store is cut, so often.
+    /// The disk below the store loses power.
     CutPower {
-        /// Its size.
+        /// Its size in MiB.
         mib: u64,
-        /// How often.
+        /// Number of power cuts.
         cuts: u32,
     },
-    /// The file system under the store becomes read-only.
+    /// The file system below the store becomes read-only.
     RemountReadOnly,
-    /// Another process holds SQLite's exclusive lock for so many seconds.
+    /// Another process holds SQLite's exclusive lock.
     LockDatabase {
-        /// How long.
+        /// How long it holds the lock, in seconds.
         seconds: f64,
     },
-    /// The database file loses its second half while nothing is mounted.
+    /// The database file loses its second half while it is not mounted.
     TruncateDatabase,
-    /// So many bits of the database file flip while nothing is mounted.
+    /// Bits of the database file flip while it is not mounted.
     FlipBits {
-        /// How many.
+        /// Number of flipped bits.
         bits: u32,
     },
-    /// The database says that a later ctxbench wrote it.
+    /// The database has the version of a later ctxbench.
     NewerDatabase,
     /// The write-ahead log is removed after a crash.
     RemoveLog,
 
     // The bucket and the model.
-    /// The S3 server, or the way to it.
+    /// A fault of the S3 server or of the network to it.
     S3(S3Fault),
-    /// The language model's provider.
+    /// A fault of the language model's provider.
     Llm(LlmFault),
 
     // Several agents.
-    /// So many processes change one file, each so often.
+    /// Several processes change one file.
     ManyWriters {
-        /// How many processes.
+        /// Number of processes.
         processes: u32,
-        /// How often each.
+        /// Number of changes by each process.
         times: u32,
-        /// How.
+        /// How each process changes the file.
         mode: WriteMode,
     },
-    /// Two mounts of one store: what one sees of the other, whether locks exclude.
+    /// Two mounts of one store: visibility of changes, and exclusion by locks.
     TwoMounts {
-        /// How many notes are handed over.
+        /// Number of notes handed over.
         notes: u32,
     },
 
     // The agent.
     /// The agent is killed while it writes.
     KillClient,
-    /// So many files are open at once.
+    /// Many files are open at once.
     OpenMany {
-        /// How many.
+        /// Number of files.
         files: u64,
     },
-    /// So many files in one directory.
+    /// Many files are in one directory.
     ManyFiles {
-        /// How many.
+        /// Number of files.
         files: u64,
     },
-    /// One file of so many MiB, most of it a hole.
+    /// One large file, most of it a hole.
     LargeFile {
-        /// Its size.
+        /// Its size in MiB.
         mib: u64,
-        /// How much of it is written, at its start, in its middle and at its end.
+        /// How much of it is written, at start, middle and end together, in MiB.
         written_mib: u64,
-        /// How much of it should be written, which is what `--long` does.
+        /// How much of it is written with `--long`, in MiB.
         long_written_mib: u64,
     },
-    /// Names that programs trip over.
+    /// File names that programs often handle wrongly.
     OddNames,
     /// Directories within directories.
     DeepPath {
-        /// How many.
+        /// Number of nested directories.
         depth: u32,
     },
-    /// `rm -rf` of the tree while records are written into it.
+    /// `rm -rf` removes the tree while records are written into it.
     RemoveTree,
 }
 
@@ -130,13 +131,13 @@ pub enum Injection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteMode {
-    /// Each line by one `write` to a file opened for appending.
+    /// Append each line by one `write` with `O_APPEND`.
     Append,
-    /// Read all, add a line, write all.
+    /// Read all, append a line, write all.
     ReadModifyWrite,
-    /// The same under `flock`.
+    /// As `ReadModifyWrite`, under `flock`.
     Locked,
-    /// Read all, add a line, write a new file, rename it over the old one.
+    /// Read all, append a line, write a new file, rename it over the old one.
     Rename,
 }
 
@@ -174,12 +175,12 @@ impl Injection {
         }
     }
 
-    /// Whether a scenario says when.
+    /// Whether a scenario with this injection has a moment.
     pub(super) fn takes_moment(&self) -> bool {
         matches!(self, Injection::KillDaemon)
     }
 
-    /// Whether its parameters make sense.
+    /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), String> {
         let positive = |field: &str, value: f64| {
             let is_so = value > 0.0 && value <= 3600.0;

@@ -1,19 +1,19 @@
-//! What a language model's provider can do instead of answering.
+//! Faults of a language model's provider.
 
 use serde::Deserialize;
 
-/// What the provider does: as in `injection = { llm = "hang" }`.
+/// A fault of the provider, as in `injection = { llm = "hang" }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum LlmFault {
-    /// 429, with or without `Retry-After`.
+    /// Status 429, with or without `Retry-After`.
     RateLimited {
-        /// Seconds in `Retry-After`; none for no header.
+        /// Seconds in `Retry-After`; `None` for no header.
         retry_after: Option<u64>,
     },
-    /// 500.
+    /// Status 500.
     ServerError,
-    /// It takes the request and never answers.
+    /// The provider accepts the request and never answers.
     Hang,
     /// The stream of the answer breaks off.
     StreamCut,
@@ -21,15 +21,15 @@ pub enum LlmFault {
     InvalidJson,
     /// The answer is complete, and empty.
     Empty,
-    /// The model says that it will not.
+    /// The model refuses to answer.
     Refusal,
-    /// 400, `context_length_exceeded`.
+    /// Status 400, `context_length_exceeded`.
     ContextOverflow,
-    /// 401.
+    /// Status 401.
     KeyRevoked,
     /// The mount's own budget of tokens is spent.
     BudgetExhausted,
-    /// The answer has as many bytes as the file, and is not what the file holds.
+    /// The answer has the size of the file, but other bytes.
     WrongContent,
 }
 
@@ -51,7 +51,7 @@ impl LlmFault {
         }
     }
 
-    /// Whether its parameters make sense.
+    /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
             LlmFault::RateLimited {

@@ -1,7 +1,5 @@
-//! Fault scenarios: what is broken under a backend, when, and during what work.
-//!
-//! One TOML file a scenario, under `workloads/faults`. How it is broken, and what is looked at afterwards, is the
-//! harness's.
+//! Fault scenarios: the injected fault, its moment, and the agent's work.
+//! Each scenario is a TOML file in `workloads/faults`. The harness injects the fault and audits the data.
 
 mod injection;
 mod llm;
@@ -24,28 +22,28 @@ static FAULTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/faults");
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name; of a built-in one, that of its file.
+    /// Its name; for a built-in scenario, the name of its file.
     pub name: String,
     /// What kind of world breaks.
     pub group: Group,
-    /// What happens, in a few words.
+    /// The injected fault, in a few words.
     pub title: String,
-    /// What it stands for, and what a good backend does.
+    /// The real fault that it represents, and how a good backend behaves.
     pub essay: String,
-    /// What a backend must have, so that it makes sense there.
+    /// The properties of a backend to which the scenario applies.
     #[serde(default)]
     pub needs: Vec<Need>,
-    /// What is broken.
+    /// The injected fault.
     pub injection: Injection,
-    /// When, where that can be chosen.
+    /// The moment of the fault, for injections that have one.
     pub when: Option<Moment>,
-    /// What the agent does.
+    /// The agent's work.
     #[serde(default)]
     pub work: Work,
-    /// What is too long.
+    /// The time limits.
     #[serde(default)]
     pub limits: Limits,
-    /// What decides the random choices; one run for each.
+    /// The seeds of the random choices; the scenario runs once per seed.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
     /// SHA-256 of its file.
@@ -59,20 +57,20 @@ pub struct Scenario {
 pub enum Group {
     /// The process that serves the files.
     Daemon,
-    /// What the store is kept on.
+    /// The storage below the store.
     Storage,
-    /// The S3 server, and the way to it.
+    /// The S3 server, and the network to it.
     S3,
     /// The language model.
     Llm,
-    /// Several agents at once.
+    /// Several concurrent agents.
     ManyAgents,
     /// The agent itself.
     AgentSide,
 }
 
 impl Group {
-    /// All, in the order of reports.
+    /// All groups, in the order of reports.
     pub const ALL: [Self; 6] = [
         Self::Daemon,
         Self::Storage,
@@ -95,21 +93,21 @@ impl Group {
     }
 }
 
-/// What a backend must have.
+/// A property that a scenario requires of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
-    /// A daemon of its own.
+    /// It has its own daemon.
     Daemon,
-    /// It returns the bytes that were written to it.
+    /// Its reads return the written bytes.
     Data,
-    /// What it holds outlives its daemon.
+    /// Its data outlives its daemon.
     Persistence,
-    /// It is one of `ctxbench mount`'s.
+    /// It is a backend of `ctxbench mount`.
     OurDaemon,
     /// It keeps its data in a SQLite file.
     Database,
-    /// It keeps its data in files of its site, so that what they lie on can break.
+    /// It keeps its data in local files of its site, whose storage can fail.
     LocalStore,
     /// It keeps its data in a bucket.
     Bucket,
@@ -118,7 +116,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Why a scenario that needs it makes no sense where it is missing.
+    /// Why a scenario does not apply to a backend without this property.
     pub fn missing(self) -> &'static str {
         match self {
             Need::Daemon => "it has no daemon",
@@ -133,21 +131,21 @@ impl Need {
     }
 }
 
-/// When something is broken.
+/// The moment of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
-    /// Nothing has been asked for a while.
+    /// The backend has been idle for a while.
     Idle,
-    /// Calls are under way.
+    /// Calls are in flight.
     Writing,
-    /// `write` has returned, `fsync` has not been called.
+    /// `write` has returned, and `fsync` has not been called.
     BeforeSync,
     /// `fsync` has just returned.
     AfterSync,
 }
 
-/// The last call that is made for each record.
+/// The last call for each record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SyncClass {
@@ -156,23 +154,23 @@ pub enum SyncClass {
     /// `fsync`, then `close`.
     #[default]
     Fsync,
-    /// As `fsync`, and `ctxbench s3 sync` after every tenth.
+    /// As `Fsync`, with `ctxbench s3 sync` after every tenth record.
     Sync,
 }
 
-/// What the agent does: numbered, checksummed records.
+/// The agent's work: it changes numbered, checksummed records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Work {
-    /// How many changes are made: records written, overwritten, removed.
+    /// Number of changes: records written, overwritten or removed.
     pub changes: u64,
-    /// How many records there are at most; a change takes one of them.
+    /// The maximum number of records; each change picks one of them.
     pub records: u64,
-    /// Bytes in each, from 128 to 4,096: one request of the kernel.
+    /// Bytes of each record, from 128 to 4,096, which fit into one request of the kernel.
     pub bytes: usize,
     /// The last call of each change.
     pub sync: SyncClass,
-    /// Each change is also appended to a log file.
+    /// Whether each change is also appended to a log file.
     pub log: bool,
 }
 
@@ -188,13 +186,13 @@ impl Default for Work {
     }
 }
 
-/// What is too long.
+/// The time limits of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Seconds after which a call counts as hung, and its connection is aborted.
+    /// The time after which a call counts as hung and its connection is aborted, in seconds.
     pub hang: f64,
-    /// Seconds within which files must be usable again.
+    /// The time within which files must be usable again, in seconds.
     pub recovery: f64,
 }
 
@@ -212,7 +210,7 @@ fn one_seed() -> Vec<u64> {
 }
 
 impl Scenario {
-    /// Reads a scenario file; `file` names it in errors.
+    /// Parses a scenario file; `file` is only for error messages.
     ///
     /// # Errors
     /// [`InputError`] with file, line and field.
@@ -279,7 +277,7 @@ impl Scenario {
     }
 }
 
-/// The names of all built-in scenarios, by group.
+/// All built-in scenarios, by group.
 ///
 /// # Errors
 /// [`InputError`] if one is malformed.
@@ -302,7 +300,7 @@ pub fn scenarios() -> Result<Vec<Scenario>, InputError> {
 /// The built-in scenario called `name`, or the scenario file at that path.
 ///
 /// # Errors
-/// [`InputError`] if there is none, or it is malformed.
+/// [`InputError`] if the scenario does not exist or is malformed.
 pub fn scenario(name: &str) -> Result<Scenario, InputError> {
     let path = Path::new(name);
     if name.ends_with(".toml") {

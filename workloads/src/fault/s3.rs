@@ -1,61 +1,61 @@
-//! What can be broken about an S3 server and the way to it.
+//! Faults of an S3 server and of the network to it.
 
 use serde::Deserialize;
 
-/// What is broken, with its parameters: as in `[injection.s3.outage]`.
+/// An S3 fault with its parameters, as in `[injection.s3.outage]`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum S3Fault {
-    /// Nothing gets through for a while, and the agent goes on.
+    /// No request succeeds for a while, and the agent continues.
     Outage {
-        /// Why.
+        /// The cause.
         cause: OutageCause,
-        /// How long, in seconds.
+        /// The duration in seconds.
         seconds: f64,
-        /// How long in a long run, in which a request also gets the time that a mount gives it unless told otherwise.
+        /// The duration with `--long`, in seconds. Requests then also keep the mount's default timeout.
         long_seconds: f64,
-        /// Files that the agent writes meanwhile.
+        /// Files that the agent writes during the outage.
         files: u64,
     },
-    /// Single requests fail while others do not.
+    /// Some requests fail, others succeed.
     Flaky {
-        /// How.
+        /// The kind of failure.
         how: Flaky,
     },
-    /// Every exchange takes so much longer.
+    /// Every exchange takes longer.
     Slow {
-        /// The round-trip time that is added, in milliseconds.
+        /// The added round-trip time, in milliseconds.
         rtt_ms: f64,
     },
-    /// What is fetched comes wrong: the first time, and then each time.
+    /// Downloads are damaged: first once, then each time.
     BadAnswer {
-        /// How.
+        /// The kind of failure.
         how: BadAnswer,
     },
-    /// What is put arrives with wrong bytes.
+    /// Uploads arrive with wrong bytes.
     DamagedUpload,
-    /// Listings show what was there before.
+    /// Listings are stale.
     StaleList,
-    /// The way is cut in the middle of `ctxbench s3 sync`.
+    /// The network fails during `ctxbench s3 sync`.
     PartitionInSync,
-    /// Two hosts change the same files while one of them is cut off.
+    /// Two hosts change the same files while one of them is disconnected.
     Conflict {
-        /// How many files both change.
+        /// Number of files that both hosts change.
         files: u64,
     },
-    /// The server comes back with an empty bucket.
+    /// The server restarts with an empty bucket.
     Emptied,
 }
 
-/// Why nothing gets through.
+/// The cause of an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutageCause {
-    /// The server's process is killed, and started again on what it had.
+    /// The server's process is killed, and restarted on its data.
     ServerKilled,
-    /// Connections are taken and requests read, and no answer comes.
+    /// The server accepts connections and reads requests, but does not answer.
     ServerStopped,
-    /// Connections are refused, and those there were are reset.
+    /// New connections are refused, and existing ones are reset.
     Partition,
     /// Each request is answered by 403 `AccessDenied`.
     AccessDenied,
@@ -69,45 +69,45 @@ pub enum OutageCause {
     SlowDown,
 }
 
-/// How single requests fail.
+/// The failure of some requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Flaky {
-    /// 503 `SlowDown`, so many in a row, then as many pass until a round of `every` is full.
+    /// Of every `every` requests, the first `length` get 503 `SlowDown`.
     SlowDownBursts {
-        /// Requests of a burst.
+        /// Failed requests in a burst.
         length: u64,
-        /// Requests of a round.
+        /// The period in requests.
         every: u64,
     },
     /// 500 `InternalError` for every `nth` request.
     InternalErrors {
-        /// Which.
+        /// The period in requests, uploads or connections.
         nth: u64,
     },
-    /// Every `nth` upload is done, and its answer is lost.
+    /// Every `nth` upload succeeds, but its answer is lost.
     LostAnswers {
-        /// Which.
+        /// The period in requests, uploads or connections.
         nth: u64,
     },
-    /// Every `nth` connection is reset before the server has seen the request.
+    /// Every `nth` connection is reset before the server sees the request.
     Resets {
-        /// Which.
+        /// The period in requests, uploads or connections.
         nth: u64,
     },
 }
 
-/// How an answer is wrong.
+/// The defect of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BadAnswer {
     /// The connection is reset in the middle of the body.
     Reset,
-    /// The body ends in its middle; `Content-Length` speaks of all of it.
+    /// The body ends in the middle, but `Content-Length` is the full length.
     Cut,
-    /// Half of the body, and a `Content-Length` that says so.
+    /// Half of the body, with a matching `Content-Length`.
     Short,
-    /// As many bytes, some of them wrong.
+    /// The right length, with some wrong bytes.
     WrongBytes,
 }
 
@@ -127,7 +127,7 @@ impl S3Fault {
         }
     }
 
-    /// Whether its parameters make sense.
+    /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), String> {
         let within = |field: &str, value: f64, least: f64, most: f64| {
             let name = self.name();

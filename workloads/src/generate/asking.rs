@@ -1,4 +1,4 @@
-//! Questions to a backend that answers them, over generated notes: the seed's search and recall.
+//! Questions over generated notes to a backend that answers them: search and recall as in source 3.
 
 use serde::Deserialize;
 
@@ -6,18 +6,18 @@ use super::notes::{Notebook, Question, notebook};
 use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Script};
 
-/// The most notes: each block writes them anew.
+/// The maximum number of notes, because each block writes all of them.
 const NOTES_MAX: usize = 10_000;
 
-/// The parameters of a workload that asks.
+/// The parameters of a workload that asks questions.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asking {
-    /// What is asked for.
+    /// The kind of question.
     operation: Operation,
-    /// How many notes there are.
+    /// Number of notes.
     notes: usize,
-    /// Questions in a block.
+    /// Number of questions in a block.
     calls: usize,
     /// The seed of notes and questions.
     seed: u64,
@@ -28,7 +28,7 @@ pub struct Asking {
 enum Operation {
     /// `:search` for a subject and an attribute.
     Search,
-    /// `:recall` for a question, of about 2,000 tokens.
+    /// `:recall` for a question, with a budget of about 2,000 tokens.
     Recall,
 }
 
@@ -58,7 +58,7 @@ impl Asking {
             .filter(|question| question.evidence.is_some() && !question.is_reworded)
             .collect();
         for (number, question) in answered.iter().cycle().take(self.calls).enumerate() {
-            // No two names in a block are the same: an answer that was given before is not made again.
+            // Each name is unique in a block, because a backend may cache an answer.
             let (kind, name, says) = match self.operation {
                 Operation::Search => (
                     CallKind::Search,

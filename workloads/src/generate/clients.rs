@@ -1,4 +1,4 @@
-//! Several client processes at once: each reads and overwrites files of its own in one workspace.
+//! Concurrent client processes, each of which reads and overwrites its own files in one workspace.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -11,7 +11,7 @@ use crate::script::{Bytes, CallKind, FileOp, Script};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
-    /// Processes that work at the same time.
+    /// Number of concurrent processes.
     pub processes: u32,
     /// Files of each process.
     pub files: u32,
@@ -19,16 +19,16 @@ pub struct Clients {
     pub bytes: u32,
     /// Calls of each process in a pass.
     pub calls: u32,
-    /// Of 100 calls, how many overwrite a file; the others read one.
+    /// Share of calls that overwrite a file, in percent; the others read one.
     pub writes: u32,
-    /// Open each file once, outside the clock, and not for every call.
+    /// Whether to open each file once, outside the clock, instead of for every call.
     #[serde(default)]
     pub keep_open: bool,
     /// The seed of each process's choices.
     pub seed: u64,
 }
 
-/// What a client does next.
+/// A call of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientCall {
     /// The file, from 0.
@@ -79,12 +79,12 @@ impl Clients {
             .collect()
     }
 
-    /// What a file holds that was filled with `byte`.
+    /// The content of a file filled with `byte`.
     pub fn content(&self, byte: u8) -> Bytes {
         vec![byte; self.bytes as usize].into()
     }
 
-    /// The calls of a process, in order: the same in every pass.
+    /// The calls of a process, in order; they are equal in every pass.
     pub fn calls(&self, process: u32) -> impl Iterator<Item = ClientCall> + use<> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(u64::from(process));
@@ -95,7 +95,7 @@ impl Clients {
         })
     }
 
-    /// What the files of all processes hold in the end, by name; files that were never written are left out.
+    /// The final content of the written files of all processes, by name.
     pub(crate) fn written(&self) -> Vec<(String, Bytes)> {
         let mut written = Vec::new();
         for process in 0..self.processes {

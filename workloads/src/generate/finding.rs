@@ -1,4 +1,4 @@
-//! What is found of planted evidence among generated notes, by reading files or by asking the backend.
+//! Searches for planted evidence in generated notes, by reading files or by asking the backend.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::exam::{Asked, Exam, Method};
 use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Script};
 
-/// The most notes.
+/// The maximum number of notes.
 const NOTES_MAX: usize = 10_000;
 
-/// The file that holds all notes.
+/// The file with all notes.
 const MEMORY_FILE: &str = "MEMORY.md";
 
-/// The parameters of a workload that looks for evidence.
+/// The parameters of a workload that searches for evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// How the notes are got at.
+    /// The access to the notes.
     by: By,
-    /// How many notes there are.
+    /// Number of notes.
     notes: usize,
-    /// Tokens that an answer may bring into the context.
+    /// The maximum number of tokens of an answer.
     max_tokens: u64,
     /// The seed of notes and questions.
     seed: u64,
@@ -63,7 +63,7 @@ impl Finding {
             Ok((file, note.text.as_bytes().into()))
         });
         let mut files = files.collect::<Result<Vec<_>, String>>()?;
-        // Recency is relative: the notes are as old when they are asked for as the questions say.
+        // Ages are relative to the pass, because backends rank notes by recency.
         let now = exam.notebook.now;
         let notes = exam.notebook.notes.iter();
         let ages: Vec<u64> = notes

@@ -1,4 +1,4 @@
-//! What two hosts do that have the same files: one hands notes over to the other, or both write one file.
+//! Workloads of two hosts with the same files: one hands notes over to the other, or both write one file.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -8,21 +8,22 @@ use crate::filler::fill;
 use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Host, Script};
 
-/// The most notes or lines: each may be waited for.
+/// The maximum number of notes or lines, because the harness may wait for each.
 const CALLS_MAX: u32 = 1000;
 
-/// The longest pause, in milliseconds.
+/// The maximum pause, in milliseconds.
 const PAUSE_MAX: u64 = 1_000;
 
-/// The parameters of notes that are handed over.
+/// The parameters of handed-over notes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Handoff {
-    /// How many.
+    /// Number of notes.
     notes: u32,
-    /// Bytes of each.
+    /// Bytes of each note.
     bytes: u64,
-    /// The longest pause before a note, in milliseconds: so that no clock of a host ticks with the notes.
+    /// The longest pause before a note, in milliseconds. Random pauses avoid synchrony with a host's poll
+    /// interval.
     pause_ms: u64,
     /// The seed of texts and pauses.
     seed: u64,
@@ -32,11 +33,11 @@ pub struct Handoff {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TwoWriters {
-    /// Lines that each adds.
+    /// Number of lines that each writer appends.
     lines: u32,
     /// The longest pause before a line, in milliseconds.
     pause_ms: u64,
-    /// The seed of the pauses and of whose turn it is.
+    /// The seed of the pauses and of the order of writers.
     seed: u64,
 }
 
@@ -87,7 +88,7 @@ impl TwoWriters {
         let mut script = Script::new(Vec::new());
         let mut left = [self.lines; 2];
         while left != [0, 0] {
-            // Whoever has lines left, and who of two that have is chance: they keep no order.
+            // The next writer is random among those with lines left, so the writers do not alternate.
             let writer = match left {
                 [_, 0] => 0,
                 [0, _] => 1,

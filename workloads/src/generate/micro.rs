@@ -1,4 +1,4 @@
-//! One operation, over and over: the rows of the latency tables that people publish.
+//! One repeated operation, as in the rows of published latency tables.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
@@ -9,25 +9,25 @@ use crate::filler::fill;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 
-/// Bytes of one system call of a large file that is read or written from start to end.
+/// Bytes per system call of a sequential read or write of a large file.
 const STREAM_PIECE: usize = 1 << 20;
 
-/// The most content that a workload may ask for, in bytes: files and calls together.
+/// The maximum content of a workload in bytes, of files and calls together.
 const CONTENT_MAX: u64 = 1 << 30;
 
 /// The parameters of a micro workload.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Micro {
-    /// What is repeated.
+    /// The repeated operation.
     operation: Operation,
-    /// Files in the directory that it works on, before it starts.
+    /// Number of initial files in its directory.
     files: u32,
     /// Size of each file in bytes, and of each read or write.
     bytes: u32,
-    /// Size of each file in bytes, if it is another than that of a read or write.
+    /// Size of each file in bytes, if it differs from the size of a read or write.
     file_bytes: Option<u32>,
-    /// How often the operation is called in a block.
+    /// Number of calls of the operation in a block.
     calls: u32,
 }
 
@@ -36,23 +36,23 @@ pub struct Micro {
 enum Operation {
     /// Open, read, close.
     Read,
-    /// Read at a random place of a file that is kept open.
+    /// Read at a random offset of a file that stays open.
     Pread,
     /// Open an existing file, overwrite, close.
     Write,
-    /// Ask for attributes.
+    /// Read the attributes.
     Stat,
     /// Read a directory.
     List,
-    /// Read a directory and ask for the attributes of every entry.
+    /// Read a directory and the attributes of every entry.
     ListAttributes,
     /// Create, write, close.
     Create,
     /// Create, write, `fsync`, close.
     CreateFsync,
-    /// Create a file and write it in pieces.
+    /// Create a file and write it in chunks.
     StreamWrite,
-    /// Read a file from start to end in pieces.
+    /// Read a file from start to end in chunks.
     StreamRead,
     /// Open for appending, write, close.
     Append,
@@ -62,14 +62,14 @@ enum Operation {
     Delete,
     /// Open an existing file, overwrite, `fsync`, close.
     Fsync,
-    /// Make all files durable after all have been overwritten.
+    /// Make all files durable, after an untimed overwrite of all.
     Sync,
     /// Overwrite all files and make them durable.
     WriteSync,
 }
 
 impl Micro {
-    /// Whether the operation changes no names, so that a backend with fixed names can take part.
+    /// Whether the operation changes no names, so that a backend with fixed names supports it.
     pub(crate) fn fits_fixed_tree(&self) -> bool {
         matches!(
             self.operation,
@@ -117,7 +117,7 @@ impl Micro {
         let dir = WorkspacePath::new("files").unwrap_or_else(|_| unreachable!("a plain name"));
         script.dirs = vec![dir.clone()];
         match self.operation {
-            // Nobody who lists names has read the files before.
+            // A caller that lists names has not read the files before.
             Operation::ListAttributes | Operation::List => {
                 script.warm_up = vec![FileOp::List {
                     path: dir.clone(),
@@ -132,7 +132,7 @@ impl Micro {
             Operation::List | Operation::ListAttributes => 1,
             _ => self.files as usize,
         });
-        // Every file once in random order, then again in another: no order for read-ahead to learn.
+        // Every file once in random order, then in another order, so that read-ahead finds no pattern.
         let mut order = Vec::new();
         while order.len() < self.calls as usize && !names.is_empty() {
             let mut pass = names.clone();
@@ -216,7 +216,7 @@ impl Micro {
                     script.call(CallKind::Append, vec![op]);
                 }
                 Operation::Rename => {
-                    // Odd calls undo even ones, so that names never run out.
+                    // Odd calls undo even ones, so that names do not run out.
                     let file = order[(call / 2) as usize].clone();
                     let other = name("r", call / 2);
                     let (from, to) = if call % 2 == 0 {
@@ -258,7 +258,7 @@ fn content(bytes: u32, rng: &mut ChaCha8Rng) -> Bytes {
     fill(rng.next_u64(), bytes, bytes / 40).into()
 }
 
-/// `files/f0042`: the names that the null backend lists.
+/// A path such as `files/f0042`, as the null backend lists them.
 fn name(prefix: &str, number: u32) -> WorkspacePath {
     WorkspacePath::new(format!("files/{prefix}{number:04}"))
         .unwrap_or_else(|_| unreachable!("a plain name"))

@@ -1,4 +1,4 @@
-//! Workloads that are made, not recorded. The same parameters always make the same script.
+//! Generators of workloads. The same parameters always give the same script.
 
 pub mod asking;
 pub mod clients;

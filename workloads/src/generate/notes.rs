@@ -1,20 +1,19 @@
-//! An agent's notes with planted evidence, and questions about them whose answers are known.
-//!
-//! Facts are dated; some are superseded by later ones. Around them is what makes them hard to find: notes about the
-//! same subject, notes that mention subject and attribute but not the value, the same attribute of others, and talk.
-//! Some questions ask in the fact's own words, some in others; some ask for what no note says. The same seed and
-//! size always give the same notes and questions. Nothing here is anybody's text.
+//! Synthetic notes of an agent with planted evidence, and questions with known answers.
+//! Facts are dated, and later facts supersede some of them. Distractors are notes on the same subject,
+//! near misses without the value, the same attribute of other subjects, and small talk.
+//! Questions use the fact's own words or others; some have no answer.
+//! The same seed and size always give the same notes and questions.
 
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The days over which the notes were written; the last was written a moment before the questions are asked.
+/// The period before the questions over which the notes were written, in days.
 const DAYS: u64 = 365;
 
 const DAY_NANOS: u64 = 86_400_000_000_000;
 
-/// What can be said of a subject: the attribute's name in notes, how a note states it, two ways to ask.
+/// An attribute of subjects: its name in notes, a note's sentence, and two wordings of a question.
 struct Attribute {
     word: &'static str,
     states: &'static str,
@@ -97,15 +96,15 @@ const ATTRIBUTES: [Attribute; 10] = [
     },
 ];
 
-/// First words of subjects: many share one, so that it alone says little.
+/// First words of subjects. Many subjects share one, so a first word alone is not selective.
 const KINDS: [&str; 8] = [
     "project", "service", "team", "library", "customer", "pipeline", "cluster", "report",
 ];
 
-/// How many notes mention a fact's subject and attribute without the value, about.
+/// The approximate number of notes that mention a fact's subject and attribute without the value.
 const NEAR_MISSES: f64 = 3.0;
 
-/// Talk that could be in any note.
+/// Small talk that fits any note.
 const TALK: [&str; 14] = [
     "The build was green in the morning and red after lunch.",
     "Remember to rotate the keys at the end of the quarter.",
@@ -126,7 +125,7 @@ const TALK: [&str; 14] = [
 /// A note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Its path from the root: a directory by month, and a number that says nothing of what is in it.
+    /// Its path from the root: a directory per month, and a number unrelated to the content.
     pub path: String,
     /// Its content.
     pub text: String,
@@ -134,61 +133,61 @@ pub struct Note {
     pub written: i64,
 }
 
-/// Whether the notes have the answer to a question, and how often it has changed.
+/// Whether the notes answer a question, and whether the answer has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answerable {
-    /// One note says it.
+    /// One note has the answer.
     Once,
-    /// Later notes say something else than earlier ones: the last is right.
+    /// Several notes have different answers; the last one is correct.
     Updated,
-    /// No note says it.
+    /// No note has the answer.
     Never,
 }
 
 /// A question with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// In words, as an agent asks.
+    /// The question in an agent's words.
     pub text: String,
-    /// The word that an agent would grep for: the most telling one.
+    /// The most selective word, which an agent would grep for.
     pub keyword: String,
-    /// The words that an agent would search for: the keyword and, in its own words, the attribute.
+    /// The words that an agent would search for: the keyword and, unless reworded, the attribute.
     pub keywords: String,
-    /// It asks in other words than the notes use.
+    /// Whether it uses other words than the notes.
     pub is_reworded: bool,
-    /// What the notes say.
+    /// Whether the notes answer it.
     pub answerable: Answerable,
-    /// The line that answers it.
+    /// The line with the current answer; `None` without an answer.
     pub evidence: Option<String>,
-    /// Lines that answered it once.
+    /// Lines with superseded answers.
     pub superseded: Vec<String>,
 }
 
-/// Notes and what is asked about them.
+/// Notes, and questions about them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notebook {
-    /// In the order in which they were written.
+    /// The notes in order of time.
     pub notes: Vec<Note>,
-    /// In random order.
+    /// The questions in random order.
     pub questions: Vec<Question>,
-    /// When the questions are asked, in nanoseconds since 1970.
+    /// The time of the questions, in nanoseconds since 1970.
     pub now: i64,
 }
 
-/// A fact that the notes state, all its values in the order of time.
+/// A fact in the notes, with its values in order of time.
 struct Fact {
     subject: usize,
     attribute: usize,
     values: Vec<String>,
 }
 
-/// Makes `size` notes and up to 250 questions about them.
+/// Generates `size` notes and up to 250 questions about them.
 pub fn notebook(size: usize, seed: u64) -> Notebook {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let subjects = subjects(size.div_ceil(20).max(12), &mut rng);
     let facts = facts(size, subjects.len(), &mut rng);
 
-    // Which fact each note states, spread over time so that a fact's values come in their order.
+    // The fact of each note, shuffled over time with the values of each fact in order.
     let mut lines: Vec<Option<(usize, usize)>> = Vec::with_capacity(size);
     for (number, fact) in facts.iter().enumerate() {
         lines.extend((0..fact.values.len()).map(|value| Some((number, value))));
@@ -203,7 +202,7 @@ pub fn notebook(size: usize, seed: u64) -> Notebook {
 
     let now: i64 = 1_795_300_000_000_000_000;
     let step = DAYS * DAY_NANOS / lines.len() as u64;
-    // Three in ten of the 2.5 other lines of a note mention something.
+    // Three in ten of the 2.5 other lines of a note are near misses.
     let near_miss = (NEAR_MISSES * facts.len() as f64 / (0.75 * lines.len() as f64)).min(1.0);
     let notes: Vec<Note> = lines
         .iter()
@@ -241,7 +240,7 @@ pub fn notebook(size: usize, seed: u64) -> Notebook {
     }
 }
 
-/// Made-up names: a common first word and one that is a subject's own.
+/// Generated names of subjects: a common first word and a unique second one.
 fn subjects(count: usize, rng: &mut ChaCha8Rng) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(count);
     let mut known = std::collections::HashSet::new();
@@ -267,7 +266,7 @@ fn made_up(rng: &mut ChaCha8Rng) -> String {
     name
 }
 
-/// A tenth of the notes, 20 to 200, state facts; two in five facts change later, up to three times.
+/// A tenth of the notes, 20 to 200, states facts. Two in five facts change later, up to three times.
 fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
     let count = (size / 10).clamp(20, 200);
     let mut pairs: Vec<(usize, usize)> = (0..subjects)
@@ -283,7 +282,7 @@ fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
             } else {
                 1
             };
-            // Small letters: capitals stand for the subject and the value in a sentence.
+            // Lower case, because the capitals S and V are placeholders in a sentence.
             let values = (0..versions)
                 .map(|_| format!("{} {}", made_up(rng), rng.random_range(1..100)))
                 .collect();
@@ -296,7 +295,7 @@ fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
         .collect()
 }
 
-/// The text of a note: its fact, if it has one, among one to four other lines.
+/// The text of a note: its fact, if any, among one to four other lines.
 fn text(
     fact: Option<String>,
     subjects: &[String],
@@ -308,7 +307,7 @@ fn text(
     for _ in 0..rng.random_range(1..=4) {
         let subject = &subjects[rng.random_range(0..subjects.len())];
         lines.push(match rng.random_range(0..10) {
-            // The subject and the attribute of a fact, but no value: the closest thing to an answer.
+            // A near miss: the subject and attribute of a fact without the value.
             0..3 => {
                 let fact = facts.choose(rng).filter(|_| rng.random_bool(near_miss));
                 let (subject, attribute) = match fact {
@@ -325,7 +324,7 @@ fn text(
     if let Some(fact) = fact {
         lines.insert(rng.random_range(0..=lines.len()), fact);
     }
-    // Whoever writes a fact down holds it for a little more important, but not always.
+    // Facts tend to be slightly more important than other notes.
     let importance = if says {
         rng.random_range(3..=9)
     } else {
@@ -364,7 +363,7 @@ fn asked(fact: &Fact, subjects: &[String], rng: &mut ChaCha8Rng) -> Question {
     }
 }
 
-/// Asks for an attribute that is stated of others only, or of a subject that nobody mentions.
+/// A question for an attribute that is stated only of other subjects, or for a subject in no note.
 fn unanswerable(
     number: usize,
     facts: &[Fact],
@@ -399,7 +398,7 @@ fn question(attribute: &Attribute, subject: &str, is_reworded: bool) -> Question
     };
     let keyword = subject.rsplit(' ').next().unwrap_or(subject);
     let keywords = if is_reworded {
-        // Somebody who does not think of the note's word has none to search for but the subject's.
+        // An agent that does not know the note's word can only search for the subject.
         subject.to_owned()
     } else {
         format!("{keyword} {}", attribute.word)

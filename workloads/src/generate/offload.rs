@@ -1,7 +1,6 @@
-//! Source 5's worked example: two queries, two large results that are saved to files, a comparison.
-//!
-//! The results are JSON of so many bytes, so that their tokens can be counted instead of stated. What the seed
-//! has no text for (its system prompt, what the model says) has the seed's own numbers of tokens.
+//! The worked example of source 5: two queries, two large results saved to files, and a comparison.
+//! The results are JSON of a given size, so that their tokens are counted.
+//! The system prompt and the model's text have the token numbers that source 5 states, because it has no text.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,39 +21,39 @@ pub struct OffloadComparison {
     bytes: usize,
     /// The share of each file's lines that is read back.
     read_back: f64,
-    /// How often a block does it all.
+    /// Number of repetitions in a block.
     repeats: u32,
     /// The seed of the meetings.
     seed: u64,
     /// Tokens of the system prompt, as published.
     system_tokens: u64,
-    /// What the user asks.
+    /// The user's question.
     question: String,
-    /// Tokens that the model writes to make a query, as published.
+    /// Tokens of the model's query, as published.
     query_tokens: u64,
     /// Tokens of the model's answer, as published.
     answer_tokens: u64,
-    /// Accounts that somebody published, in their own units.
+    /// Published accounts, in their own units.
     published: Vec<Published>,
 }
 
-/// An account that somebody published.
+/// A published account.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Published {
-    /// What it is called.
+    /// Its name.
     name: String,
-    /// Tokens before everything.
+    /// Tokens before the first message.
     fixed: u64,
-    /// For each call of the model: tokens that enter, tokens that it writes.
+    /// For each call of the model: tokens that enter, and tokens of its output.
     turns: Vec<(u64, u64)>,
 }
 
 impl OffloadComparison {
-    /// Whether it can be generated.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What is wrong, with the field.
+    /// A message with the field and the defect.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.files.is_empty() {
             return Err("field `offload_comparison.files`: name at least one".to_owned());
@@ -84,7 +83,7 @@ impl OffloadComparison {
         results.collect()
     }
 
-    /// What is done to files: each result is saved, the files are listed, a part of each is read back.
+    /// The file operations: each result is saved, the files are listed, and a part of each is read back.
     pub(crate) fn script(&self) -> Script {
         let results = self.results();
         let mut script = Script::new(vec![(
@@ -122,7 +121,7 @@ impl OffloadComparison {
         script
     }
 
-    /// The session in which nothing is saved.
+    /// The session without any saved result.
     pub(crate) fn conversation(&self) -> Conversation {
         let mut steps = vec![Step {
             enters: vec![part(PartKind::User, &self.question)],
@@ -216,7 +215,7 @@ const SENTENCES: &[&str] = &[
     "Feedback on {} was mixed but constructive.",
 ];
 
-/// A query's answer: JSON of exactly so many bytes, a meeting a line.
+/// A query's result: JSON of exactly `bytes` bytes, one meeting per line.
 fn meetings(rng: &mut ChaCha8Rng, bytes: usize) -> String {
     const HEAD: &str = "{\n  \"status\": \"success\",\n  \"results\": [\n";
     const TAIL: &str = "\n  ]\n}\n";
@@ -241,7 +240,7 @@ fn meetings(rng: &mut ChaCha8Rng, bytes: usize) -> String {
         let line = format!("    {meeting}");
         let separator = if number == 1 { "" } else { ",\n" };
         let with_next = text.len() + separator.len() + line.len() + TAIL.len();
-        // The last line is filled up, so there must be room for one more.
+        // Stop before a line that would not fit; the last line is padded later.
         if with_next > bytes {
             break;
         }
@@ -249,7 +248,7 @@ fn meetings(rng: &mut ChaCha8Rng, bytes: usize) -> String {
         text += &line;
     }
     let missing = bytes.saturating_sub(text.len() + TAIL.len());
-    // Before the quotes that end the last summary.
+    // The padding goes before the closing quote of the last summary.
     let end = text.rfind("\"}").unwrap_or(text.len());
     let more: String = SENTENCES[0]
         .replace("{}", TOPICS[0])

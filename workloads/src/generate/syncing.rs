@@ -1,4 +1,4 @@
-//! Many dirty files that are made durable together, new ones apart from overwritten ones.
+//! Many dirty files that are made durable together, in separate calls for new and overwritten files.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,11 +12,11 @@ use crate::script::{CallKind, FileOp, Script};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Syncing {
-    /// Files that are dirty at once.
+    /// Number of files that are dirty at once.
     files: u32,
-    /// Bytes of each.
+    /// Bytes of each file.
     bytes: u64,
-    /// How often new files are made, and overwritten once they are durable.
+    /// Number of repetitions: create files, sync, overwrite them, sync.
     times: u32,
     /// The seed of the texts.
     seed: u64,

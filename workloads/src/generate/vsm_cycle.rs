@@ -1,5 +1,5 @@
-//! Source 1's own system: a controller that wakes up, reads its state and its mail, works on a
-//! task, notes what it saw, answers, computes its health, and writes its state back.
+//! The controller of source 1. In each cycle it reads its state and mail, works on a task,
+//! notes observations, replies, computes its health and writes its state back.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,11 +13,11 @@ use crate::script::{CallKind, FileOp, Script};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VsmCycle {
-    /// How often the controller wakes up.
+    /// Number of cycles.
     cycles: u32,
     /// Tasks in the queue.
     tasks: u32,
-    /// Observations noted before the first cycle.
+    /// Number of observations noted before the first cycle.
     observations: u32,
     /// Bytes of an observation.
     observation_bytes: u32,
@@ -28,7 +28,7 @@ pub struct VsmCycle {
 /// Bytes of the body of a mail.
 const MAIL_BYTES: u64 = 700;
 
-/// Bytes of a log that an earlier cycle left.
+/// Bytes of the log of an earlier cycle.
 const LOG_BYTES: u64 = 4_000;
 
 struct Controller<'a> {
@@ -145,7 +145,7 @@ impl Controller<'_> {
             self.script.call(CallKind::Append, vec![op]);
         }
 
-        // Health is computed on read: how fresh is the state, how long are the queues, what says the log.
+        // The health is computed from the age of the state, the lengths of the queues, and the log.
         let stat = vec![FileOp::Stat(path("state/state.json"))];
         self.script.call(CallKind::Stat, stat);
         for queue in ["tasks", "inbox/new", "outbox/new"] {
@@ -239,7 +239,7 @@ fn log_file(cycle: u32) -> WorkspacePath {
     path(&format!("logs/cycle-{cycle:04}.log"))
 }
 
-/// A Maildir name; `flags` as in `:2,S` for a mail that has been seen.
+/// A Maildir name; `flags` such as `:2,S` for a seen mail.
 fn inbox(folder: &str, number: u32, flags: &str) -> WorkspacePath {
     path(&format!(
         "inbox/{folder}/{}.M{number}.vsm{flags}",
@@ -255,7 +255,7 @@ fn write(path: WorkspacePath, content: Vec<u8>, sync: bool) -> FileOp {
     }
 }
 
-/// The atomic way to replace a file: write another beside it, rename it over.
+/// Replaces a file atomically: write a temporary file and rename it.
 fn replace(file: &WorkspacePath, content: Vec<u8>) -> Vec<FileOp> {
     let temporary = path(&format!("{file}.tmp"));
     vec![
@@ -267,7 +267,7 @@ fn replace(file: &WorkspacePath, content: Vec<u8>) -> Vec<FileOp> {
     ]
 }
 
-/// How a mail is delivered into a Maildir: written in `tmp`, synced, renamed into `new`.
+/// Delivers a mail into a Maildir: write in `tmp`, sync, rename into `new`.
 fn deliver(maildir: &str, number: u32, content: Vec<u8>) -> Vec<FileOp> {
     let name = format!("{}.M{number}.vsm", 1_770_000_000 + number);
     let temporary = path(&format!("{maildir}/tmp/{name}"));

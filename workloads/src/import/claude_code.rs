@@ -1,8 +1,7 @@
-//! Claude Code's session files: one JSON object a line.
-//!
-//! What has to be watched for: one API response spans several lines with the same `message.id`, each
-//! with its usage so far; resumed files copy history, so a `uuid` counts once; subagents' turns hide
-//! in `progress.data.message`; some lines are not JSON; `toolUseResult` is a plain string on error.
+//! Importer for Claude Code's session files, one JSON object per line.
+//! An API response spans several lines with the same `message.id`, each with the usage so far.
+//! Resumed files copy history, so a `uuid` counts once. Subagents' turns are in `progress.data.message`.
+//! Some lines are not JSON, and `toolUseResult` is a plain string on error.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -12,13 +11,13 @@ use serde_json::Value;
 use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
 use crate::trace::{CallError, Extra, Op, Usage};
 
-/// The most lines that Claude Code's Read returns when asked for no range.
+/// The maximum number of lines that Claude Code's Read returns without a range.
 const READ_LIMIT: u64 = 2000;
 
 /// Reads a session file.
 ///
 /// # Errors
-/// If no line of it belongs to a Claude Code session.
+/// If no line belongs to a Claude Code session.
 pub fn read(text: &str) -> Result<Session, String> {
     let mut reader = Reader::default();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -37,7 +36,7 @@ pub fn read(text: &str) -> Result<Session, String> {
 struct Reader {
     session: Session,
     seen_uuids: HashSet<String>,
-    /// The place in `events` and the number of each API response, by its message id.
+    /// The index in `events` and the number of each API response, by its message id.
     responses: HashMap<String, (usize, u64)>,
     tools: HashMap<String, (String, Value)>,
     cwd: Option<PathBuf>,
@@ -74,7 +73,7 @@ impl Reader {
                 if data["message"].is_object() {
                     let id = text(data, "agentId").or_else(|| text(line, "parentToolUseID"));
                     let lane = format!("sub:{}", id.unwrap_or("unknown"));
-                    // A turn that is reported again with more of it done is the same turn.
+                    // A turn reported again with more progress is the same turn.
                     if let Some(uuid) = text(&data["message"], "uuid")
                         && !self.seen_uuids.insert(uuid.to_owned())
                     {
@@ -131,8 +130,8 @@ impl Reader {
         }
     }
 
-    /// Counts an API response once, however many lines it spans; later lines know its usage better.
-    /// Answers where its record is, and its number.
+    /// Counts an API response once, although it spans several lines, and keeps the usage of the last line.
+    /// Returns the index of its event, and its number.
     fn response(&mut self, message: &Value, lane: &str, at: u64) -> (usize, u64) {
         let usage = usage(&message["usage"]);
         let id = text(message, "id").unwrap_or_default();
@@ -179,7 +178,7 @@ impl Reader {
             .find_map(|key| text(&input, key));
         let path = match (op, named) {
             (Op::Read | Op::Write | Op::Edit, Some(path)) => self.inside(path),
-            // Searching and listing without a path means the workspace.
+            // A search or list without a path refers to the workspace.
             (Op::Search | Op::List, path) => {
                 path.map_or(Some(".".to_owned()), |path| self.inside(path))
             }
@@ -334,7 +333,7 @@ impl Reader {
                 }
             };
         }
-        // A subagent's results have no structure: only the numbered lines that it was shown.
+        // A subagent's results have no structure, only the displayed lines with numbers.
         let numbered: Vec<&str> = shown.lines().filter_map(numbered_line).collect();
         if numbered.is_empty() {
             return Seen::Nothing;
@@ -435,7 +434,7 @@ fn replacement(edit: &Value) -> Option<Replacement> {
     })
 }
 
-/// What a result block shows: a string, or text blocks.
+/// The text of a result block, which is a string or a list of text blocks.
 fn shown(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -474,7 +473,7 @@ fn grep_file(line: &str) -> Option<&str> {
     (is_number(number) && !path.is_empty() && !path.contains(char::is_whitespace)).then_some(path)
 }
 
-/// The text of a line as Read shows it: right-aligned number, arrow, text.
+/// The text of a line in Read's format: right-aligned number, arrow, text.
 fn numbered_line(line: &str) -> Option<&str> {
     let (number, text) = line.split_once('→')?;
     number.trim().parse::<u64>().ok()?;

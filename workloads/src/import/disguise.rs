@@ -1,4 +1,4 @@
-//! What a trace may show of a session: all of it, or only its shape.
+//! Anonymises a session for a trace of fidelity `shape`; with fidelity `content` it changes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::compile::sha256;
 use crate::filler::fill;
 use crate::trace::{Content, Extra, Fidelity, Fill};
 
-/// File extensions that say what kind of file it is, and nothing about whose. Others are left out.
+/// File extensions that name a file type and do not identify the file's owner. Others are left out.
 const EXTENSIONS: &[&str] = &[
     "c", "cc", "cfg", "conf", "cpp", "cs", "css", "csv", "go", "h", "hpp", "html", "ini", "java",
     "js", "json", "jsonl", "jsx", "kt", "lock", "log", "lua", "md", "mod", "php", "pl", "png",
@@ -17,7 +17,7 @@ const EXTENSIONS: &[&str] = &[
     "tsx", "txt", "vue", "xml", "yaml", "yml", "zig",
 ];
 
-/// Tools that come with agents. Others are numbered: a tool of one's own may be named after anything.
+/// Built-in tools of agents. Others are numbered, because a custom tool's name may identify its owner.
 const TOOLS: &[&str] = &[
     "Agent",
     "AskUserQuestion",
@@ -53,7 +53,7 @@ const TOOLS: &[&str] = &[
     "Write",
 ];
 
-/// Arguments of those tools. Others are numbered.
+/// Arguments of built-in tools. Others are numbered.
 const ARGUMENTS: &[&str] = &[
     "-A",
     "-B",
@@ -93,23 +93,23 @@ const ARGUMENTS: &[&str] = &[
     "url",
 ];
 
-/// Replaces what may not be shown, the same thing always by the same.
+/// Replaces text that may not be published, each text always by the same replacement.
 pub(super) struct Disguise {
     fidelity: Fidelity,
-    /// Disguised names by original path, one map for directories and files.
+    /// Replaced names by original path, for directories and files.
     names: HashMap<String, String>,
-    /// Numbers of words that are not shown, by word.
+    /// Numbers of replaced words, by word.
     words: HashMap<String, usize>,
     next_seed: u64,
-    /// Contents by SHA-256, where they are shown.
+    /// Contents by SHA-256; empty for fidelity `shape`.
     pub(super) blobs: BTreeMap<String, Vec<u8>>,
 }
 
 impl Disguise {
-    /// `name` decides the seeds of all filler, so that two traces do not share text.
+    /// Derives the seeds of all filler from `name`, so that two traces do not share text.
     pub(super) fn new(fidelity: Fidelity, name: &str) -> Self {
         let digest = sha256(name.as_bytes());
-        // 11 hexadecimal digits: a seed that every JSON reader keeps exactly.
+        // 11 hexadecimal digits fit into a number that every JSON reader keeps exactly.
         let first = u64::from_str_radix(&digest[..11], 16).unwrap_or(0);
         Self {
             fidelity,
@@ -120,7 +120,7 @@ impl Disguise {
         }
     }
 
-    /// The path to show: every directory and every file by a number, with its extension.
+    /// The published path: a number for every directory and file, with the file's extension.
     pub(super) fn path(&mut self, original: &str) -> String {
         if self.fidelity == Fidelity::Content || original == "." {
             return original.to_owned();
@@ -148,7 +148,7 @@ impl Disguise {
         shown
     }
 
-    /// The content to show for `original`, and its record.
+    /// The record of the published content for `original`, and its bytes.
     pub(super) fn content(&mut self, original: &str) -> (Content, Vec<u8>) {
         let lines = original.matches('\n').count() as u64;
         match self.fidelity {
@@ -170,7 +170,7 @@ impl Disguise {
         }
     }
 
-    /// Filler of a size, for content that nobody has seen.
+    /// Filler of a given size, for content that the recording does not contain.
     pub(super) fn filler(&mut self, bytes: u64, lines: u64) -> (Content, Vec<u8>) {
         self.next_seed += 1;
         let text = fill(self.next_seed, bytes, lines);
@@ -186,7 +186,7 @@ impl Disguise {
         (content, text)
     }
 
-    /// The arguments to show: numbers and switches as they were, texts by their length.
+    /// The published arguments: numbers and booleans unchanged, texts by their length.
     pub(super) fn args(&mut self, args: &Extra) -> Extra {
         if self.fidelity == Fidelity::Content {
             return args.clone();
@@ -198,12 +198,12 @@ impl Disguise {
         shown.collect()
     }
 
-    /// The name of a tool to show.
+    /// The published name of a tool.
     pub(super) fn tool(&mut self, tool: &str) -> String {
         self.word(tool, TOOLS, "tool")
     }
 
-    /// The lane to show: which subagent it was is a number.
+    /// The published lane, with a number for each subagent.
     pub(super) fn lane(&mut self, lane: &str) -> String {
         match lane.strip_prefix("sub:") {
             Some(agent) => format!("sub:{}", self.word(agent, &[], "agent")),

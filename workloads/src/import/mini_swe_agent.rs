@@ -1,7 +1,6 @@
-//! mini-swe-agent's trajectories (`.traj.json`): a conversation in which each answer holds one shell command.
-//!
-//! All it does to files it does by shell, so that nothing of it is replayed; but the whole prompt is in the
-//! file, with what the API reported for each call, which is what the token ledger is held against.
+//! Importer for mini-swe-agent's trajectories (`.traj.json`): each answer contains one shell command.
+//! The agent changes files only by shell, so no call is replayed.
+//! The file contains the whole prompt and the reported usage of each call, which checks the token ledger.
 
 use serde_json::Value;
 
@@ -11,7 +10,7 @@ use crate::trace::{CallError, Extra, MAIN_LANE, Op, Usage};
 /// Reads a trajectory.
 ///
 /// # Errors
-/// If it is not one.
+/// If the text is not a trajectory.
 pub fn read(text: &str) -> Result<Session, String> {
     let file: Value =
         serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
@@ -23,7 +22,7 @@ pub fn read(text: &str) -> Result<Session, String> {
     let version = file["info"]["mini_version"].as_str().unwrap_or("unknown");
     let mut session = Session {
         agent: format!("mini-swe-agent {version}"),
-        // It has no tools: a command stands in the text.
+        // The agent has no tools; a command is part of the text.
         is_whole_prompt: true,
         ..Session::default()
     };
@@ -98,14 +97,14 @@ fn call(id: String, api: u64, command: &str, at: u64) -> RecordedCall {
     }
 }
 
-/// The fenced block of an answer.
+/// The command in the fenced block of an answer.
 fn command(content: &str) -> Option<String> {
     let (_, rest) = content.split_once("```bash\n")?;
     let (command, _) = rest.split_once("\n```")?;
     Some(command.to_owned())
 }
 
-/// An OpenAI-style usage record.
+/// Parses an OpenAI-style usage record.
 pub(super) fn usage(usage: &Value) -> Usage {
     let count = |value: &Value| value.as_u64().unwrap_or(0);
     let cached = count(&usage["prompt_tokens_details"]["cached_tokens"]);

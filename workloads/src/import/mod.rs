@@ -1,9 +1,7 @@
-//! Recorded sessions to traces.
-//!
-//! A reader turns one agent's format into a [`Session`]: calls, what they returned, and what that
-//! says about files. [`trace()`] turns any session into a [`crate::trace::Trace`]: it works out which
-//! files were there at the start and what changed outside the recorded calls, and leaves out or
-//! replaces what may not be published.
+//! Importers: recorded sessions to traces.
+//! A reader parses one agent's format into a [`Session`]: calls, results, and the files they show.
+//! [`trace()`] turns any session into a [`crate::trace::Trace`]. It infers the initial files and the
+//! changes outside the recorded calls, and removes or replaces text that may not be published.
 
 pub mod claude_code;
 mod disguise;
@@ -15,51 +13,51 @@ use crate::trace::{CallError, Extra, Op, Usage};
 
 pub use timeline::{Blobs, Provenance, trace};
 
-/// A recorded session, whatever the format was.
+/// A recorded session, independent of its format.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     /// The agent and its version.
     pub agent: String,
     /// The model it ran on.
     pub model: String,
-    /// The system prompt, where the source has it.
+    /// The system prompt, if the source has it.
     pub system: Option<String>,
-    /// Nothing but the system prompt stands before the first message: the agent sends no tool schemas.
+    /// Whether the system prompt is the whole prompt before the first message: the agent sends no tool schemas.
     pub is_whole_prompt: bool,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Recorded>,
-    /// Lines of the source that could not be read at all.
+    /// Number of lines of the source that could not be parsed.
     pub unreadable_lines: u64,
 }
 
-/// Something that was recorded.
+/// A recorded event.
 #[derive(Clone, Debug)]
 pub enum Recorded {
-    /// The user said something.
+    /// A message of the user.
     User {
-        /// What.
+        /// The text.
         text: String,
     },
-    /// The model's API was called.
+    /// A call of the model's API.
     Api {
         /// Milliseconds since the session's start.
         at: u64,
-        /// What it reported.
+        /// The reported usage.
         usage: Usage,
         /// `main`, or `sub:<id>`.
         lane: String,
-        /// The text that it answered.
+        /// The text of the answer.
         text: String,
-        /// What it showed of its thinking.
+        /// The thinking in the answer, as far as the source contains it.
         thinking: String,
     },
-    /// A tool was called.
+    /// A tool call.
     Call(RecordedCall),
-    /// A tool answered.
+    /// The result of a tool call.
     Result(RecordedResult),
-    /// The context was compacted.
+    /// A compaction of the context.
     Compact {
-        /// Tokens before it.
+        /// Tokens of the context before it.
         pre_tok: u64,
     },
 }
@@ -67,7 +65,7 @@ pub enum Recorded {
 /// A call of a tool.
 #[derive(Clone, Debug)]
 pub struct RecordedCall {
-    /// The source's name for this call.
+    /// The call's identifier in the source.
     pub id: String,
     /// The API call it belongs to, counted from 0.
     pub api: u64,
@@ -75,39 +73,39 @@ pub struct RecordedCall {
     pub lane: String,
     /// The tool.
     pub tool: String,
-    /// What it does.
+    /// The kind of the call.
     pub op: Op,
     /// The path inside the workspace, `.` for the workspace itself.
     pub path: Option<String>,
-    /// First line wanted and how many.
+    /// The first requested line, from 1, and the number of lines.
     pub range: Option<(u64, u64)>,
-    /// The arguments as they were.
+    /// The original arguments.
     pub args: Extra,
-    /// The model wrote the call as a part of its text, not as arguments of a tool.
+    /// Whether the model wrote the call in its text instead of tool arguments.
     pub is_in_text: bool,
-    /// For a list: the whole tree below, not one directory.
+    /// For a list: whether it covers the whole tree instead of one directory.
     pub recursive: bool,
     /// Milliseconds since the session's start.
     pub at: u64,
 }
 
-/// What a tool answered.
+/// The result of a tool call.
 #[derive(Clone, Debug)]
 pub struct RecordedResult {
-    /// The call it answers.
+    /// The identifier of its call.
     pub id: String,
-    /// Why it failed, if it did.
+    /// Why the call failed; `None` if it succeeded.
     pub err: Option<CallError>,
-    /// The text that the agent was shown.
+    /// The text that the agent saw.
     pub shown: String,
-    /// What it says about files.
+    /// The file content that it shows.
     pub seen: Seen,
 }
 
-/// What a result says about files. Paths are inside the workspace.
+/// The file content that a result shows. Paths are inside the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Nothing that is known here.
+    /// No known file content.
     Nothing,
     /// A file's whole content.
     Whole {
@@ -125,13 +123,13 @@ pub enum Seen {
         /// Lines in the whole file, counted as one more than its newlines.
         total_lines: u64,
     },
-    /// An edit, with what was there before.
+    /// An edit.
     Edited {
         /// The file.
         path: String,
-        /// Its content before, where the source has it.
+        /// Its content before, if the source has it.
         before: Option<String>,
-        /// What was replaced by what, once or everywhere.
+        /// The replacements of the edit.
         replacements: Vec<Replacement>,
     },
     /// A write.
@@ -143,7 +141,7 @@ pub enum Seen {
         /// Its content after.
         content: String,
     },
-    /// Files that are there.
+    /// Existing files.
     Listed(Vec<String>),
 }
 
@@ -152,8 +150,8 @@ pub enum Seen {
 pub struct Replacement {
     /// The text to find.
     pub old: String,
-    /// The text to put there.
+    /// The replacement text.
     pub new: String,
-    /// Everywhere, not only at the first place.
+    /// Whether to replace every occurrence instead of the first.
     pub all: bool,
 }

@@ -1,7 +1,7 @@
-//! OpenHands' evaluation output (`output.jsonl`, V0 events): a session a row.
-//!
-//! An agent's action carries the answer of the model that asked for it, with its usage; the observation that
-//! follows names the action as its cause. Rows also hold the configuration, keys included: it is not read.
+//! Importer for OpenHands' evaluation output (`output.jsonl`, V0 events), a session per row.
+//! An action contains the model's answer that requested it, with the usage.
+//! The following observation names the action as its cause.
+//! Rows also contain the configuration with keys, which the importer does not read.
 
 use serde_json::Value;
 
@@ -9,13 +9,13 @@ use super::mini_swe_agent::usage;
 use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
 use crate::trace::{CallError, Extra, MAIN_LANE, Op};
 
-/// Where the sandbox keeps the repository.
+/// The directory of the repository in the sandbox.
 const WORKSPACE: &str = "/workspace/";
 
-/// Reads the sessions of a file, a row each.
+/// Reads the sessions of a file, one per row.
 ///
 /// # Errors
-/// If a row is not a session, with its line.
+/// A message with the line of the first row that is not a session.
 pub fn read(text: &str) -> Result<Vec<Session>, String> {
     let mut sessions = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -78,7 +78,7 @@ impl Reader {
         let message = &response["choices"][0]["message"];
         let at = self.at(event);
         let answer = text(response, "id").unwrap_or_default();
-        // An answer that calls several tools makes several actions.
+        // An answer with several tool calls becomes several actions.
         if self.apis == 0 || answer.is_empty() || answer != self.last_answer {
             self.last_answer = answer.to_owned();
             self.apis += 1;
@@ -158,7 +158,7 @@ impl Reader {
     }
 }
 
-/// What `cat -n` shows: the number, a tab, the line.
+/// Parses the output of `cat -n`: number, tab, line.
 fn read_lines(path: String, shown: &str) -> Seen {
     let numbered: Vec<(u64, &str)> = shown
         .lines()
@@ -313,7 +313,7 @@ mod tests {
             {"id": 1, "source": "user", "action": "message", "args": {"content": "Fix it."}},
             edit(2, "create"), edited(2, "", "one\n"),
             edit(4, "str_replace"), edited(4, "one\n", "two\n"),
-            // What these did is not what their names say.
+            // These edits do something else than their commands say.
             edit(6, "insert"), edited(6, "", "three\n"),
             edit(8, "create"), edited(8, "three\n", "four\n"),
         ]});

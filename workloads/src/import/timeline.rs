@@ -1,4 +1,4 @@
-//! What was on disk, when: from a recorded session to a trace.
+//! Turns a recorded session into a trace by following the content of each file over time.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,16 +12,16 @@ use crate::trace::{
     VERSION, Why,
 };
 
-/// The size taken for a file of which only the name was seen, if no whole file was seen at all.
+/// The assumed size in bytes of a file known only by name, if the session shows no whole file.
 const UNSEEN_BYTES: u64 = 4096;
 
-/// Bytes in a line of a file of which nothing was seen.
+/// The assumed bytes per line of a file with unknown content.
 const UNSEEN_LINE_BYTES: u64 = 35;
 
 /// Contents by SHA-256.
 pub type Blobs = BTreeMap<String, Vec<u8>>;
 
-/// Where a session comes from.
+/// The origin of a session.
 #[derive(Clone, Debug)]
 pub struct Provenance {
     /// The trace's name.
@@ -30,7 +30,7 @@ pub struct Provenance {
     pub source: Source,
 }
 
-/// Turns a session into a trace, and the contents it refers to (none for `shape`).
+/// Turns a session into a trace and the blobs it refers to (none for `shape`).
 pub fn trace(session: &Session, provenance: &Provenance, fidelity: Fidelity) -> (Trace, Blobs) {
     let mut writer = Writer {
         disguise: Disguise::new(fidelity, &provenance.id),
@@ -79,37 +79,37 @@ pub fn trace(session: &Session, provenance: &Provenance, fidelity: Fidelity) -> 
     (trace, writer.disguise.blobs)
 }
 
-/// The first thing that a session says about a file.
+/// A file's initial state, by the first statement of the session about it.
 #[derive(Clone, Debug)]
 enum First {
-    /// It was not there.
+    /// The file did not exist.
     Absent,
-    /// It held this.
+    /// The file had this content.
     Full(String),
-    /// It was there; so many bytes and lines, as far as that can be told.
+    /// The file existed, with this number of bytes and lines if they can be estimated.
     Partial(Option<(u64, u64)>),
 }
 
-/// A file as the trace has it at some moment.
+/// The current state of a file.
 #[derive(Clone, Debug)]
 struct FileState {
-    /// What it held in the session; `None` while that is not known.
+    /// Its content in the session; `None` while unknown.
     original: Option<String>,
-    /// What it holds in the trace.
+    /// Its content in the trace.
     shown: Vec<u8>,
 }
 
 struct OpenCall<'a> {
     call: &'a RecordedCall,
     index: u64,
-    /// Where its record is, to be completed when the result is known.
+    /// The index of its event, which the result completes.
     place: usize,
 }
 
 struct Writer<'a> {
     disguise: Disguise,
     calls: HashMap<&'a str, OpenCall<'a>>,
-    /// By original path.
+    /// The current files, by original path.
     state: BTreeMap<String, FileState>,
     events: Vec<Event>,
     turns: u64,
@@ -119,7 +119,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Works out the files at the start and brings the state there.
+    /// Infers the initial files, and sets the state to them.
     fn first_state(&mut self, session: &Session) -> Vec<InitialFile> {
         let mut first: BTreeMap<String, First> = BTreeMap::new();
         let mut touched = std::collections::HashSet::new();
@@ -307,7 +307,7 @@ impl<'a> Writer<'a> {
                         record.post_sha256 = Some(after);
                         effect = Some(Effect::Edit(spans));
                     }
-                    // What it replaced is not known, so it cannot be replayed.
+                    // The replaced text is unknown, so the edit cannot be replayed.
                     None => path = None,
                 }
             }
@@ -323,7 +323,7 @@ impl<'a> Writer<'a> {
             _ => true,
         };
         if result.err.is_none() && !is_changed_as_asked {
-            // What it did is not known, or another thing than its name says.
+            // The effect of the call is unknown, or differs from its kind.
             path = None;
             effect = None;
         }
@@ -341,7 +341,7 @@ impl<'a> Writer<'a> {
         self.events.push(Event::Result(record));
     }
 
-    /// Whether the files that are known let the call end as it did.
+    /// Whether the call has the recorded outcome on the known files.
     fn can_be_replayed(&self, path: &str, op: Op, err: Option<CallError>) -> bool {
         let is_file = self.state.contains_key(path);
         let is_dir = path == "." || {
@@ -360,7 +360,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The file holds `content` now. If that is news, something outside the calls has changed it.
+    /// Records that the file has `content` now. If the known state differs, this adds an external change.
     fn learn(&mut self, path: &str, content: &str) {
         match self.state.get(path) {
             Some(known) if known.original.as_deref() == Some(content) => {}
@@ -374,7 +374,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The file is not there now.
+    /// Records that the file does not exist now.
     fn learn_absent(&mut self, path: &str) {
         if self.state.remove(path).is_some() {
             self.changed(path, None);
@@ -393,14 +393,14 @@ impl<'a> Writer<'a> {
         }));
     }
 
-    /// Applies an edit; answers its spans and the SHA-256 of what the trace's file holds after it.
+    /// Applies an edit. Returns its spans, and the SHA-256 of the trace's file after it.
     fn edit(&mut self, path: &str, replacements: &[Replacement]) -> Option<(Vec<Span>, String)> {
         let state = self.state.get(path)?;
         let before = state.original.clone()?;
         let mut shown = state.shown.clone();
         let places = places(&before, replacements)?;
         let mut spans = Vec::with_capacity(places.len());
-        // From the back, so that the places in front stay where they are.
+        // From the end, so that earlier offsets stay valid.
         let mut after = before;
         for (at, old, new) in places.into_iter().rev() {
             let (content, new_shown) = self.disguise.content(&new);
@@ -420,7 +420,7 @@ impl<'a> Writer<'a> {
         Some((spans, digest))
     }
 
-    /// A session that was cut off leaves calls without an answer; a trace has none.
+    /// Adds a result to each call without one, because a trace has no open calls but a truncated session may.
     fn close_open_calls(&mut self) {
         let mut answered = std::collections::HashSet::new();
         for event in &self.events {
@@ -446,7 +446,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Tokens of a call as the model wrote it.
+/// The tokens of a call in the model's output.
 fn call_tokens(call: &RecordedCall) -> u64 {
     if call.is_in_text {
         return 0;
@@ -455,7 +455,7 @@ fn call_tokens(call: &RecordedCall) -> u64 {
     tokens::count(&written.to_string())
 }
 
-/// What a result says about the first state of files.
+/// What a result proves about the initial state of files.
 fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
     match &result.seen {
         Seen::Whole { path, content } => vec![(path.clone(), First::Full(content.clone()))],
@@ -492,7 +492,7 @@ fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
     }
 }
 
-/// The median size of the files that were seen whole.
+/// The median size of the files with known content, in bytes.
 fn median_size(first: &BTreeMap<String, First>) -> u64 {
     let mut sizes: Vec<u64> = first
         .values()
@@ -505,7 +505,7 @@ fn median_size(first: &BTreeMap<String, First>) -> u64 {
     sizes.get(sizes.len() / 2).copied().unwrap_or(UNSEEN_BYTES)
 }
 
-/// Where the replacements of one edit fall: start, old length, new text; in order, not overlapping.
+/// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
 fn places(before: &str, replacements: &[Replacement]) -> Option<Vec<(usize, usize, String)>> {
     if let [one] = replacements {
         if one.old.is_empty() {
@@ -518,7 +518,7 @@ fn places(before: &str, replacements: &[Replacement]) -> Option<Vec<(usize, usiz
         let place = |at| (at, one.old.len(), one.new.clone());
         return (!found.is_empty()).then(|| found.into_iter().map(place).collect());
     }
-    // Several edits in one call follow each other: what they come to is one changed stretch.
+    // Several edits in one call are applied in turn, and their result becomes one replaced range.
     let mut after = before.to_owned();
     for each in replacements {
         if each.old.is_empty() || !after.contains(&each.old) {
@@ -596,7 +596,7 @@ mod tests {
             .iter()
             .map(|file| (file.path.as_str(), file.known, file.content.bytes))
             .collect();
-        // docs/a.md was named by a search, then two of its three lines were read: 18 bytes, times 3/2.
+        // A search named docs/a.md, then a read showed two of its three lines: 18 bytes, times 3/2.
         assert_eq!(
             files,
             [

@@ -1,22 +1,20 @@
-//! What has to be sent for a conversation, and what of it a prompt cache answers.
-//!
-//! The prompt of a call is the fixed part and all parts that are in the context by then. A provider keeps
-//! the prompt of a call for a time to live, which every use renews; of the next prompt, the longest common
-//! prefix is then read from the cache. So a call is answered from the cache up to the first part that
-//! changed, and not at all when more than the time to live lies between two calls. DESIGN §8;
+//! Accounts: the prompt and output tokens of a conversation, and how many of them the prompt cache serves.
+//! A prompt is the fixed part and all parts in the context. A provider caches it for a time to live,
+//! which every use renews. The cache serves the longest common prefix with the previous prompt:
+//! all parts before the first changed one, or nothing after the time to live. DESIGN §8;
 //! <https://platform.claude.com/docs/en/build-with-claude/prompt-caching>.
 
 use crate::conversation::{Conversation, PartKind, Step, ThinkingStays};
 
-/// The time to live of a cached prompt unless somebody pays for more: five minutes, in milliseconds.
+/// The standard time to live of a cached prompt: five minutes, in milliseconds.
 pub const TTL_MS: u64 = 300_000;
 
-/// What a conversation is billed by.
+/// The billing terms of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// The model's own tokens for each `o200k` token.
+    /// The model's own tokens per `o200k` token.
     pub per_o200k: f64,
-    /// How long a prompt stays cached after its last use, in milliseconds; 0 for no cache at all.
+    /// The time to live of a cached prompt after its last use, in milliseconds; 0 for no cache.
     pub ttl_ms: u64,
     /// How long the model's thinking stays in its prompts.
     pub thinking: ThinkingStays,
@@ -37,39 +35,39 @@ impl Default for Terms {
 pub struct CallTokens {
     /// The whole prompt.
     pub prompt: u64,
-    /// Of it, what the cache answers. The rest is sent anew, and cached.
+    /// Prompt tokens that the cache serves. The others are sent uncached and then cached.
     pub cached: u64,
-    /// What the model writes.
+    /// Output tokens.
     pub output: u64,
-    /// The cache had expired: too much time since the call before.
+    /// Whether the cached prompt had expired since the previous call.
     pub expired: bool,
 }
 
 impl CallTokens {
-    /// Prompt tokens that no cache answers.
+    /// Prompt tokens that the cache does not serve.
     pub fn fresh(&self) -> u64 {
         self.prompt - self.cached
     }
 }
 
-/// What a conversation costs, in the model's own tokens.
+/// The tokens of a conversation, in the model's own tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Call by call.
+    /// The tokens of each call.
     pub calls: Vec<CallTokens>,
-    /// Tokens that come into the context for the first time: the fixed part, all that enters, all that is emitted.
+    /// Tokens that enter the context for the first time: the fixed part, entering parts and emitted parts.
     pub entering: u64,
-    /// Times that everything but the fixed part left the context.
+    /// Number of compactions, in which everything but the fixed part leaves the context.
     pub compactions: usize,
 }
 
 impl Account {
-    /// Adds up a conversation.
+    /// Computes the account of a conversation.
     pub fn of(conversation: &Conversation, terms: &Terms) -> Self {
         Self::delayed(conversation, terms, |_| 0)
     }
 
-    /// As [`Account::of`], where so many milliseconds more pass after a step, because its file calls take them.
+    /// As [`Account::of`], with an additional delay after each step for its file calls, in milliseconds.
     pub fn delayed(
         conversation: &Conversation,
         terms: &Terms,
@@ -116,50 +114,51 @@ impl Account {
         account
     }
 
-    /// Prompt tokens of all calls together: what is sent where nothing is cached.
+    /// Prompt tokens of all calls, cached or not.
     pub fn resent(&self) -> u64 {
         self.calls.iter().map(|call| call.prompt).sum()
     }
 
-    /// Of [`Account::resent`], what the cache answers.
+    /// The part of [`Account::resent`] that the cache serves.
     pub fn cached(&self) -> u64 {
         self.calls.iter().map(|call| call.cached).sum()
     }
 
-    /// Of [`Account::resent`], what no cache answers: billed in full, or as a write to the cache.
+    /// The part of [`Account::resent`] that the cache does not serve. It is billed as input or as a cache
+    /// write.
     pub fn fresh(&self) -> u64 {
         self.calls.iter().map(CallTokens::fresh).sum()
     }
 
-    /// Tokens that the model writes.
+    /// Output tokens of all calls.
     pub fn output(&self) -> u64 {
         self.calls.iter().map(|call| call.output).sum()
     }
 
-    /// The largest context: a prompt with its answer.
+    /// The largest context: a prompt with its output.
     pub fn peak(&self) -> u64 {
         let full = self.calls.iter().map(|call| call.prompt + call.output);
         full.max().unwrap_or(0)
     }
 
-    /// The number of the first call, from 1, whose prompt and answer do not fit into `window` tokens.
+    /// The first call, from 1, whose prompt and output do not fit into `window` tokens; `None` if all fit.
     pub fn full_after(&self, window: u64) -> Option<usize> {
         let full = |call: &CallTokens| call.prompt + call.output > window;
         self.calls.iter().position(full).map(|at| at + 1)
     }
 
-    /// Calls that found their prompt expired.
+    /// Number of calls whose prompt had expired in the cache.
     pub fn expired(&self) -> usize {
         self.calls.iter().filter(|call| call.expired).count()
     }
 }
 
-/// What is in the context between two calls.
+/// The context between two calls.
 struct Context {
     fixed: u64,
-    /// Tokens of each part by its number; `None` for those that are gone.
+    /// Tokens of each part by its number; `None` for parts that left the context.
     held: Vec<Option<u64>>,
-    /// Which of them the model has thought, and nobody has taken out.
+    /// The numbers of thinking parts still in the context.
     thoughts: Vec<usize>,
 }
 
@@ -177,7 +176,7 @@ impl Context {
         self.fixed + self.held[..part].iter().flatten().sum::<u64>()
     }
 
-    /// What happens to the context before a step; answers the tokens up to the first that changed.
+    /// Applies the changes before a step. Returns the tokens before the first changed part.
     fn change(&mut self, step: &Step, thinking: ThinkingStays) -> u64 {
         let mut unchanged = u64::MAX;
         if step.compacted {
@@ -203,7 +202,7 @@ impl Context {
         unchanged
     }
 
-    /// Replaces a part that is in the context; answers the tokens before it, if that changes anything.
+    /// Replaces a part in the context. Returns the tokens before it, or `u64::MAX` without a change.
     fn rewrite(&mut self, part: usize, tokens: Option<u64>) -> u64 {
         let Some(Some(old)) = self.held.get(part).copied() else {
             return u64::MAX;
@@ -246,7 +245,7 @@ mod tests {
         let account = Account::of(&three, &Terms::default());
         let prompts: Vec<_> = account.calls.iter().map(|call| call.prompt).collect();
         assert_eq!(prompts, [110, 131, 163]);
-        // What was sent before is cached; the answer in between was never sent.
+        // The previous prompt is cached, but the answer after it was never sent.
         let fresh: Vec<_> = account.calls.iter().map(CallTokens::fresh).collect();
         assert_eq!(fresh, [110, 21, 32]);
         assert_eq!((account.entering, account.resent()), (166, 404));
@@ -373,7 +372,7 @@ mod tests {
         ])
     }
 
-    /// The prompts themselves, token by token: no token is ever used twice.
+    /// The prompts token by token; every token is unique.
     fn written_out(conversation: &Conversation, thinking: ThinkingStays) -> Vec<Vec<u64>> {
         let mut next = 0;
         let mut tokens = |count: u64| {

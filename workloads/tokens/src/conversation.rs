@@ -1,23 +1,24 @@
-//! What came into a context, and when.
+//! The conversation of a session: what enters its context at each call.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A session as its context saw it. All tokens are `o200k` tokens.
+/// A session as seen by its context. All tokens are `o200k` tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conversation {
-    /// Tokens that stand before everything else and are in no record: system prompt, tool schemas.
+    /// Tokens before the first message that no event records: system prompt and tool schemas.
     pub fixed: u64,
-    /// Where `fixed` comes from.
+    /// The origin of `fixed`.
     pub fixed_is: Fixed,
-    /// The calls of the model's API, in order. Thinking is in all prompts: [`ThinkingStays`] takes it out.
+    /// The calls of the model's API, in order. Thinking stays in all prompts here; [`ThinkingStays`] removes
+    /// it.
     pub steps: Vec<Step>,
-    /// Subagents of the session: each has a context of its own, and none of their calls is in `steps`.
+    /// Number of subagents. Each has its own context, so `steps` contains none of their calls.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub subagents: u64,
-    /// Calls of the model's API that those subagents made.
+    /// Number of API calls by subagents.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub subagent_calls: u64,
 }
@@ -26,12 +27,12 @@ pub struct Conversation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ThinkingStays {
-    /// As any other text.
+    /// It stays like any other text.
     #[default]
     Always,
-    /// Until the user says something again.
+    /// It stays until the next message of the user.
     UntilUserSpeaks,
-    /// It is not sent back at all.
+    /// It is never sent back.
     Never,
 }
 
@@ -46,15 +47,15 @@ impl ThinkingStays {
     }
 }
 
-/// Where the tokens of system prompt and tool schemas come from.
+/// The origin of the tokens of system prompt and tool schemas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fixed {
-    /// The source says it, or has the text.
+    /// The source states the number, or contains the text.
     Stated,
-    /// What the first call reported, less what of it is recorded. No other call is used for it.
+    /// The reported prompt of the first call minus its recorded parts. No other call is used.
     Inferred,
-    /// Nothing says it: it is taken as 0.
+    /// Unknown, taken as 0.
     #[default]
     Unknown,
 }
@@ -74,86 +75,86 @@ impl Fixed {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Milliseconds since the call before it.
+    /// The time since the previous call, in milliseconds.
     pub gap_ms: u64,
-    /// Everything but the fixed part left the context before this call: it was compacted.
+    /// Whether the context was compacted to the fixed part before this call.
     #[serde(default, skip_serializing_if = "is_false")]
     pub compacted: bool,
-    /// Tokens that the context had before it was compacted, in the model's own, as the client recorded it.
+    /// The client's record of the context before the compaction, in the model's own tokens.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before_compaction: u64,
-    /// What became shorter where it stood, before this call.
+    /// Parts that became shorter in place before this call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewrites: Vec<Rewrite>,
-    /// What the prompt has at its end that the call before had not.
+    /// New parts at the end of the prompt.
     pub enters: Vec<Part>,
-    /// What the model wrote. It is in the prompt of every later call.
+    /// The model's output, which is in the prompt of every later call.
     pub emits: Vec<Part>,
-    /// File calls that the model asked for here, by kind: what a slow backend delays.
+    /// Number of file calls requested by this answer, by kind; a slow backend delays them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, u64>,
-    /// What the API reported.
+    /// The usage that the API reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<Reported>,
 }
 
-/// A piece of a context.
+/// A part of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// What it is.
+    /// Its kind.
     pub kind: PartKind,
     /// Its tokens.
     pub tokens: u64,
-    /// Bytes of its text, where they are known.
+    /// Bytes of its text; 0 if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// Tokens of its text as a JSON string, where the text is known: what a call takes that writes it.
+    /// Tokens of its text as a JSON string, as in a call that writes it; 0 if the text is unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub escaped: u64,
 }
 
-/// What a piece of a context is.
+/// The kind of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartKind {
-    /// The user said it, or the harness on the user's behalf.
+    /// A message of the user, or of the harness on the user's behalf.
     User,
-    /// A tool answered it.
+    /// A tool's result.
     Result,
-    /// A line that stands for a result which is stored elsewhere.
+    /// A line in place of a result that is stored in a file.
     Receipt,
     /// A part of a stored result, read back.
     ReadBack,
-    /// The model wrote it to the user.
+    /// The model's text to the user.
     Text,
-    /// The model thought it.
+    /// The model's thinking.
     Thinking,
-    /// The model wrote it to call a tool.
+    /// The model's arguments of a tool call.
     Arguments,
-    /// The model wrote it to have it stored in a file.
+    /// File content that the model wrote.
     Content,
 }
 
-/// A part became shorter where it stood.
+/// A part that became shorter in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rewrite {
-    /// Which part, counted from 0 over all steps, what enters before what is emitted.
+    /// The number of the part, from 0 over all steps; a step's entering parts precede its emitted ones.
     pub part: usize,
-    /// Its tokens from now on.
+    /// Its new number of tokens.
     pub tokens: u64,
 }
 
-/// What the API said about a call, in the model's own tokens.
+/// The usage that the API reported for a call, in the model's own tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reported {
     /// Prompt tokens, cached or not.
     pub prompt: u64,
-    /// Of them, read from the cache.
+    /// Prompt tokens read from the cache.
     pub cached: u64,
-    /// Tokens the model wrote.
+    /// Output tokens.
     pub output: u64,
 }
 
@@ -165,14 +166,14 @@ impl Conversation {
             .flat_map(|step| step.enters.iter().chain(&step.emits))
     }
 
-    /// How often the context was compacted.
+    /// Number of compactions.
     pub fn compactions(&self) -> usize {
         self.steps.iter().filter(|step| step.compacted).count()
     }
 }
 
 impl Part {
-    /// A part whose bytes do not matter.
+    /// A part with unknown bytes and text.
     pub fn new(kind: PartKind, tokens: u64) -> Self {
         Self {
             kind,

@@ -1,22 +1,23 @@
-//! What models count, against what `o200k` counts.
+//! Factors between models' own token counts and `o200k` counts.
 
 use crate::ThinkingStays;
 
-/// A model's own tokens for each `o200k` token.
+/// A model's own tokens per `o200k` token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor {
     /// The factor.
     pub per_o200k: f64,
-    /// Whether it was measured for this model's family; else it is an estimate.
+    /// Whether it was measured for this model's family; otherwise it is an estimate.
     pub is_measured: bool,
-    /// Where it comes from.
+    /// The source of the factor.
     pub source: &'static str,
 }
 
-/// What the provider does with thinking unless told otherwise. Claude keeps all of it from Opus 4.5, Sonnet
-/// 4.6 and the fifth generation on, and that of the last turn before
-/// (<https://platform.claude.com/docs/en/build-with-claude/extended-thinking>). Chat APIs of others do not
-/// take it back as text.
+/// The provider's default treatment of thinking in prompts.
+/// Claude keeps all thinking from Opus 4.5, Sonnet 4.6 and the fifth generation on.
+/// Earlier Claude models keep the thinking of the last turn
+/// (<https://platform.claude.com/docs/en/build-with-claude/extended-thinking>).
+/// Chat APIs of other providers do not accept it as text.
 pub fn thinking_stays(model: &str) -> ThinkingStays {
     let is = |part: &str| model.contains(part);
     if !is("claude") {
@@ -39,7 +40,7 @@ const CLAUDE: &str = "DESIGN §8: reported usage of Claude 4.5 and 4.6 sessions,
 const GEMINI: &str = "DESIGN §8: reported usage of Gemini 3 sessions";
 const GPT: &str = "FEASIBILITY: reported usage of GPT-5-Codex sessions, R² 0.9998";
 
-/// Claude models that the measurement covers: up to 4.6.
+/// The Claude models covered by the measurement, up to 4.6.
 const CLAUDE_MEASURED: &[&str] = &[
     "claude-3", "-4-20", "-4-1", "-4-5", "-4-6", "-4.1", "-4.5", "-4.6",
 ];
@@ -72,7 +73,8 @@ pub fn factor(model: &str) -> Factor {
     }
 }
 
-/// The one model of its family whose usage was measured; with a provider before it or a release day behind it.
+/// Whether the name is the measured model of its family, with an optional provider prefix and release date
+/// suffix.
 fn is_gpt_5_codex(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     let rest = name.strip_prefix("gpt-5-codex");
@@ -80,7 +82,7 @@ fn is_gpt_5_codex(model: &str) -> bool {
 }
 
 impl Factor {
-    /// The factor with its standing, as reports show it.
+    /// The factor with its reliability, as shown in reports.
     pub fn label(&self) -> String {
         let standing = if self.is_measured {
             "measured"

@@ -1,8 +1,7 @@
-//! Tokens: how many a text has, and what an agent's context costs in them. Prices are in `reports`.
-//!
-//! [`count`] uses the `o200k` vocabulary that is built in; a [`Factor`] says what a model counts against it.
-//! A [`Conversation`] says what came into a context, call by call of the model's API. An [`Account`] says what had to be
-//! sent for it, what of that a prompt cache could answer, and how full the context became.
+//! Counts tokens of texts and of agents' contexts. Prices are in `reports`.
+//! [`count`] uses the built-in `o200k` vocabulary; a [`Factor`] converts to a model's own tokens.
+//! A [`Conversation`] lists what enters a context at each call of the model's API.
+//! An [`Account`] sums prompts, the part that the prompt cache serves, and the size of the context.
 
 mod account;
 mod conversation;
@@ -24,7 +23,7 @@ pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};
 pub const NAME: &str = "o200k";
 
 static VOCABULARY: LazyLock<CoreBPE> = LazyLock::new(|| {
-    // The vocabulary is embedded in the crate: it cannot be missing.
+    // The vocabulary is embedded in the crate, so it cannot be missing.
     o200k_base().unwrap_or_else(|error| unreachable!("the embedded vocabulary: {error}"))
 });
 
@@ -44,7 +43,7 @@ mod tests {
     fn counts_as_the_published_vocabulary_does() {
         assert_eq!(count(""), 0);
         assert_eq!(count("hello world"), 2);
-        // Text that looks like a control token is only text.
+        // A control token in a text counts as plain text.
         assert!(count("<|endoftext|>") > 1);
     }
 }

@@ -1,14 +1,14 @@
-//! How far the ledger is from what the API reported.
+//! Residuals: the differences between the ledger and the usage that the API reported.
 
 use serde::Serialize;
 
 use crate::account::{Account, CallTokens, Terms};
 use crate::conversation::{Conversation, Fixed};
 
-/// How far the ledger is from the reported prompts. A residual is `ledger / reported - 1`.
+/// The residuals of the ledger against reported prompts. A residual is `ledger / reported - 1`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Residual {
-    /// Calls that were compared.
+    /// Number of compared calls.
     pub calls: usize,
     /// The median residual of a prompt.
     pub median: f64,
@@ -16,36 +16,36 @@ pub struct Residual {
     pub median_abs: f64,
     /// The largest absolute value.
     pub worst_abs: f64,
-    /// The median absolute residual of what is beyond the fixed part, which no constant can hide;
-    /// `None` where no prompt grows.
+    /// The median absolute residual of the prompts' growth beyond the fixed part, which no constant can hide.
+    /// `None` if no prompt grows.
     pub growth_median_abs: Option<f64>,
-    /// All compared prompts together: in the ledger, and as reported.
+    /// The sum of all compared prompts: the ledger's, and the reported one.
     pub prompts: (u64, u64),
-    /// The same for the cache; `None` where no call is reported to have read from one.
+    /// The residuals of the cache; `None` if no call reported a cache read.
     pub cache: Option<CacheResidual>,
-    /// Of the compaction where the ledger and the client differ most: the context before it in the ledger,
-    /// and as the client recorded it.
+    /// Tokens of the context before the compaction where ledger and client differ most:
+    /// the ledger's, and the client's record.
     pub before_compaction: Option<(u64, u64)>,
 }
 
-/// How far the ledger's cache is from the reported one, over all reported calls but the first, which may find what
-/// another session has left in the cache.
+/// The differences between the ledger's cache and the reported one, over all reported calls but the first.
+/// The first call may find the prompt of another session in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CacheResidual {
-    /// Calls that were compared.
+    /// Number of compared calls.
     pub calls: usize,
-    /// Prompt tokens that no cache answered: in the ledger, and as reported.
+    /// Uncached prompt tokens: the ledger's, and the reported ones.
     pub fresh: (u64, u64),
-    /// Calls that should have found their prompt expired.
+    /// Calls whose prompt had expired according to the ledger.
     pub expired: usize,
-    /// Calls that are reported to have read nothing from the cache.
+    /// Calls that reported no cache read.
     pub missed: usize,
-    /// Calls that are both.
+    /// Calls with both.
     pub expired_and_missed: usize,
 }
 
-/// The prompts of all reported calls but the first: in the ledger, and as reported. What the model wrote is in
-/// neither, because clients report it wrong.
+/// The prompts of all reported calls but the first: the ledger's, and the reported ones.
+/// Both are without output tokens, because clients report those wrongly.
 pub fn cached_prompts(
     conversation: &Conversation,
     terms: &Terms,
@@ -81,8 +81,8 @@ fn cache_residual(conversation: &Conversation, terms: &Terms) -> Option<CacheRes
     })
 }
 
-/// Compares each call with what was reported for it. Where the fixed part was inferred from the first call,
-/// that call is no evidence and is left out. `None` if nothing is left to compare.
+/// Compares each call with its reported usage. If the fixed part was inferred from the first call,
+/// that call is left out. `None` if no call is left.
 pub fn residual(conversation: &Conversation, terms: &Terms) -> Option<Residual> {
     let account = Account::of(conversation, terms);
     let fixed = conversation.fixed as f64 * terms.per_o200k;
@@ -120,7 +120,7 @@ pub fn residual(conversation: &Conversation, terms: &Terms) -> Option<Residual> 
     })
 }
 
-/// The median, of an even number the mean of the two in the middle; `None` of nothing.
+/// The median; for an even number of values, the mean of the middle two. `None` without values.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -159,7 +159,7 @@ mod tests {
         let found = residual(&conversation, &Terms::default()).unwrap();
         assert_eq!((found.calls, found.prompts), (2, (2300, 2350)));
         assert!((found.worst_abs - 100.0 / 1300.0).abs() < 1e-9);
-        // Beyond the constant it is 100 instead of 50, then 200 instead of 300.
+        // The growth is 100 instead of 50, then 200 instead of 300.
         let growth = found.growth_median_abs.unwrap();
         assert!((growth - (1.0 + 1.0 / 3.0) / 2.0).abs() < 1e-9, "{growth}");
         conversation.fixed_is = Fixed::Stated;
@@ -181,7 +181,7 @@ mod tests {
             steps: vec![
                 cached(0, 1000, 900, 0),
                 cached(100, 1100, 1000, 1000),
-                // Expired here and there, here only, there only.
+                // Expired in both, in the ledger only, in the report only.
                 cached(100, 1200, 0, 400_000),
                 cached(100, 1300, 1200, 400_000),
                 cached(100, 1400, 0, 1000),

@@ -1,4 +1,4 @@
-//! When the index holds what the files hold.
+//! When the index of notes matches the files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,7 +11,7 @@ use backends::sqlite::{SqliteStore, check};
 use backends::store::{Kind, ROOT, RenameMode, Store, Timestamp};
 
 #[test]
-fn what_is_written_is_found_at_once_with_or_without_close() {
+fn a_search_finds_a_written_note_with_and_without_close() {
     with_memory(|memory| {
         assert!(memory.ask(ROOT, ":search?RSI").starts_with("nothing found"));
         let ino = memory.write(ROOT, "rule.md", "RSI > 70 means exit\n");
@@ -20,7 +20,7 @@ fn what_is_written_is_found_at_once_with_or_without_close() {
             found.contains("/rule.md") && found.contains("RSI > 70 means exit"),
             "{found}"
         );
-        // Not closed: whoever asks sees what was written all the same.
+        // Without `close`: a request indexes marked notes, too.
         memory
             .store
             .write(&memory.caller(), ino, 20, b"MACD too\n")
@@ -46,13 +46,13 @@ fn what_is_written_is_found_at_once_with_or_without_close() {
 }
 
 #[test]
-fn what_was_written_while_nobody_indexed_is_found_later() {
+fn an_open_indexes_notes_that_a_sqlite_mount_wrote() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let memory = Memory::open(&path, None);
     memory.write(ROOT, "first.md", "alpha\n");
     drop(memory);
-    // As `ctxbench mount sqlite` would, and as a crash before the index was written leaves it.
+    // Like `ctxbench mount sqlite`, or a crash before the notes are indexed.
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
     for number in 0..1200 {
         let file = create(&plain, ROOT, &format!("n{number}.md"), Kind::File);
@@ -80,7 +80,7 @@ fn what_was_written_while_nobody_indexed_is_found_later() {
 }
 
 #[test]
-fn what_the_document_says_drops_the_index_and_the_next_mount_builds_it_again() {
+fn the_documented_commands_drop_the_index_and_the_next_open_rebuilds_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let memory = Memory::open(&path, None);
@@ -110,7 +110,7 @@ fn what_the_document_says_drops_the_index_and_the_next_mount_builds_it_again() {
 }
 
 #[test]
-fn what_another_mount_has_written_is_by_nobody_and_of_then() {
+fn a_note_of_a_sqlite_mount_has_no_author_and_its_own_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
@@ -152,11 +152,11 @@ fn what_another_mount_has_written_is_by_nobody_and_of_then() {
 }
 
 #[test]
-fn newest_first_is_by_time_whatever_is_indexed_first() {
+fn a_search_orders_notes_by_time_whatever_is_indexed_first() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
-    // The later its number, the older it is: as `cp -p` and `tar` make files.
+    // A higher number is an older time, as `cp -p` and `tar` create files.
     for number in 0..600 {
         let file = create(&plain, ROOT, &format!("n{number}.md"), Kind::File);
         let at = caller(START - number * DAY / 24);
@@ -178,7 +178,7 @@ fn newest_first_is_by_time_whatever_is_indexed_first() {
             .ask(ROOT, ":search?halving&limit=3")
             .starts_with("these 3 notes match; more were indexed")
     );
-    // One that comes late, with a time between the first two.
+    // A note indexed last, with a time between the first two.
     let late = create(&memory.store, ROOT, "late.md", Kind::File);
     let at = caller(START - DAY / 48);
     memory.store.write(&at, late.ino, 0, b"halving\n").unwrap();
@@ -186,10 +186,10 @@ fn newest_first_is_by_time_whatever_is_indexed_first() {
 }
 
 #[test]
-fn who_asks_while_others_index_gets_the_answer_of_a_whole_index() {
+fn a_search_during_indexing_waits_for_the_whole_index() {
     const INDEXES: &str = "indexes";
-    // Whoever indexes looks at the clock before each batch. Before the third, when there is an index of some notes and
-    // nobody holds the database, it takes its time.
+    // The indexing thread reads the clock before each batch. From the third read on, with some notes indexed
+    // and the database unlocked, the clock sleeps.
     let looked = Arc::new(AtomicI64::new(0));
     let looks = Arc::clone(&looked);
     let clock = move || {
@@ -231,7 +231,7 @@ fn who_asks_while_others_index_gets_the_answer_of_a_whole_index() {
         while looked.load(Ordering::SeqCst) < 2 {
             std::thread::yield_now();
         }
-        // It is at the second batch: the first 512 notes.
+        // The other thread is at its second batch of 512 notes.
         std::thread::sleep(Duration::from_millis(5));
         ask();
     });

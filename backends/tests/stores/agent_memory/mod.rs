@@ -1,4 +1,5 @@
-//! Agent memory as its store is called: what is found, what is not, and what bad requests get.
+//! Agent memory through its store: index, privacy, recall and requests. Embeddings are in
+//! `agent_memory_meaning`.
 
 use crate::common;
 mod index;
@@ -16,7 +17,7 @@ use common::{create, node, read};
 
 const DAY: i64 = 86_400_000_000_000;
 
-/// 2026-11-22, more or less.
+/// 2026-11-22 in nanoseconds since 1970.
 const START: i64 = 1_795_300_000_000_000_000;
 
 /// A memory whose clock the test sets.
@@ -88,7 +89,7 @@ impl Memory {
         set.unwrap();
     }
 
-    /// What `cat NAME` shows.
+    /// The output of `cat NAME`.
     fn ask(&self, dir: Ino, name: &str) -> String {
         let attr = self.store.lookup(dir, name.as_bytes()).unwrap();
         let bytes = read(&self.store, attr.ino, 0, 1 << 24);

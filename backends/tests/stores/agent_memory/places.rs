@@ -1,4 +1,4 @@
-//! Where a note is, who may see it, and what it was before.
+//! Paths, privacy and history of notes.
 
 use super::{DAY, Memory, START, caller, with_memory};
 use crate::common::{create, errno, names, node};
@@ -6,7 +6,7 @@ use backends::sqlite::SqliteStore;
 use backends::store::{Errno, Kind, ROOT, RenameMode, Store, Timestamp};
 
 #[test]
-fn a_directory_is_asked_about_what_is_below_it_also_after_it_has_moved() {
+fn a_request_covers_the_notes_below_its_directory_also_after_a_rename() {
     with_memory(|memory| {
         let trading = memory.dir(ROOT, "trading");
         let deep = memory.dir(trading, "2026");
@@ -49,11 +49,11 @@ fn a_directory_is_asked_about_what_is_below_it_also_after_it_has_moved() {
 }
 
 #[test]
-fn a_directory_with_the_number_of_one_that_is_gone_has_not_its_history() {
+fn a_directory_with_a_reused_inode_number_has_no_old_history() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let memory = Memory::open(&path, None);
-    // The last number of all is the one that is used again.
+    // Only the highest inode number is reused.
     let note = memory.write(ROOT, "secret.md", "alpha\n");
     let make = |memory: &Memory, name: &str| {
         let made = memory.store.create(
@@ -94,7 +94,7 @@ fn a_directory_with_the_number_of_one_that_is_gone_has_not_its_history() {
 }
 
 #[test]
-fn another_agents_private_notes_are_neither_seen_nor_found() {
+fn a_mount_hides_the_private_notes_of_other_agents() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let akashi = Memory::open(&path, Some("akashi"));
@@ -107,7 +107,7 @@ fn another_agents_private_notes_are_neither_seen_nor_found() {
     let note = akashi.write(market, "regime.md", "regime risk-off\n");
     akashi.set(note, "tags", "macro");
     assert!(akashi.ask(ROOT, ":search?regime").starts_with("2 notes"));
-    // Nobody moves the namespaces, or makes another agent's.
+    // An agent can neither move the namespaces nor create another agent's.
     let store = &akashi.store;
     let caller = akashi.caller();
     assert_eq!(errno(store.rmdir(&caller, private, b"akashi")), Errno::BUSY);
@@ -154,7 +154,7 @@ fn another_agents_private_notes_are_neither_seen_nor_found() {
 }
 
 #[test]
-fn the_history_of_a_note_tells_nothing_of_places_that_others_may_not_see() {
+fn the_history_of_a_note_hides_private_directories_of_other_agents() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let akashi = Memory::open(&path, Some("akashi"));
@@ -177,7 +177,7 @@ fn the_history_of_a_note_tells_nothing_of_places_that_others_may_not_see() {
         "{history}"
     );
     drop(akashi);
-    // Beside the private directories, where no agent can put one.
+    // A file in `/memory/private` itself, where no agent can create one.
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
     create(&plain, private, "stray-secret.md", Kind::File);
     drop(plain);
@@ -206,7 +206,7 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
     let private = akashi.dir(memory_dir, "private");
     let own = akashi.dir(private, "akashi");
     let shared = akashi.dir(memory_dir, "shared");
-    // Made last, so that it is not the first of them by number either.
+    // Created last, so that its inode number is not the lower one.
     let market = akashi.dir(shared, "market");
     assert!(market > own);
     let ino = akashi.write(own, "draft.md", "regime alpha\n");
@@ -235,7 +235,7 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
     let history = bob.ask(market, "regime.md:history");
     assert!(!history.contains("draft.md"), "{history}");
     drop(bob);
-    // Without the other name it is akashi's alone again.
+    // Without the shared name the note is private again.
     let akashi = Memory::open(&path, Some("akashi"));
     akashi
         .store
@@ -252,7 +252,7 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
 }
 
 #[test]
-fn a_file_with_the_number_of_one_that_is_gone_has_not_its_history() {
+fn a_file_with_a_reused_inode_number_has_no_old_history() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.db");
     let memory = Memory::open(&path, None);
@@ -269,6 +269,6 @@ fn a_file_with_the_number_of_one_that_is_gone_has_not_its_history() {
     let history = memory.ask(ROOT, "new.md:history");
     assert!(history.contains("written /new.md"), "{history}");
     assert_eq!(history.lines().count(), 1, "{history}");
-    // What has happened in a directory is known all the same.
+    // The history of the directory still has its events.
     assert!(memory.ask(ROOT, ":history").contains("removed /gone.md"));
 }

@@ -1,11 +1,11 @@
-//! Recall: its order, its budget, what does not fit.
+//! Recall: its order and its token budget.
 
 use super::{DAY, Memory, with_memory};
 use backends::store::{Errno, ROOT, Store};
 use proptest::prelude::*;
 
 #[test]
-fn strategies_order_relevant_notes_as_they_say() {
+fn each_strategy_orders_relevant_notes_by_its_rule() {
     with_memory(|memory| {
         let old = memory.write(ROOT, "old.md", "NVDA risk is high after earnings\n");
         memory.set(old, "importance", "1");
@@ -27,7 +27,7 @@ fn strategies_order_relevant_notes_as_they_say() {
         };
         assert_eq!(order("recency"), ["new.md", "middle.md", "old.md"]);
         assert_eq!(order("importance"), ["old.md", "middle.md", "new.md"]);
-        // As relevant as each other: 1 × 30/360 < 0.1 × 1 < 0.6 × ½.
+        // All are equally relevant: 1 × 30/360 < 0.1 × 1 < 0.6 × ½.
         assert_eq!(order("balanced"), ["middle.md", "new.md", "old.md"]);
         let missing = memory.ask(ROOT, ":recall?NVDA+zebra");
         assert!(missing.contains("# in no note: zebra"), "{missing}");
@@ -35,7 +35,7 @@ fn strategies_order_relevant_notes_as_they_say() {
 }
 
 #[test]
-fn how_many_notes_are_relevant_is_only_said_where_it_is_known() {
+fn a_recall_counts_relevant_notes_only_if_it_read_them_all() {
     with_memory(|memory| {
         for number in 0..60 {
             memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
@@ -57,7 +57,7 @@ fn how_many_notes_are_relevant_is_only_said_where_it_is_known() {
 }
 
 #[test]
-fn what_does_not_fit_takes_nobodys_place() {
+fn a_note_that_does_not_fit_leaves_room_for_a_smaller_one() {
     with_memory(|memory| {
         let small = memory.write(ROOT, "small.md", "NVDA risk\n");
         memory.set(small, "importance", "0");
@@ -71,13 +71,13 @@ fn what_does_not_fit_takes_nobodys_place() {
     });
 }
 
-/// Text of every script, or bytes that are none.
+/// Text of any script, or bytes that are not UTF-8.
 fn note_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "[a-zé/#. \\n-]{0,400}".prop_map(String::into_bytes),
         "(?s).{0,200}".prop_map(String::into_bytes),
         prop::collection::vec(any::<u8>(), 0..400),
-        // Hardly ever with a NUL among them, as in Latin-1.
+        // Like Latin-1: without NUL, and rarely UTF-8.
         prop::collection::vec(0x20u8..=255, 0..400),
     ]
 }
@@ -94,7 +94,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let memory = Memory::open(&dir.path().join("m.db"), None);
         for (number, (text, repeat, tag)) in notes.iter().enumerate() {
-            // By its name, too: what is not text is found by nothing else.
+            // The name has the question, too: a note that is not text is found by its name only.
             let mut bytes = format!("{question}\n").into_bytes();
             bytes.extend(text.repeat(1 << (2 * repeat)));
             let ino = memory.write_bytes(ROOT, &format!("{question} {number} {tag}.md"), &bytes);

@@ -1,4 +1,4 @@
-//! Requests as names: where they show, what they take, what bad ones get; and metadata.
+//! Names that are requests, errors of bad requests, and metadata of notes.
 
 use super::{DAY, Memory, START, caller, with_memory};
 use crate::common::{create, errno, names, node, read};
@@ -6,7 +6,7 @@ use backends::sqlite::SqliteStore;
 use backends::store::{Change, Errno, Kind, ROOT, RenameMode, Store, XattrMode};
 
 #[test]
-fn requests_are_in_no_listing_and_take_no_writing() {
+fn listings_omit_requests_and_answers_refuse_writes() {
     with_memory(|memory| {
         memory.write(ROOT, "a.md", "alpha\n");
         memory.ask(ROOT, ":stats");
@@ -31,7 +31,7 @@ fn requests_are_in_no_listing_and_take_no_writing() {
             let renamed = store.rename(&caller, (ROOT, b"a.md"), (ROOT, name), RenameMode::Replace);
             assert_eq!(errno(renamed), Errno::EXIST);
         }
-        // Other names with colons are names.
+        // Other names with colons are ordinary names.
         for name in [&b":note"[..], b"mail:2,S", b"b.md:meta", b":searching"] {
             store
                 .create(&caller, ROOT, name, &node(Kind::File))
@@ -85,7 +85,7 @@ fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
         assert_eq!(memory.ask(ROOT, ":tags"), "1 nvda\n1 trading\n");
         assert!(memory.ask(ROOT, ":meta").contains("n.md: 2026-"));
         assert!(memory.ask(ROOT, ":search?tags:nvda").contains("/n.md"));
-        // Front matter is not what a note is about.
+        // Front matter is not searched as text.
         assert!(memory.ask(ROOT, ":search?kim").starts_with("nothing found"));
         assert!(!memory.ask(ROOT, ":recall?body").contains("---"));
         memory
@@ -118,7 +118,7 @@ fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
 }
 
 #[test]
-fn what_has_expired_is_not_found_but_can_still_be_read_and_listed() {
+fn an_expired_note_is_not_found_but_stays_readable() {
     with_memory(|memory| {
         let dir = memory.dir(ROOT, "notes");
         let ino = memory.write(dir, "soon.md", "ephemeral fact\n");
@@ -137,14 +137,14 @@ fn what_has_expired_is_not_found_but_can_still_be_read_and_listed() {
         assert_eq!(memory.ask(dir, ":ttl?expired"), "./soon.md\0");
         assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./notes/soon.md\0");
         assert_eq!(read(&memory.store, ino, 0, 100), b"ephemeral fact\n");
-        // Written again, it lives again.
+        // A write starts the time to live again.
         memory.write(dir, "soon.md", "ephemeral fact, renewed\n");
         assert!(memory.ask(ROOT, ":search?fact").starts_with("2 notes"));
     });
 }
 
 #[test]
-fn a_name_of_several_lines_is_shown_on_one_and_expires_as_itself() {
+fn an_answer_shows_a_name_with_newlines_on_one_line() {
     with_memory(|memory| {
         memory.write(ROOT, "victim.md", "kept fact\n");
         let odd = memory.write(ROOT, "x\nvictim.md", "odd fact\n");
@@ -166,7 +166,7 @@ fn a_name_of_several_lines_is_shown_on_one_and_expires_as_itself() {
 }
 
 #[test]
-fn bad_requests_are_einval_with_a_reason_and_never_empty() {
+fn a_bad_request_fails_with_einval_and_a_reason() {
     with_memory(|memory| {
         memory.write(ROOT, "a.md", "it's 50% \"quoted\" text\nof two lines\n");
         for (request, reason) in [
@@ -197,7 +197,7 @@ fn bad_requests_are_einval_with_a_reason_and_never_empty() {
             Errno::INVAL
         );
         assert!(memory.last_error().contains("4096 is the most"));
-        // What only looks bad is answered.
+        // Valid requests with special characters.
         assert!(memory.ask(ROOT, ":search?\"it's+50%25\"").contains("/a.md"));
         assert!(memory.ask(ROOT, ":search?text%0Alines").contains("/a.md"));
         assert!(
@@ -230,7 +230,7 @@ fn bad_requests_are_einval_with_a_reason_and_never_empty() {
 }
 
 #[test]
-fn binary_files_are_found_by_name_only_and_stay_as_they_are() {
+fn a_search_finds_a_binary_file_by_its_name_only() {
     with_memory(|memory| {
         let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
         let file = create(&memory.store, ROOT, "chart-nvda.png", Kind::File);
@@ -251,9 +251,9 @@ fn binary_files_are_found_by_name_only_and_stay_as_they_are() {
 }
 
 #[test]
-fn a_file_that_is_not_utf8_is_not_shown_and_costs_a_recall_what_it_counts() {
+fn a_recall_hides_text_that_is_not_utf8_and_keeps_its_budget() {
     with_memory(|memory| {
-        // Latin-1: no NUL byte, and no UTF-8 either.
+        // Latin-1: no NUL byte, but invalid UTF-8.
         let latin = b"caf\xe9 r\xe9sum\xe9 na\xefve \xfcber ".repeat(30);
         for number in 0..40 {
             memory.write_bytes(ROOT, &format!("regime {number}.txt"), &latin);

@@ -16,14 +16,14 @@ use backends::store::{
 
 use crate::common::{caller, node};
 
-/// Shows a directory as the root, and says of everything else what the store says.
+/// Shows a directory as the root, and passes all other calls to the store.
 pub struct Below<S> {
     pub store: S,
     dir: Ino,
 }
 
 impl<S: Store> Below<S> {
-    /// The directory `work` of a store, which is made if it is not there.
+    /// The directory `work` of a store, created if it is missing.
     pub fn new(store: S) -> Self {
         let dir = match store.lookup(ROOT, b"work") {
             Ok(attr) => attr.ino,

@@ -1,4 +1,4 @@
-//! Random sequences of operations, and stores driven by them.
+//! Random sequences of operations, and a driver that applies them to a store.
 
 #![allow(
     dead_code,
@@ -63,7 +63,7 @@ pub fn names(store: &dyn Store, dir: Ino) -> Vec<String> {
     names
 }
 
-/// A step of a random sequence; names and inodes are picked from what the sequence has made.
+/// A step of a random sequence. It picks inodes by index from those that the sequence has created.
 #[derive(Clone, Debug)]
 pub enum Step {
     Create {
@@ -119,7 +119,7 @@ pub enum Step {
 pub fn step() -> impl Strategy<Value = Step> {
     let index = 0usize..12;
     let name = 0u8..6;
-    // Small files, and some whose end lies about where a store may begin to keep it elsewhere.
+    // Small files, and some with an end near the size at which a store may keep content elsewhere.
     let offset = prop_oneof![3 => 0u32..200_000, 1 => 1_000_000u32..1_100_000];
     prop_oneof![
         4 => (index.clone(), name.clone(), 0u8..3).prop_map(|(dir, name, kind)| Step::Create { dir, name, kind }),
@@ -138,8 +138,8 @@ pub fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A store with the inodes that a sequence has made, so that two stores that number them differently
-/// can be driven alike.
+/// A store with the inodes that a sequence has created. Two stores with different inode numbers can then run
+/// the same steps.
 pub struct Driven<'a> {
     pub store: &'a dyn Store,
     pub made: Vec<Ino>,
@@ -150,7 +150,7 @@ impl Driven<'_> {
         self.made[index % self.made.len()]
     }
 
-    /// Does a step; answers what two stores must agree on.
+    /// Runs a step, and returns the result that two stores must agree on.
     pub fn step(&mut self, step: &Step, now: i64) -> std::result::Result<Option<usize>, i32> {
         let name = |name: u8| vec![b'a' + name];
         let caller = caller(now);
@@ -257,7 +257,7 @@ impl Driven<'_> {
         result.map_err(|error| error.errno.raw_os_error())
     }
 
-    /// Everything that can be seen, with inodes by the order they were made in.
+    /// Everything that is visible, with inodes numbered in the order of creation.
     pub fn dump(&self) -> Vec<String> {
         let place = |ino: Ino| self.made.iter().position(|made| *made == ino).unwrap();
         let mut dump = Vec::new();
@@ -266,7 +266,7 @@ impl Driven<'_> {
                 dump.push(format!("{number} gone"));
                 continue;
             };
-            // Blocks depend on how a store cuts files; everything else must be the same.
+            // Blocks depend on how a store splits files; all else must be equal.
             let seen = Attr {
                 ino: 0,
                 blocks: 0,
@@ -312,7 +312,7 @@ impl Driven<'_> {
     }
 }
 
-/// Everything under a directory that another machine can see, by path: no inode numbers, no hard links.
+/// Everything below a directory that another machine can see, by path, without inode numbers and hard links.
 pub fn tree(store: &dyn Store, dir: Ino, path: &str, out: &mut Vec<String>) {
     let mut entries = BTreeMap::new();
     store

@@ -1,4 +1,4 @@
-//! Stores behind a language model that is a function.
+//! Stores with a language model that is a function.
 
 #![allow(
     dead_code,
@@ -19,7 +19,7 @@ use models::{
 
 use crate::common::caller;
 
-/// Answers by a function.
+/// A model that answers by a function.
 pub struct Scripted<F>(pub F);
 
 impl<F: Fn(&Request, &Cancel) -> Result<String, ModelError> + Send + Sync> Model for Scripted<F> {
@@ -39,7 +39,7 @@ impl<F: Fn(&Request, &Cancel) -> Result<String, ModelError> + Send + Sync> Model
     }
 }
 
-/// Asks `model`, and writes into `log` what happens.
+/// An asker of `model` that logs to `log`.
 pub fn asker(model: impl Model + 'static, log: Option<&Path>) -> Asker {
     let meter = Meter::new(Box::new(model), None, Budget::default(), 8)
         .with_patience(Duration::from_secs(60));
@@ -47,7 +47,7 @@ pub fn asker(model: impl Model + 'static, log: Option<&Path>) -> Asker {
     Asker::new(meter, AskerOptions::default(), log)
 }
 
-/// A history whose model is told all of the log.
+/// A history whose prompts have room for the whole log.
 pub fn history(model: impl Model + 'static, policy: Option<&str>) -> HistoryStore {
     let options = HistoryOptions {
         policy: policy.map(str::to_owned),
@@ -56,7 +56,7 @@ pub fn history(model: impl Model + 'static, policy: Option<&str>) -> HistoryStor
     HistoryStore::open(asker(model, None), options, None, &caller(1)).unwrap()
 }
 
-/// A tree that is made up by `model`, without a cache.
+/// A generated file system with `model`, without a cache.
 pub fn generate(
     model: impl Model + 'static,
     tree: Option<Vec<TreeEntry>>,
@@ -72,7 +72,7 @@ pub fn generate(
     GenerateStore::open(asker(model, None), options, &caller(1))
 }
 
-/// A model that must not be asked.
+/// A model that panics when it is called.
 pub fn nobody() -> impl Model + 'static {
     Scripted(
         |request: &Request, _: &Cancel| -> Result<String, ModelError> {
@@ -81,12 +81,12 @@ pub fn nobody() -> impl Model + 'static {
     )
 }
 
-/// What is asked in the last message.
+/// The last message of a request.
 pub fn question(request: &Request) -> &str {
     &request.messages.last().unwrap().content
 }
 
-/// A model that answers exactly: see [`crate::oracle`].
+/// A model that answers exactly, see [`crate::oracle`].
 pub fn exact() -> impl Model + 'static {
     Scripted(|request: &Request, _: &Cancel| Ok(crate::oracle::answer(question(request))))
 }

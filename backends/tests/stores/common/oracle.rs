@@ -1,5 +1,5 @@
-//! A model that answers questions about a log exactly: an interpreter of the words that a model is told, and of nothing
-//! else. What it cannot answer, no model can.
+//! A model that answers questions about a log exactly. It interprets the prompt alone, so no model can answer
+//! more.
 
 #![allow(
     dead_code,
@@ -43,7 +43,7 @@ pub fn answer(question: &str) -> String {
 impl Files {
     fn content(&mut self, path: &str) -> &mut Vec<u8> {
         let next = self.contents.len();
-        // One whose making is not in the log any more.
+        // The prompt may omit the creation of the file.
         let number = *self.paths.entry(path.to_owned()).or_insert(next);
         if number == next {
             self.contents.push(Vec::new());
@@ -84,7 +84,7 @@ impl Files {
                     return;
                 };
                 let bytes = match data.strip_prefix("base64:") {
-                    // One that is too long for a question is cut: nobody can know what it wrote.
+                    // A prompt cuts a long write, so its data is unknown.
                     Some(coded) => BASE64_STANDARD.decode(coded).unwrap_or_default(),
                     None => serde_json::from_str::<String>(data).unwrap().into_bytes(),
                 };
@@ -118,7 +118,7 @@ impl Files {
         }
     }
 
-    /// What has `path`, and what is below it.
+    /// Removes `path` and everything below it, and returns them.
     fn take(&mut self, path: &str) -> Vec<(String, usize)> {
         let below = format!("{path}/");
         let is_of = |name: &str| name == path || name.starts_with(&below);
@@ -144,12 +144,12 @@ impl Files {
     }
 }
 
-/// Longer files have no answer that could be sent.
+/// Limits the size: an answer has no room for longer files.
 fn resize(content: &mut Vec<u8>, size: usize) {
     content.resize(size.min(1 << 20), 0);
 }
 
-/// `PATH at N: DATA`; a path may hold ` at `, too.
+/// Parses `PATH at N: DATA`; the path may contain ` at `.
 fn write(rest: &str) -> Option<(&str, usize, &str)> {
     rest.match_indices(" at ").find_map(|(end, _)| {
         let (at, data) = rest[end + 4..].split_once(": ")?;
