@@ -103,7 +103,8 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
     touched
 }
 
-/// Bytes that the caller may read from disk in a hot pass: earlier passes can evict pages of programs and metadata.
+/// Bytes that the caller may read from disk in a hot pass: earlier passes can evict pages of programs and
+/// metadata.
 const HOT_CLIENT_MAX: u64 = 64 * 1024;
 
 /// As [`HOT_CLIENT_MAX`], for a daemon: if an earlier cell dropped the caches, the daemon's code comes from disk.

@@ -41,11 +41,11 @@ const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes that finished passes of an arm may keep on the scratch. Beyond it their subtrees are removed.
 const KEPT_BYTES: u64 = 32 << 20;
 
-/// Wait after dropping the caches, so that the kernel's FORGET requests reach every daemon before any arm is timed.
+/// Wait after dropping the caches, until the kernel's FORGET requests have reached every daemon.
 const SETTLING: Duration = Duration::from_millis(30);
 
-/// How long caches stay hot after a pass or a warm-up. Kernels keep names and attributes of FUSE mounts for a second
-/// unless the mount sets another timeout.
+/// How long caches stay hot after a pass or a warm-up. Kernels keep names and attributes of FUSE mounts for a
+/// second unless the mount sets another timeout.
 const STAYS_HOT: Duration = Duration::from_millis(500);
 
 /// Passes in rounds that are multiples of this read all files back, and so do warm-up passes.
@@ -326,7 +326,7 @@ impl CellTask {
     }
 
     /// In hot cells the daemon and the servers of an idle arm are stopped, so that no other arm pays for their
-    /// background work. In lukewarm and cold cells they run on, to answer the kernel's FORGET requests.
+    /// background work. In lukewarm and cold cells they run on, to receive the kernel's FORGET requests.
     fn pauses(&self) -> bool {
         self.state == CacheState::Hot && !self.workload.script.needs_second_host()
     }
@@ -503,14 +503,14 @@ impl CellTask {
     }
 }
 
-/// Whether every pass opens a new workspace. A model sees the paths, so they must be the same in every pass. A second
-/// host may show a new directory only after minutes, but it shows the root from the start.
+/// Whether every pass opens a new workspace. A model sees the paths, so they must be the same in every pass. A
+/// second host may show a new directory only after minutes, but it shows the root from the start.
 fn is_opened_anew(script: &Script, backend: &Description) -> bool {
     backend.capabilities.guesses_content || script.needs_second_host()
 }
 
-/// Lets slow arms skip rounds, so that the other arms get enough passes. `passes` must hold the first timed round of
-/// every arm.
+/// Lets slow arms skip rounds, so that the other arms get enough passes. `passes` must hold the first timed
+/// round of every arm.
 fn set_strides(arms: &mut [Mounted<'_>], passes: &[Pending]) {
     let mut took: Vec<(usize, f64)> = passes
         .iter()

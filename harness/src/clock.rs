@@ -5,7 +5,7 @@ use std::time::Instant;
 /// A monotonic clock.
 pub trait Clock {
     /// Nanoseconds since an arbitrary, fixed moment.
-        fn now_ns(&self) -> u64;
+    fn now_ns(&self) -> u64;
 }
 
 /// The machine's monotonic clock.

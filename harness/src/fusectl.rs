@@ -15,9 +15,9 @@ pub struct Fusectl {
 }
 
 impl Fusectl {
-    /// Mounts `fusectl` in `scratch`, unless the system has mounted it or this user may not mount. Without it, only
-    /// killing the daemon ends a hung mount. Unmounts what killed runs left, and ignores mounts of other live runs,
-    /// which can end at any time.
+    /// Mounts `fusectl` in `scratch`, unless the system has mounted it or this user may not mount. Without it,
+    /// only killing the daemon ends a hung mount. Unmounts what killed runs left, and ignores mounts of other
+    /// live runs, which can end at any time.
     pub fn at_hand(scratch: &Path) -> Self {
         let mounts = mounts().unwrap_or_default();
         let of_runs = mounts.iter().filter(|mount| mount.kind == "fusectl");

@@ -87,8 +87,8 @@ pub struct UnderWay {
     stalled_us: [u64; 3],
 }
 
-/// Three clocks that reveal a suspended machine and a changed clock. `monotonic` stops during suspend, `boot` does not,
-/// and `wall` can be set.
+/// Three clocks that reveal a suspended machine and a changed clock. `monotonic` stops during suspend, `boot` does
+/// not, and `wall` can be set.
 #[derive(Clone, Copy, Debug)]
 struct Clocks {
     monotonic: Duration,

@@ -1,4 +1,4 @@
-//! Makes the machine busy on purpose: one busy loop for each processor, and a thread that writes a file repeatedly.
+//! Makes the machine busy on purpose: a busy loop for each processor, and a thread that rewrites a file.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};

@@ -208,8 +208,8 @@ fn ticks(text: &str) -> Option<Ticks> {
     })
 }
 
-/// Processor time of foreign processes in hundredths of a second. This process and its descendants do not count, nor
-/// do kernel threads, which work for it: write-back, journals, loop devices.
+/// Processor time of foreign processes in hundredths of a second. This process and its descendants do not
+/// count, nor do kernel threads, which work for it: write-back, journals, loop devices.
 fn foreign_ticks() -> u64 {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return 0;

@@ -1,5 +1,5 @@
-//! The run: measures cells epoch by epoch and records each result at once. It ends when the budget is spent, all epochs
-//! are done, or every cell is decided.
+//! The run: measures cells epoch by epoch and records each result at once. It ends when the budget is spent, all
+//! epochs are done, or every cell is decided.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

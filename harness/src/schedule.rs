@@ -1,4 +1,4 @@
-//! The order of cells in an epoch and of arms in a round, and the undecided cells. Pure functions of plan and seed.
+//! The order of cells in an epoch and of arms in a round, and the undecided cells. All functions are pure.
 
 use std::collections::BTreeSet;
 
@@ -53,8 +53,8 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
     cells
 }
 
-/// The cells that an interim analysis leaves open, with their undecided arms and the baselines. A cell whose A/A arms
-/// are not shown to be equal keeps all its arms.
+/// The cells that an interim analysis leaves open, with their undecided arms and the baselines. A cell whose
+/// A/A arms are not shown to be equal keeps all its arms.
 pub fn still_open(
     plan: &Plan,
     cells: Vec<PlannedCell>,
@@ -78,7 +78,7 @@ pub fn still_open(
             return Some(cell);
         }
         let open = undecided(plan, &table, workload, state);
-        // While the A/A arms differ, more epochs still narrow every arm's interval.
+        // A wide A/A interval means that every arm's interval is wide, too.
         let all_go_on = same.as_ref().is_some_and(|same| open.contains(same));
         cell.arms
             .retain(|arm| all_go_on || is_baseline(*arm) || open.contains(&plan.arms[*arm].name));

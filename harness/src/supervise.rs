@@ -172,8 +172,8 @@ pub enum Lost {
     Panicked,
 }
 
-/// Runs `work` in its own thread. Uses its kill handles if a step is overdue, or if the work runs on for two seconds
-/// after an interrupt.
+/// Runs `work` in its own thread. Uses its kill handles if a step is overdue, or if the work runs on for two
+/// seconds after an interrupt.
 ///
 /// # Errors
 /// If `work` panics or does not return.

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_may_be_about_the_time_until_files_can_be_used() {
+    fn a_claim_about_readiness_is_judged_by_the_daemons_start() {
         let ready = |says: &str| place(says).replace("metric = 'read'", "metric = 'ready'");
         let of_daemon = |says: &str| standing(&ready(says).replace("direct", "sqlite"));
         // The scripted daemons take 12 ms to start.

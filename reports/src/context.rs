@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_files_are_not_left_out_because_they_are_slow() {
+    fn a_timed_out_pass_counts_in_the_worst_case() {
         let mut run = testing::run();
         run.plan.settings.call_timeout_ms = 200_000;
         let own = run.samples.iter_mut();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_pass_has_timed_is_named() {
+    fn a_call_kind_without_a_timed_pass_is_named() {
         let mut run = testing::run();
         for session in &mut run.contexts {
             session.conversation.steps[0]
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_that_a_claim_may_name_is_there() {
+    fn a_cost_has_every_figure_that_a_claim_may_name() {
         let cost = &found(&testing::run()).costs[0];
         for figure in ContextCost::FIGURES {
             assert!(cost.figure(figure).is_some(), "{figure}");

@@ -29,8 +29,8 @@ pub const CALLS: u64 = 100;
 /// The mean time of a call of `direct` without noise, in nanoseconds.
 const TYPICAL_NS: f64 = 100_000.0;
 
-/// Three arms (`direct`, its A/A arm `direct-again`, and `sqlite`, which is twice as slow), one micro and one agent
-/// workload.
+/// A run with one micro and one agent workload and three arms: `direct`, its A/A arm `direct-again`,
+/// and `sqlite`, which is twice as slow.
 pub fn run() -> Run {
     seeded(1)
 }

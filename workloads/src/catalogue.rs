@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_of_ones_own_finds_its_trace_and_blobs_beside_it() {
+    fn a_workload_file_finds_its_trace_and_blobs_in_its_directory() {
         use crate::compile::sha256;
         let dir = tempfile::tempdir().unwrap();
         let digest = sha256(b"hello\n");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_answered_with_what_is() {
+    fn an_unknown_name_is_refused_with_the_known_names() {
         let error = workload("micro/nonsense").unwrap_err().to_string();
         assert!(error.contains("micro/read-1k"), "{error}");
         let error = suite("nonsense").unwrap_err().to_string();

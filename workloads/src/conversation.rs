@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recordings_prompts_are_what_was_said_before_them() {
+    fn a_recorded_prompt_contains_all_earlier_parts() {
         let conversation = of_trace(&recording("")).unwrap();
         assert_eq!(
             (conversation.fixed, conversation.fixed_is),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_forgets_what_was_before_it() {
+    fn a_compaction_removes_all_earlier_parts() {
         let compact = record("{'t':'compact','k':0,'pre_tok':5}\n{'t':'user','turn':1,'tok':40}");
         let conversation = of_trace(&recording(&compact)).unwrap();
         let account = Account::of(&conversation, &Terms::default());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_does_not_say_what_was_written_is_refused() {
+    fn a_trace_without_output_tokens_is_refused() {
         let mut trace = recording("");
         for event in &mut trace.events {
             if let Event::Api(api) = event {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_writes_its_calls_and_is_shown_their_results() {
+    fn a_scripts_calls_are_output_and_its_results_enter_the_prompt() {
         let path = WorkspacePath::new("a.md").unwrap();
         let mut script = Script::new(vec![(path.clone(), "one\n".as_bytes().into())]);
         let content = "word ".repeat(500);

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_scored_by_where_the_evidence_stands() {
+    fn an_answer_is_scored_by_the_position_of_the_evidence() {
         let exam = exam();
         let questions = exam.notebook.questions.iter();
         let at = questions
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_over_the_budget_is_none() {
+    fn an_answer_over_the_budget_is_refused() {
         let long = "word ".repeat(5000);
         let asked = Asked {
             exam: exam(),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_without_an_answer_is_admitted_or_not() {
+    fn only_an_empty_answer_admits_an_unanswerable_question() {
         let exam = exam();
         let mut questions = exam.notebook.questions.iter();
         let at = questions.position(|own| own.evidence.is_none());

@@ -151,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_leaves_the_workspace_is_refused() {
+    fn a_path_outside_the_workspace_is_refused() {
         for bad in [
             "",
             "/etc/passwd",
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_fit_together() {
+    fn a_path_is_within_its_parent_and_ancestors() {
         let path = WorkspacePath::new("a/b/c").unwrap();
         assert_eq!(path.name(), "c");
         assert_eq!(path.parent().unwrap().as_str(), "a/b");

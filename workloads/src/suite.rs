@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_margin_below_nothing_is_refused() {
+    fn a_negative_margin_is_refused() {
         let parse = |margin: &str| {
             let text = format!(
                 "essay = 'e'\nbackends = []\nmargin_us = {margin}\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_may_set_how_long_a_call_may_take() {
+    fn a_suite_may_set_the_call_timeout() {
         let parse = |line: &str| {
             let text = format!(
                 "essay = 'e'\nbackends = []\n{line}\n[[workload]]\nname = 'w'\nstates = ['hot']\n"

@@ -277,7 +277,7 @@ pub struct Call {
     pub lane: String,
     /// The tool's name in the recording.
     pub tool: String,
-    /// What it does.
+    /// Its kind.
     pub op: Op,
     /// The file or directory it works on; `None` if unknown or outside the workspace.
     #[serde(skip_serializing_if = "Option::is_none")]

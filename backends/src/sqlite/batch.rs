@@ -100,11 +100,13 @@ fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> Result<()> {
         StoreError::storage(errno, format!("{}: {error}", redo_of(path).display()))
     })?;
     *db.redo.borrow_mut() = Some(redo);
+    db.defers.set(true);
     Ok(())
 }
 
 fn end(db: &Db) -> Result<()> {
     let committed = db.commit();
+    db.defers.set(false);
     // The thread ends with it: it holds the sender.
     *db.redo.borrow_mut() = None;
     committed?;

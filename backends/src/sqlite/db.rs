@@ -1,13 +1,13 @@
 //! One SQLite connection: prepared statements, transactions, and SQLite's errors as the caller sees them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 
-use super::nodes::signed;
+use super::nodes::{self, signed};
 use super::record::{self, Record};
 use super::redo::Redo;
 use super::tails::Tails;
@@ -32,6 +32,14 @@ impl Tally {
 /// Inodes whose attributes are kept; all are let go when there are more.
 const KEPT_INODES: usize = 16_384;
 
+/// Attributes of an inode that its row does not say yet: they are written at the next commit.
+#[derive(Clone, Copy, Debug)]
+struct Deferred {
+    attr: Attr,
+    /// There is no row yet.
+    is_new: bool,
+}
+
 /// A connection and its tally.
 #[derive(Debug)]
 pub(crate) struct Db {
@@ -40,6 +48,10 @@ pub(crate) struct Db {
     tally: Arc<Tally>,
     /// What the rows of the inodes used last say: this connection is the only one that changes them.
     kept: RefCell<HashMap<Ino, Attr>>,
+    /// Inodes whose rows are written at the next commit.
+    deferred: RefCell<BTreeMap<Ino, Deferred>>,
+    /// How often an inode was deferred.
+    deferrals: Cell<u64>,
     /// What a transaction had done could not be undone: whatever is read now may never have been acknowledged.
     is_broken: Cell<bool>,
     /// The log may say of itself that it is needed: see [`super::log_mark`].
@@ -47,6 +59,8 @@ pub(crate) struct Db {
     /// Where changes are recorded whose transaction is still open; `None` where every change is committed before it
     /// returns.
     pub(super) redo: RefCell<Option<Redo>>,
+    /// Rows of inodes are written at the next commit, not by the change.
+    pub(super) defers: Cell<bool>,
     /// A commit has failed: the next change has to commit what is recorded first.
     is_stuck: Cell<bool>,
 }
@@ -74,16 +88,61 @@ impl Db {
             tails,
             tally,
             kept: RefCell::default(),
+            deferred: RefCell::default(),
+            deferrals: Cell::new(0),
             is_broken: Cell::new(false),
             log_says_needed: Cell::new(false),
             redo: RefCell::new(None),
+            defers: Cell::new(false),
             is_stuck: Cell::new(false),
         }
     }
 
-    /// The attributes of an inode, if they are kept.
+    /// The attributes of an inode, if they are kept or deferred.
     pub(crate) fn kept(&self, ino: Ino) -> Option<Attr> {
-        self.kept.borrow().get(&ino).copied()
+        let deferred = self.deferred.borrow().get(&ino).map(|row| row.attr);
+        deferred.or_else(|| self.kept.borrow().get(&ino).copied())
+    }
+
+    /// The attributes of an inode, if its row does not say them yet.
+    pub(super) fn deferred(&self, ino: Ino) -> Option<Attr> {
+        self.deferred.borrow().get(&ino).map(|row| row.attr)
+    }
+
+    /// Leaves an inode's row to the next commit, which writes it once for many changes. False where every change is
+    /// committed before it returns, or other tables follow the row by triggers.
+    pub(super) fn defer(&self, attr: &Attr, is_new: bool) -> bool {
+        if !self.defers.get() {
+            return false;
+        }
+        self.deferrals.set(self.deferrals.get() + 1);
+        let mut deferred = self.deferred.borrow_mut();
+        let row = deferred.entry(attr.ino).or_insert(Deferred {
+            attr: *attr,
+            is_new,
+        });
+        row.attr = *attr;
+        true
+    }
+
+    /// Drops what is deferred of an inode that is deleted; whether it had a row.
+    pub(super) fn drop_deferred(&self, ino: Ino) -> bool {
+        let dropped = self.deferred.borrow_mut().remove(&ino);
+        self.deferrals.set(self.deferrals.get() + 1);
+        dropped.is_none_or(|row| !row.is_new)
+    }
+
+    /// Writes the deferred rows.
+    fn write_deferred(&self) -> Result<()> {
+        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
+        for row in deferred.values() {
+            match row.is_new {
+                true => nodes::insert_row(self, &row.attr, None, None)?,
+                false => nodes::update_row(self, &row.attr)?,
+            }
+            self.keep(&row.attr);
+        }
+        Ok(())
     }
 
     /// Keeps what an inode's row says now.
@@ -130,6 +189,7 @@ impl Db {
     fn undo(&self) -> Result<()> {
         // What was kept inside may not be what the rows say after all.
         self.kept.borrow_mut().clear();
+        self.deferred.borrow_mut().clear();
         // A full disk makes SQLite roll back by itself.
         let undone = match self.connection.is_autocommit() {
             true => Ok(0),
@@ -179,11 +239,12 @@ impl Db {
         if self.connection.is_autocommit() {
             self.execute("BEGIN IMMEDIATE", ())?;
         }
-        let changes = self.connection.total_changes();
+        let changes = || self.connection.total_changes() + self.deferrals.get();
+        let before = changes();
         let _undo = UndoOnPanic(self);
         let result = work(self);
         let is_open = !self.connection.is_autocommit();
-        if result.is_err() && !(is_open && self.connection.total_changes() == changes) {
+        if result.is_err() && !(is_open && changes() == before) {
             self.undo()?;
         }
         result
@@ -264,10 +325,10 @@ impl Db {
             .borrow()
             .as_ref()
             .map(|redo| redo.last() + unrecorded);
-        let applied = match last {
+        let applied = self.write_deferred().and_then(|()| match last {
             Some(last) => self.execute("UPDATE log SET applied = ?1", [signed(last)]),
             None => Ok(0),
-        };
+        });
         let committed = applied.and_then(|_| self.execute("COMMIT", ()));
         self.is_stuck.set(committed.is_err() && self.is_pending());
         if let Err(error) = committed {

@@ -247,19 +247,29 @@ fn reclaim_orphans(db: &Db) -> Result<()> {
     }
     orphans
         .into_iter()
-        .try_for_each(|ino| reclaim(db, ino).map(|_| ()))
+        .try_for_each(|ino| reclaim(db, ino, true).map(|_| ()))
 }
 
 /// Frees what is in the database of an inode without a name; whether it was one.
-fn reclaim(db: &Db, ino: Ino) -> Result<bool> {
+fn reclaim(db: &Db, ino: Ino, may_have_xattrs: bool) -> Result<bool> {
+    let is_named = db.deferred(ino).map(|attr| attr.nlink > 0);
+    if is_named == Some(true) {
+        return Ok(false);
+    }
     db.let_go(ino);
-    let deleted = db.execute(
-        "DELETE FROM inode WHERE ino = ?1 AND nlink = 0",
-        [nodes::signed(ino)],
-    )?;
+    let deleted = match (is_named, db.drop_deferred(ino)) {
+        (Some(_), false) => 1,
+        (Some(_), true) => db.execute("DELETE FROM inode WHERE ino = ?1", [nodes::signed(ino)])?,
+        (None, _) => db.execute(
+            "DELETE FROM inode WHERE ino = ?1 AND nlink = 0",
+            [nodes::signed(ino)],
+        )?,
+    };
     if deleted > 0 {
         content::clear(db, ino)?;
-        xattrs::clear(db, ino)?;
+        if may_have_xattrs {
+            xattrs::clear(db, ino)?;
+        }
     }
     Ok(deleted > 0)
 }
@@ -368,7 +378,9 @@ impl Store for SqliteStore {
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
         let record = Record::Reclaim { ino };
-        let is_gone = self.db().change(&record, |db| reclaim(db, ino))?;
+        let may_have_xattrs = self.has_xattrs.load(Ordering::Acquire);
+        let work = |db: &Db| reclaim(db, ino, may_have_xattrs);
+        let is_gone = self.db().change(&record, work)?;
         if is_gone && self.tails.has(ino) && self.is_settled(ino) {
             self.tails.remove(ino);
         }

@@ -1,5 +1,6 @@
 //! Inode rows.
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
 
 use super::db::Db;
@@ -12,6 +13,25 @@ macro_rules! columns {
     };
 }
 pub(crate) use columns;
+
+/// How many they are.
+pub(crate) const COLUMNS: usize = 12;
+
+/// As [`attr`], of an outer join: what is deferred of inode `ino` counts, and `None` where there is nothing of it.
+pub(crate) fn joined(
+    db: &Db,
+    ino: Ino,
+    row: &Row<'_>,
+    first: usize,
+) -> rusqlite::Result<Option<Attr>> {
+    if let Some(attr) = db.deferred(ino) {
+        return Ok(Some(attr));
+    }
+    match row.get_ref(first)? {
+        ValueRef::Null => Ok(None),
+        _ => attr(row, first).map(Some),
+    }
+}
 
 /// Reads the columns of [`columns`] from `first` on.
 pub(crate) fn attr(row: &Row<'_>, first: usize) -> rusqlite::Result<Attr> {
@@ -101,7 +121,22 @@ pub(crate) fn get_living_directory(db: &Db, ino: Ino) -> Result<Attr> {
 }
 
 pub(crate) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -> Result<()> {
+    // The row of a directory or a symbolic link says more than its attributes.
+    if attr.kind == Kind::File && db.defer(attr, true) {
+        return Ok(());
+    }
     let target = (attr.kind == Kind::Symlink).then_some(target);
+    insert_row(db, attr, parent, target)?;
+    db.keep(attr);
+    Ok(())
+}
+
+pub(super) fn insert_row(
+    db: &Db,
+    attr: &Attr,
+    parent: Option<Ino>,
+    target: Option<&[u8]>,
+) -> Result<()> {
     db.execute(
         "INSERT INTO inode (ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime, parent, target)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
@@ -122,12 +157,20 @@ pub(crate) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -
             target,
         ],
     )?;
-    db.keep(attr);
     Ok(())
 }
 
 /// Writes back everything of an inode that can change.
 pub(crate) fn update(db: &Db, attr: &Attr) -> Result<()> {
+    if db.defer(attr, false) {
+        return Ok(());
+    }
+    update_row(db, attr)?;
+    db.keep(attr);
+    Ok(())
+}
+
+pub(super) fn update_row(db: &Db, attr: &Attr) -> Result<()> {
     db.execute(
         "UPDATE inode SET mode = ?2, nlink = ?3, uid = ?4, gid = ?5, size = ?6, blocks = ?7,
          atime = ?8, mtime = ?9, ctime = ?10 WHERE ino = ?1",
@@ -144,22 +187,15 @@ pub(crate) fn update(db: &Db, attr: &Attr) -> Result<()> {
             attr.ctime.0,
         ],
     )?;
-    db.keep(attr);
     Ok(())
 }
 
 /// Stamps a directory whose names have changed, and moves its count of subdirectories.
 pub(crate) fn names_changed(db: &Db, dir: Ino, caller: &Caller, subdirectories: i32) -> Result<()> {
-    db.execute(
-        "UPDATE inode SET nlink = nlink + ?2, mtime = ?3, ctime = ?3 WHERE ino = ?1",
-        params![signed(dir), subdirectories, caller.now.0],
-    )?;
-    if let Some(mut attr) = db.kept(dir) {
-        attr.nlink = attr.nlink.saturating_add_signed(subdirectories);
-        (attr.mtime, attr.ctime) = (caller.now, caller.now);
-        db.keep(&attr);
-    }
-    Ok(())
+    let mut attr = get(db, dir)?;
+    attr.nlink = attr.nlink.saturating_add_signed(subdirectories);
+    (attr.mtime, attr.ctime) = (caller.now, caller.now);
+    update(db, &attr)
 }
 
 /// Takes one name away from an inode; `Some` if it was the last.

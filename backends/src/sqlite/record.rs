@@ -120,10 +120,10 @@ impl Record<'_> {
         };
         let payload = match self {
             Record::Write { data, .. } | Record::Append { data, .. } => data.len(),
-            Record::SetXattr { value, .. } => value.len(),
             _ => 0,
         };
-        Ok(end <= HEAD && payload <= PAYLOAD_MAX / 2)
+        // Names and values beside it are shorter.
+        Ok(end <= HEAD && payload + 1024 <= PAYLOAD_MAX)
     }
 
     /// Writes the record to `out`.
@@ -178,7 +178,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             to_name,
             mode,
         } => rename(db, &caller, (from, from_name), (to, to_name), mode).map(|_| ()),
-        Record::Reclaim { ino } => reclaim(db, ino).map(|_| ()),
+        Record::Reclaim { ino } => reclaim(db, ino, true).map(|_| ()),
         Record::Write {
             caller,
             ino,

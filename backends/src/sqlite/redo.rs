@@ -21,7 +21,7 @@ const RECORDS_MAX: u32 = 1000;
 const ROOM: u64 = 64 << 20;
 
 /// The longest payload that is recorded. A longer change is committed at once: its bytes would be written twice.
-pub(super) const PAYLOAD_MAX: usize = 64 << 10;
+pub(super) const PAYLOAD_MAX: usize = 129 << 10;
 
 /// Bytes of the file: room for records up to [`COMMIT_AT`], and the last one.
 const FILE_BYTES: u64 = COMMIT_AT + PAYLOAD_MAX as u64 + 4096;

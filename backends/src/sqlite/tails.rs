@@ -11,7 +11,7 @@ use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -44,6 +44,8 @@ struct Tail {
 #[derive(Debug)]
 pub(crate) struct Tails {
     dir: PathBuf,
+    /// Whether there is a directory: without one, no inode has a tail.
+    has_directory: AtomicBool,
     open: Mutex<HashMap<Ino, Arc<Tail>>>,
     unsynced: Mutex<Unsynced>,
     /// Held by whoever reads or writes bytes of a tail, by inode: a read sees all of a write, or nothing.
@@ -104,8 +106,10 @@ fn blocks(metadata: &Metadata) -> u64 {
 
 impl Tails {
     pub(super) fn new(database: &Path, tally: Arc<Tally>) -> Self {
+        let dir = directory(database);
         Self {
-            dir: directory(database),
+            has_directory: AtomicBool::new(dir.exists()),
+            dir,
             open: Mutex::default(),
             unsynced: Mutex::default(),
             busy: std::array::from_fn(|_| RwLock::default()),
@@ -168,6 +172,7 @@ impl Tails {
     }
 
     fn create_directory(&self) -> io::Result<()> {
+        self.has_directory.store(true, Ordering::Release);
         DirBuilder::new().mode(0o700).create(&self.dir)?;
         let parent = self.dir.parent().filter(|dir| !dir.as_os_str().is_empty());
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
@@ -308,7 +313,8 @@ impl Tails {
 
     /// Whether there is a tail.
     pub(super) fn has(&self, ino: Ino) -> bool {
-        lock(&self.open).contains_key(&ino) || self.path(ino).exists()
+        self.has_directory.load(Ordering::Acquire)
+            && (lock(&self.open).contains_key(&ino) || self.path(ino).exists())
     }
 
     /// Removes the tail of an inode that is gone, if it had one.

@@ -3,8 +3,8 @@
 use super::*;
 
 impl CellTask {
-    /// Sends the passes of a closed gauge window and counts its timed rounds, quiet ones and busy ones. One busy pass
-    /// marks its whole round as busy: otherwise each arm would lose only its own slow passes.
+    /// Sends the passes of a closed gauge window and counts its timed rounds, quiet ones and busy ones. One
+    /// busy pass marks its whole round as busy: otherwise each arm would lose only its own slow passes.
     pub(super) fn flush(
         &self,
         arms: &mut [Mounted<'_>],

@@ -1,4 +1,4 @@
-//! Cells over plain directories: which passes there are, in what order, and what becomes of an arm that fails.
+//! Tests of cells over plain directories: the passes, their order, and failing arms.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
@@ -10,7 +10,7 @@ use crate::clock::Monotonic;
 use crate::supervise::supervise;
 use crate::testing::{Broken, direct, no_limits, path, two_files, workload};
 
-/// Both files are read; nothing changes.
+/// A script that reads both files and changes nothing.
 fn two_reads() -> Script {
     let mut script = two_files();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
@@ -18,7 +18,7 @@ fn two_reads() -> Script {
     script
 }
 
-/// One file is read, the other one replaced.
+/// A script that reads one file and replaces the other.
 fn a_write() -> Script {
     let mut script = two_files();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
@@ -44,7 +44,7 @@ fn arm(name: &str, backend: impl Into<Option<Broken>>) -> CellArm {
     }
 }
 
-/// A hot cell of these arms for as many rounds as there are orders, on a machine that is never busy.
+/// A hot cell of these arms for `rounds` rounds, with limits that no load exceeds.
 fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
     let order: Vec<usize> = (0..arms.len()).collect();
     CellTask {
@@ -64,7 +64,7 @@ fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
     }
 }
 
-/// What came of a cell.
+/// The lines of a cell.
 struct Found {
     samples: Vec<Sample>,
     cells: Vec<CellEpoch>,
@@ -143,7 +143,7 @@ fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
     }
     assert_eq!(found.cells.len(), 2);
     for name in names {
-        // Only the warm-up pass is counted, and only the others are timed.
+        // The warm-up pass is counted, and the other passes are timed.
         let cell = found.cell(name);
         let counted = &cell.counted;
         assert_eq!((counted.passes, counted.calls), (1, 2), "{name}");
@@ -160,7 +160,7 @@ fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
 }
 
 #[test]
-fn wrong_data_of_one_arm_is_in_its_samples_and_no_other_arm_suffers() {
+fn an_arm_with_wrong_data_does_not_affect_the_other_arms() {
     let broken = Broken {
         tamper: Some(FLIP),
         ..Broken::default()
@@ -176,7 +176,7 @@ fn wrong_data_of_one_arm_is_in_its_samples_and_no_other_arm_suffers() {
 }
 
 #[test]
-fn an_arm_whose_daemon_dies_is_out_and_the_others_go_on() {
+fn a_cell_drops_an_arm_whose_daemon_dies_and_goes_on() {
     let broken = Broken {
         tamper: Some(REMOVE),
         exit_reason: Some("the daemon was killed"),
@@ -193,7 +193,7 @@ fn an_arm_whose_daemon_dies_is_out_and_the_others_go_on() {
 }
 
 #[test]
-fn a_guessing_arm_that_is_out_is_not_opened_again() {
+fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
     let broken = Broken {
         guesses_content: true,
         ..Broken::default()
@@ -206,7 +206,7 @@ fn a_guessing_arm_that_is_out_is_not_opened_again() {
     *opened.lock().unwrap() = 0;
     let dies = Broken {
         exit_reason: Some("the daemon was killed"),
-        // It fails in the first pass.
+        // The first pass fails.
         tamper_root: Some(|root| drop(std::fs::remove_file(root.join("a")))),
         ..broken
     };
@@ -262,7 +262,7 @@ fn a_backend_of_one_host_cannot_be_prepared_for_two() {
 }
 
 #[test]
-fn two_hosts_have_a_workspace_of_their_own_in_each_pass() {
+fn a_two_host_cell_opens_a_workspace_for_each_pass() {
     let mut script = Script::new(Vec::new());
     for (host, line) in [(Host::First, "a\n"), (Host::Second, "b\n")] {
         let add = FileOp::AddLine {
@@ -298,7 +298,7 @@ fn no_round_begins_after_the_slice_but_two_are_always_timed() {
 #[test]
 fn a_busy_round_is_repeated_up_to_the_limit_and_is_in_no_latency() {
     let busy = Limits {
-        // Nothing stalls for less than no time.
+        // No share of stalls is negative, so every pass exceeds this limit.
         memory: -1.0,
         ..no_limits()
     };
@@ -306,7 +306,7 @@ fn a_busy_round_is_repeated_up_to_the_limit_and_is_in_no_latency() {
         let found = Found::of(CellTask {
             slice: Duration::ZERO,
             limits: Limits { repeats, ..busy },
-            // Longer than the stretch of rounds after which it is known that they were busy.
+            // A round is longer than a gauge window, so that each one is judged at once.
             workload: Arc::new(workload(with_pause(two_reads()))),
             ..task(two_reads(), vec![arm("direct", None)], 100)
         });
@@ -324,7 +324,7 @@ fn a_busy_round_is_repeated_up_to_the_limit_and_is_in_no_latency() {
     assert_eq!(rounds(1.0), 5);
 }
 
-/// The same with a pause before the last call.
+/// Adds a pause before the last call.
 fn with_pause(mut script: Script) -> Script {
     if let Some(last) = script.calls.last_mut() {
         last.pause_ms = 310;
@@ -342,9 +342,9 @@ fn an_interrupted_cell_makes_no_pass() {
 }
 
 #[test]
-fn what_a_pass_changes_the_next_one_does_not_see() {
+fn a_pass_does_not_see_the_changes_of_an_earlier_pass() {
     let found = Found::of(task(a_write(), vec![arm("direct", None)], 6));
-    // Each pass reads everything back: a file of the pass before it would be found.
+    // A pass that reads everything back would find the files of an earlier pass.
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 6]);
     assert_eq!(found.timed("direct", "write"), 5);
 }

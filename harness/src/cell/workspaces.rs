@@ -30,8 +30,8 @@ impl CellTask {
                 // Drain write-back of the preparation before the pass.
                 hosts.first.sync()?;
                 hosts.first.drop_own_caches()?;
-                // Read the counters before the drop: a request between the drop and the pass would warm this arm's
-                // caches. A new daemon starts at zero.
+                // Read the counters before the drop: arms without counters get no request between the drop and
+                // the pass, either. A new daemon starts at zero.
                 arm.counted_before = match is_cold {
                     true => hosts.first.counters()?.map(|_| DaemonCounters::default()),
                     false => pass::counters(&mut *hosts.first).map_err(io::Error::other)?,

@@ -19,7 +19,7 @@ pub struct Busy {
 impl Busy {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.detach {
-            // It keeps this process's standard input, and ends with it.
+            // The new process inherits standard input and ends with it.
             Command::new(std::env::current_exe()?)
                 .arg("busy")
                 .spawn()
@@ -28,24 +28,24 @@ impl Busy {
         }
         let load = Load::start()?;
         let mut end = Vec::new();
-        // An error is an end, too.
+        // An error counts as the end of the input.
         let _ = std::io::stdin().read_to_end(&mut end);
         drop(load);
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A load in a process of its own that is no child of the harness: it counts as somebody else's. Dropping it ends it.
+/// A load in a process that is no child of the harness, so that it counts as foreign. Dropping it ends it.
 pub struct Detached {
     _stdin: Option<ChildStdin>,
     _started: Child,
 }
 
 impl Detached {
-    /// Starts it.
+    /// Starts the load.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If its process cannot be started.
     pub fn start() -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["busy", "--detach"])

@@ -1,4 +1,4 @@
-//! `ctxbench claims`: published figures, tested.
+//! `ctxbench claims`: compares published figures with a run.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

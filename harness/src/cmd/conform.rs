@@ -1,4 +1,4 @@
-//! `ctxbench conform`: does a file system do what Linux programs expect?
+//! `ctxbench conform`: checks by feature that a file system does what Linux programs expect.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -65,7 +65,7 @@ pub struct Conform {
     scratch: Option<PathBuf>,
 }
 
-/// What the run is for.
+/// The purpose of the run, for its plan.
 const ESSAY: &str =
     "What Linux programs expect of a file system, feature by feature: works, fails or skipped.";
 
@@ -92,7 +92,7 @@ impl Conform {
         Ok(ExitCode::from(u8::from(fails)))
     }
 
-    /// The features that are asked for.
+    /// The features that `--only` selects.
     fn features(&self) -> anyhow::Result<Vec<&'static Feature>> {
         let Some(only) = &self.only else {
             return Ok(features().collect());
@@ -108,7 +108,7 @@ impl Conform {
         Ok(wanted)
     }
 
-    /// Starts a run directory, and says on standard error where it is: standard output holds the table alone.
+    /// Creates the run directory. Prints its path on standard error, because standard output holds only the table.
     fn begin(
         &self,
         features: &[&Feature],
@@ -161,7 +161,7 @@ impl Conform {
         interrupt: &Interrupt,
     ) -> anyhow::Result<Vec<Column>> {
         let scratch = ScratchDir::make(self.scratch.as_deref())?;
-        // Other users must be able to pass, or nothing can be said about permissions.
+        // Checks of permissions act as other users, who must be able to traverse this directory.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o711))?;
         let mut columns = Vec::new();
         let arms = single_arms(&self.chosen()?);
@@ -205,7 +205,7 @@ impl Conform {
             let all = backend::registry().into_iter();
             let hold_data = all.filter(|backend| {
                 let described = backend.describe();
-                // A model is asked only where somebody names it.
+                // Backends that ask a model run only if the user names them.
                 described.capabilities.holds_data && backend.has_paths() && !described.needs_model()
             });
             return Ok(hold_data.map(Arc::from).collect());
@@ -267,7 +267,7 @@ fn name(feature: &Feature) -> String {
     format!("{}: {}", feature.group, feature.name)
 }
 
-/// Tries every feature in `dir`, up to one that never came back.
+/// Tries every feature in `dir`, up to one that hangs.
 fn try_all(
     dir: &Path,
     also: Option<&Path>,
@@ -294,7 +294,7 @@ fn try_all(
     Ok(verdicts)
 }
 
-/// A directory as an arm: what file system is below it is in the environment.
+/// A directory as an arm. The environment records its file system.
 fn arm_of(path: &Path) -> Arm {
     let name = path.display().to_string();
     Arm {
@@ -322,7 +322,7 @@ fn arm_of(path: &Path) -> Arm {
     }
 }
 
-/// Records what came of an arm.
+/// Records the verdicts of an arm.
 fn recorded(
     writer: &Writer,
     features: &[&Feature],

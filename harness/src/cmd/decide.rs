@@ -1,4 +1,4 @@
-//! `ctxbench decide`: adopt, archive or inconclusive.
+//! `ctxbench decide`: decides by a policy: adopt, archive or inconclusive.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

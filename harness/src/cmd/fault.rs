@@ -1,4 +1,4 @@
-//! `ctxbench fault`: break the world of a backend on purpose, and say what came of it.
+//! `ctxbench fault`: injects faults around a backend and reports the losses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,16 +73,16 @@ pub struct Fault {
     scratch: Option<PathBuf>,
 }
 
-/// What scenarios hold at a time, in bytes.
+/// Scratch that scenarios need at a time, in bytes.
 const SCRATCH_BYTES: u64 = 1 << 30;
 
-/// The same where nothing is shortened: a whole GiB is written, in stores that keep it twice.
+/// As [`SCRATCH_BYTES`], with `--long`: a scenario writes a whole GiB into stores that keep it twice.
 const LONG_SCRATCH_BYTES: u64 = 6 << 30;
 
-/// How often a line says how far the crash points are.
+/// How often the progress of crash points is printed.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// What a scenario of group `llm` is played on.
+/// The backends for scenarios of group `llm`.
 const SCRIPTED: [&str; 2] = ["llm-history-scripted", "llm-generate-scripted"];
 
 fn group(name: &str) -> Result<Group, String> {
@@ -177,7 +177,7 @@ impl Fault {
             ended = live.crash_points(points, self.seed.unwrap_or(1), &writer, &mut told);
         }
         drop(live);
-        // Whatever has become of the rest: there is a page of what there is.
+        // Write the page even if the run failed.
         let concluded = conclude(&dir);
         match ended? {
             Ended::Interrupted => {
@@ -205,8 +205,8 @@ impl Fault {
         Ok(all)
     }
 
-    /// The backends asked for, or all of ours that an agent's files can be in; those that ask a model with one that
-    /// scenarios script.
+    /// The backends of `--backend`, or all of ours with data and paths and without a model. Scenarios of group
+    /// `llm` add backends with a scripted model.
     fn backends(&self, scenarios: &[Scenario]) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
         if !self.backend.is_empty() {
             let named = self
@@ -275,7 +275,7 @@ fn plan(scenarios: &[Scenario], arms: &[LiveArm], crash_points: u64) -> Plan {
     }
 }
 
-/// A line on standard error for each turn.
+/// Prints a line on standard error for each outcome.
 struct Lines {
     names: Vec<String>,
     estimate: Estimate,
@@ -317,7 +317,7 @@ impl Watcher for Lines {
     }
 }
 
-/// Writes the page, says where it lies and what is on it.
+/// Writes the page and prints a summary. The exit code is 1 if a promise was breached or an outcome is unknown.
 pub fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
     let run = Run::read(dir)?;
     let page = write_faults(&run).context("writing the page")?;

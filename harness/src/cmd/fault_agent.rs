@@ -1,4 +1,4 @@
-//! `ctxbench fault-agent`: the process that touches the mount in `ctxbench fault`.
+//! `ctxbench fault-agent`: the process that accesses the mount in `ctxbench fault`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `ctxbench list`: what there is to measure.
+//! `ctxbench list`: lists backends, workloads and suites.
 
 use std::process::ExitCode;
 

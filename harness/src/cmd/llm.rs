@@ -1,4 +1,4 @@
-//! The options that say which model, for every command that asks one.
+//! The options that select a model, shared by several commands.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +20,7 @@ use models::{
 use reports::prices::Prices;
 use serde_json::{Map, json};
 
-/// The variable with a prompt, as in source 2.
+/// The variable with the prompt, as in source 2.
 const PROMPT_VARIABLE: &str = "CTXBENCH_PROMPT";
 
 /// The variable with the folder of the cache, as in source 2.
@@ -168,12 +168,12 @@ fn price(text: &str) -> Result<Price, String> {
     Ok(Price { prompt, output })
 }
 
-/// A model that can be asked, and what has to live as long.
+/// A model that is ready, with its server.
 pub struct Ready {
     pub model: Box<dyn Model>,
-    /// What runs it, for a report.
+    /// The engine that runs it, for reports.
     pub engine: String,
-    /// What tells it from another model of the same name, for a cache.
+    /// Distinguishes models of the same name, for the cache.
     identity: String,
     /// `local`, `openai` or `cassette`.
     pub provider: Provider,
@@ -181,7 +181,7 @@ pub struct Ready {
 }
 
 impl ModelArgs {
-    /// The one that is meant.
+    /// The chosen provider, or the default for the other options.
     pub fn provider(&self) -> Provider {
         self.provider.unwrap_or(if self.cassette.is_some() {
             Provider::Cassette
@@ -192,7 +192,7 @@ impl ModelArgs {
         })
     }
 
-    /// What may be used.
+    /// The budget in tokens and in US dollars.
     pub fn budget(&self) -> Budget {
         Budget {
             tokens: self.max_tokens,
@@ -200,8 +200,7 @@ impl ModelArgs {
         }
     }
 
-    /// The same with another budget.
-    /// Whether the user says which model answers.
+    /// Whether the user names a model.
     pub fn names_a_model(&self) -> bool {
         self.provider.is_some()
             || self.base_url.is_some()
@@ -209,6 +208,7 @@ impl ModelArgs {
             || self.cassette.is_some()
     }
 
+    /// The same options with another budget.
     pub fn with_budget(&self, budget: Budget) -> Self {
         Self {
             max_tokens: budget.tokens,
@@ -217,7 +217,7 @@ impl ModelArgs {
         }
     }
 
-    /// The options that make another `ctxbench` ask the same model in the same way.
+    /// The command line options that give another `ctxbench` process the same model.
     pub fn again(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         let mut add = |name: &str, value: Option<OsString>| {
@@ -262,7 +262,7 @@ impl ModelArgs {
         words
     }
 
-    /// How it is asked.
+    /// The options of each request.
     pub fn options(&self) -> AskerOptions {
         AskerOptions {
             temperature: self.temperature,
@@ -271,7 +271,7 @@ impl ModelArgs {
         }
     }
 
-    /// Brings the model up, and checks that it is there.
+    /// Starts or connects to the model and checks that it is available.
     pub fn ready(&self) -> anyhow::Result<Ready> {
         let timeout = Duration::from_secs_f64(self.answer_timeout);
         let provider = self.provider();
@@ -345,7 +345,7 @@ impl ModelArgs {
         check_gguf(&file, self.model_sha256.as_deref())?;
         let program = find_llama_server()?;
         let this = std::env::current_exe().context("finding this program")?;
-        // So that it ends with us, however we end.
+        // Binds the server's life to this process.
         let launcher = [
             this.into_os_string(),
             "with-parent".into(),
@@ -369,8 +369,8 @@ impl ModelArgs {
         })
     }
 
-    /// The price of `model` in the built-in list, and the words for it, where `--max-cost` needs one and `--price` gives
-    /// none.
+    /// The price of `model` in the built-in list with a message about it, if `--max-cost` needs it. `None` if
+    /// it does not, or if `--price` is given.
     fn listed_price(&self, model: &str) -> anyhow::Result<Option<(Price, String)>> {
         if self.max_cost.is_none() || self.price.is_some() {
             return Ok(None);
@@ -382,7 +382,7 @@ impl ModelArgs {
                 "--max-cost needs the price of {model}, which is not in reports/prices.toml\n  fix: give it as --price IN,OUT, in US dollars per million tokens"
             );
         };
-        // A million questions: the price of short ones, where long ones have another.
+        // The price of a million tokens in short questions: long questions may have another price.
         let million = 1_000_000;
         let price = Price {
             prompt: row.dollars_of(million, million, 0),
@@ -397,10 +397,10 @@ impl ModelArgs {
         Ok(Some((price, said)))
     }
 
-    /// A model with its count and its limits.
+    /// A meter that counts and limits the usage of `model`.
     ///
     /// # Errors
-    /// If there is a limit in dollars and no price.
+    /// If there is a limit in US dollars and no price.
     pub fn meter(&self, model: Box<dyn Model>, provider: Provider) -> anyhow::Result<Meter> {
         let listed = self.listed_price(model.name())?.map(|(price, said)| {
             daemon_log::say(said);
@@ -414,7 +414,7 @@ impl ModelArgs {
             .with_patience(Duration::from_secs_f64(self.answer_timeout)))
     }
 
-    /// What asks for a mount, with its log beside the directory.
+    /// The asker of a mount, with its log beside `dir`.
     fn asker(&self, dir: &Path) -> anyhow::Result<Asking> {
         let ready = self.ready()?;
         let path = beside(dir, ".llmfs.log");
@@ -439,16 +439,16 @@ impl ModelArgs {
     }
 }
 
-/// What asks for a mount.
+/// The asker of a mount, with its server.
 struct Asking {
     asker: Asker,
-    /// As of [`Ready`].
+    /// As in [`Ready`].
     identity: String,
-    /// What has to live as long.
+    /// Must live as long as the asker.
     server: Option<LlamaServer>,
 }
 
-/// What tells a model file from another one of the same name.
+/// Distinguishes model files of the same name.
 fn identity_of(file: &Path) -> anyhow::Result<String> {
     let about = file
         .metadata()
@@ -463,17 +463,17 @@ fn identity_of(file: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// How a `llama-server` with one model is asked.
+/// The client configuration for a `llama-server` with one model.
 fn local_config(base_url: &str, model: &str, timeout: Duration) -> OpenAiConfig {
     let mut config = OpenAiConfig::new(base_url, model, timeout);
     config.key = None;
     config.is_only_model = true;
-    // What an earlier request left in its cache would change how long the next one takes.
+    // A prompt cache would make the latency of a request depend on earlier ones.
     config.more = Map::from_iter([("cache_prompt".to_owned(), json!(false))]);
     config
 }
 
-/// A store, and the server that has to live as long.
+/// A store, and the server that must live as long.
 type Opened = (Arc<dyn Store>, Option<LlamaServer>);
 
 impl HistoryArgs {
@@ -506,7 +506,7 @@ impl GenerateArgs {
         let folder = named
             .or_else(|| variable(CACHE_VARIABLE).map(PathBuf::from))
             .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".ctxbench.cache")))
-            // Not in a directory that everybody can write: somebody else could make it first, and its answers.
+            // Not in a world-writable directory: another user could create it first, with forged answers.
             .unwrap_or_else(|| beside(dir, ".llmfs.cache"));
         let save = self
             .save

@@ -1,4 +1,4 @@
-//! The command line: one file a command.
+//! The command line. Each module is one command.
 
 mod busy;
 mod claims;
@@ -74,7 +74,7 @@ enum Command {
 }
 
 impl Arguments {
-    /// Runs the command; the exit code is its own where it has one.
+    /// Runs the command and returns its exit code.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Run(run) => run.run(),
@@ -103,19 +103,18 @@ impl Arguments {
 
 /// Warnings and errors go to standard error; `CTXBENCH_LOG` sets another level, as in `debug`.
 pub fn log_to_stderr() {
-    // fuser logs normal events too: a request that it does not implement (a warning of `fuser` itself), a reply to an
-    // interrupted call (an error of `reply`), and `fusermount3 -u` before us (a warning of `session`).
+    // fuser logs normal events, too. `fuser` warns of a request that it does not implement. `reply` reports an
+    // error for a reply to an interrupted call. `session` warns if `fusermount3 -u` unmounted before us.
     let filter = EnvFilter::try_from_env("CTXBENCH_LOG")
         .unwrap_or_else(|_| EnvFilter::new("warn,fuser=error,fuser::mnt=warn,fuser::reply=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| daemon_log::Stderr)
-        // A daemon's log is a file.
+        // No colours in a daemon's log file.
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
-        // It would tell of a log that cannot be written on that same log, and panic: a full disk under the log of a
-        // mount would end the mount.
+        // Reporting a failed log write on that log panics: a full disk under a log would end the mount.
         .log_internal_errors(false)
         .init();
 }

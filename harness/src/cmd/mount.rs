@@ -1,4 +1,4 @@
-//! `ctxbench mount`: any mountable backend, in the foreground, for a user or for the harness.
+//! `ctxbench mount`: mounts a backend and serves it, for a user or for the harness.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -161,19 +161,19 @@ impl Mount {
             return mount_daemon::start(&log.unwrap_or_else(|| beside(&self.dir, ".log")));
         }
         if self.detached {
-            // The terminal's signals are not for it.
+            // The terminal's signals must not end a background mount.
             setsid().context("leaving the session of the terminal")?;
         }
         if self.until_stdin_ends {
             wake_when_parent_ends()?;
         }
-        // Before anything is created: a database that can never be mounted helps nobody.
+        // Check before creating a database that could not be mounted.
         check(&self.dir)?;
         if self.cpu.is_some() {
-            // The harness keeps itself on that processor; background threads need not stay there.
+            // The harness is pinned to that processor. Background threads must not inherit this.
             cpu::go_anywhere().context("leaving the caller's processor")?;
         }
-        // After that: the log's thread may use the processors that this one may.
+        // Start the log after that, because its thread inherits this thread's processors.
         daemon_log::start().context("starting the log")?;
         if self.without_log
             && let Some(database) = self.database()
@@ -199,14 +199,14 @@ impl Mount {
             cpu: self.cpu,
             control: self.control.clone(),
         };
-        // Caught from now on, so that no signal between mounting and serving leaves a mount behind.
+        // Catch signals now: one between mounting and serving would leave a mount behind.
         let signals =
             Signals::new([SIGINT, SIGTERM, SIGHUP]).context("setting up signal handling")?;
         let (dir, until_stdin_ends) = (self.dir.clone(), self.until_stdin_ends);
         let is_detached = self.detached;
         serve(store, &self.dir, &options, move |stop| {
             stop_on_signal(signals, stop.clone());
-            // Nobody may be listening any more; `println!` would panic, and leave the mount behind.
+            // The reader may have closed standard output. `println!` would panic and leave the mount behind.
             let mut out = std::io::stdout();
             if until_stdin_ends {
                 let _ = writeln!(out, "{READY}");
@@ -302,11 +302,11 @@ impl Mount {
 /// A store that is ready to be mounted.
 struct Opened {
     store: Arc<dyn Store>,
-    /// What the mount table shows as its source.
+    /// Its source in the mount table.
     source: String,
-    /// What whoever mounts has to be told.
+    /// Messages for the user.
     notes: Vec<String>,
-    /// What has to live as long as the mount.
+    /// Must live as long as the mount.
     _server: Option<LlamaServer>,
 }
 
@@ -322,7 +322,7 @@ impl Opened {
 }
 
 impl Mount {
-    /// The file of a backend that is in one, or has its cache and journal in one.
+    /// The database file of a backend: its store, or its cache and journal. `None` if it has none.
     fn database(&self) -> Option<PathBuf> {
         match self.backend {
             Mountable::Sqlite | Mountable::AgentMemory => Some(self.local_database()),
@@ -343,7 +343,7 @@ impl Mount {
         cache.unwrap_or_else(|| beside(&self.dir, ".s3.db"))
     }
 
-    /// The model that was named, or the one that is installed.
+    /// The embedding model of `--embeddings`, or the installed one.
     fn embeddings(&self) -> Embeddings {
         let off = |reason: String| Embeddings::Off { reason };
         match &self.embeddings {
@@ -364,8 +364,8 @@ fn beside(dir: &Path, suffix: &str) -> PathBuf {
     db.into()
 }
 
-/// The harness stops a daemon while another arm is measured. If the harness is killed then, only a signal makes the
-/// daemon see the end of its standard input. To one that is not stopped the signal means nothing.
+/// Asks the kernel for SIGCONT when the parent ends. The harness stops a daemon while it measures another arm.
+/// If the harness is killed meanwhile, SIGCONT lets the daemon read the end of its standard input.
 fn wake_when_parent_ends() -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::CONT))
         .context("asking for a signal when the parent ends")
@@ -381,7 +381,7 @@ fn stop_on_signal(mut signals: Signals, stop: Stop) {
 
 fn stop_when_stdin_ends(stop: Stop) {
     std::thread::spawn(move || {
-        // Whatever comes is ignored; an error ends it as an end of file does.
+        // Ignores the input. An error counts as its end.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         stop.stop();
     });

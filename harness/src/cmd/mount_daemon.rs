@@ -1,4 +1,4 @@
-//! `ctxbench mount --daemon`: the same command in the background.
+//! `ctxbench mount --daemon`: runs a mount in the background.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -8,8 +8,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context;
 use backends::READY;
 
-/// Starts this command line once more, in a session of its own with its log in the file `log`, and ends when its mount can
-/// be used. A daemon that does not come so far ends this process with what it logged.
+/// Starts this command line again as a daemon in its own session, with its log in the file `log`. Returns once its
+/// mount is ready. If the daemon fails, prints its log and returns its exit code.
 pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
     let name = log.display();
     let opened = File::options()
@@ -46,7 +46,7 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
     let mut said = String::new();
     let read = file.seek(SeekFrom::Start(begins));
     if read.and_then(|_| file.read_to_string(&mut said)).is_ok() {
-        // Where standard error is closed, the exit code says it.
+        // If standard error is closed, the exit code still reports the failure.
         let _ = std::io::stderr().write_all(said.as_bytes());
     }
     let code = ended.code().and_then(|code| u8::try_from(code).ok());

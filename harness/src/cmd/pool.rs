@@ -1,4 +1,4 @@
-//! Runs of one plan on one machine as one run.
+//! Joins several runs of one plan on one machine into one run.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use rundir::{Look, Looks, Run, Writer};
 
 /// Joins the runs in `dirs`: their epochs become the epochs of one run, in the new directory `out`.
 ///
-/// The joined run is judged at one look, after all of its epochs. Its intervals hold what varies between epochs, and what
-/// varies between the runs' hours only as far as they are many.
+/// The joined run has one analysis, after all of its epochs. Its intervals cover the variation between epochs.
+/// They cover the variation between the times of the runs only if there are many runs.
 ///
 /// # Errors
-/// If the runs are of different plans or machines, or one of them is there twice.
+/// If the runs have different plans or machines, or `dirs` holds a run twice.
 pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
     let runs: Result<Vec<Run>, _> = dirs.iter().map(|dir| Run::read(dir)).collect();
     let runs = runs?;
@@ -34,7 +34,7 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
         begun.unwrap_or(0).max(run.epochs.len() as u32)
     };
     plan.schedule.epochs = runs.iter().map(epochs).sum();
-    // Cells that stopped at a run's first look have spent that look's share.
+    // Only the last look's alpha is left: cells decided at an earlier look have spent that look's alpha.
     let alpha = first
         .plan
         .schedule

@@ -1,4 +1,4 @@
-//! `ctxbench report`: pages, tables, charts and data from a run.
+//! `ctxbench report`: writes pages, tables, charts and data from a run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -95,7 +95,7 @@ impl Report {
 }
 
 impl Report {
-    /// The run that is reported; made first where several are to be joined.
+    /// The run directory to report. Joins several runs into a new one first.
     fn dir(&self) -> anyhow::Result<PathBuf> {
         if self.runs.len() < 2 {
             if self.out.is_some() {
@@ -112,7 +112,7 @@ impl Report {
     }
 }
 
-/// Puts the tables of a fault run into a document.
+/// Writes the tables of a fault run into a document.
 fn put_into(run: &Run, file: &Path) -> anyhow::Result<()> {
     let name = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("reading {name}"))?;

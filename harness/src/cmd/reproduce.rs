@@ -1,4 +1,4 @@
-//! `ctxbench reproduce`: the same plan several times, and where the runs contradict each other.
+//! `ctxbench reproduce`: measures one plan several times and reports contradictions.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,7 +65,7 @@ impl Reproduce {
         Ok(ExitCode::from(u8::from(is_contradicted)))
     }
 
-    /// Makes the runs; `None` if the user ended them.
+    /// Measures the runs; `None` if the user interrupted them.
     fn measure(&self) -> anyhow::Result<Option<Vec<PathBuf>>> {
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
         let mut dirs = Vec::new();

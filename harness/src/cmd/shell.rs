@@ -1,4 +1,4 @@
-//! What a shell and `man` know of the commands: completions and manual pages, made from the command line's own definition.
+//! Shell completions and manual pages, generated from the definition of the command line.
 
 use std::io::Write;
 use std::path::PathBuf;

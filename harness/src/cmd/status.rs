@@ -1,4 +1,4 @@
-//! `ctxbench status`: what is mounted here.
+//! `ctxbench status`: lists the mounts of ctxbench on this machine.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -93,7 +93,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Whether one of its arguments is that directory. The directory itself is not touched: its mount may be stuck.
+    /// Whether one of its arguments is the path `dir`. Does not access `dir`, because its mount may hang.
     fn mounts(&self, dir: &Path) -> bool {
         self.arguments.iter().any(|argument| {
             let path = self.cwd.join(argument);
@@ -107,7 +107,7 @@ impl Daemon {
         })
     }
 
-    /// What it mounts, as `ctxbench mount` calls it.
+    /// The name of its backend in `ctxbench mount`.
     fn backend(&self) -> Option<String> {
         let all = Mountable::value_variants().iter();
         let mut names = all.filter_map(|one| Some(one.to_possible_value()?.get_name().to_owned()));
@@ -150,7 +150,7 @@ fn daemon(pid: u32) -> Option<Daemon> {
 /// How long a process has been running.
 fn age(proc: &Path) -> Option<Duration> {
     let stat = std::fs::read_to_string(proc.join("stat")).ok()?;
-    // pid (comm) state ppid …: the start, in ticks since the machine's, is the 22nd field.
+    // pid (comm) state ppid …; the 22nd field is the start in ticks since boot.
     let ticks: u64 = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
     let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
     let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;

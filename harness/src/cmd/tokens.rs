@@ -1,4 +1,4 @@
-//! `ctxbench tokens`: what a session's context costs.
+//! `ctxbench tokens`: computes tokens and cost of a session's context.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use crate::reporting::PriceList;
 use crate::session_contexts::basis;
 use crate::sessions::{Format, recording, sessions};
 
-/// The model that a session without one is priced for.
+/// The model whose prices count if a session records no model.
 const DEFAULT_MODEL: &str = "claude-opus-5-5";
 
 /// Count what a session's context costs.
@@ -80,7 +80,7 @@ struct Counted {
     model: Option<String>,
     source: SessionSource,
     inline: Conversation,
-    /// The recording's reads, rendered again; only where its contents are at hand.
+    /// The recording's reads, rendered again, if their contents are known.
     again: Option<RenderedAgain>,
 }
 
@@ -92,7 +92,7 @@ struct SessionJson {
     model: String,
     per_o200k: f64,
     factor: String,
-    /// What becomes of the model's thinking.
+    /// Whether the model's thinking stays in the context.
     thinking: &'static str,
     /// The row of the price list, and the day for which it was looked up.
     price: Option<String>,
@@ -174,7 +174,7 @@ impl Tokens {
             });
             match accounts {
                 Ok(accounts) => {
-                    // Each as soon as it is there: somebody may have named hundreds.
+                    // Print each session at once: the user may have named hundreds.
                     for session in accounts.iter().filter(|_| !self.json) {
                         print!("{}", self.page(session));
                     }
@@ -308,7 +308,7 @@ impl Tokens {
                 dollars_without_cache: price.map(|price| price.dollars(&uncached, Cache::None)),
             }
         });
-        // What was reported is in the recorded model's tokens, whatever it is priced for.
+        // Reported usage is in tokens of the recorded model, which may differ from the priced one.
         let own = recorded.map(|model| Terms {
             per_o200k: tokens::factor(model).per_o200k,
             thinking: tokens::thinking_stays(model),
@@ -446,7 +446,7 @@ impl Tokens {
     }
 }
 
-/// Renders a recording's reads again, from contents that lie in a directory of their own meanwhile.
+/// Renders a recording's reads again, from contents in a temporary directory.
 fn again(trace: &Trace, blobs: &Blobs) -> anyhow::Result<RenderedAgain> {
     let dir = tempfile::tempdir()?;
     let blob_dir = dir.path().join("blobs");
@@ -486,7 +486,7 @@ fn words(found: &ReconciledJson) -> String {
     )
 }
 
-/// What was reported beside the prompts.
+/// The comparison with reported cache usage and compactions.
 fn more_words(found: &ReconciledJson) -> String {
     let mut text = String::new();
     let off = |ours: f64, theirs: f64| format!("{:+.1} %", (ours / theirs - 1.0) * 100.0);

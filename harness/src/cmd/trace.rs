@@ -1,4 +1,4 @@
-//! `ctxbench trace`: recorded sessions in, traces out.
+//! `ctxbench trace`: imports recorded sessions as traces, and shows traces.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -114,7 +114,7 @@ impl Import {
         let digest = sha256(recorded.as_bytes());
         let name = self.session.file_name().unwrap_or_default();
         let name = match self.fidelity {
-            // A file name may say something, too.
+            // A file name may reveal content, too.
             Keep::Shape => format!("session-{}", &digest[..12]),
             Keep::Content => name.to_string_lossy().trim_end_matches(".gz").to_owned(),
         };
@@ -145,7 +145,7 @@ impl Import {
                 fs::write(&blob, bytes).with_context(|| format!("writing {}", blob.display()))?;
             }
         }
-        // Compiled before it is written: a trace that cannot be replayed is not left behind.
+        // Compile before writing, so that no unusable trace is left behind.
         let script = compile(&self.out, &trace)?;
         fs::write(&self.out, trace.to_jsonl()?)
             .with_context(|| format!("writing {}", self.out.display()))?;

@@ -1,4 +1,4 @@
-//! `ctxbench unmount`: ends a mount of ours from elsewhere.
+//! `ctxbench unmount`: ends a mount of ctxbench.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ pub struct Unmount {
 impl Unmount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let at = self.dir.display();
-        // What cannot be brought up now is kept, and goes up with the next mount: the mount's log says so.
+        // Ignore errors: the cache keeps changes that cannot be uploaded now, and the next mount uploads them.
         let _ = attribute::get(&self.dir, "user.ctx.sync");
         end(&self.dir).with_context(|| format!("unmounting {at}"))?;
         println!("{at} is unmounted");

@@ -1,4 +1,4 @@
-//! `ctxbench with-parent`: runs a program that must not outlive the process which started it.
+//! `ctxbench with-parent`: runs a program that must not outlive its parent process.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `ctxbench worker`: one of the processes of a workload with several clients.
+//! `ctxbench worker`: a client process of a workload with several clients.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Which model answers a run: the one that the user names, the one of `make model`, or the recording of its answers.
+//! Chooses the model of a run: the user's, the one of `make model`, or a recording of its answers.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,8 +13,7 @@ use super::measure;
 use crate::cmd::llm::ModelArgs;
 use crate::interrupt::Interrupt;
 
-/// The longest answer of a brief measurement, in tokens: what a small model adds after the file must not take the run's
-/// time.
+/// The longest answer of a brief measurement, in tokens: text that a small model adds after the file costs time.
 const BRIEF_ANSWER_TOKENS: u32 = 128;
 
 /// The options of a model, as on the command line.
@@ -24,10 +23,10 @@ struct Options {
     model: ModelArgs,
 }
 
-/// Measures what a run plans, in `scratch`.
+/// Measures the model files that a run plans, in `scratch`.
 ///
 /// # Errors
-/// If a mount cannot be made, or no question is answered.
+/// If mounting fails, or the model answers no question.
 pub fn measure_for(
     plan: &ModelFilesPlan,
     asked: &ModelArgs,
@@ -68,7 +67,7 @@ fn at_hand(scratch: &Path) -> anyhow::Result<ModelArgs> {
             std::fs::write(&cassette, RECORDING)?;
             words.extend(["--provider".into(), "cassette".into(), "--cassette".into()]);
             words.push(cassette.into());
-            // One at a time, as they were answered.
+            // The recorded answers came one at a time.
             words.extend(["--parallel", "1"].map(OsString::from));
         }
     }

@@ -1,4 +1,4 @@
-//! How often a model says what a file really holds.
+//! Measures how often a model returns the correct content of a file.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
 use super::history::live;
 use crate::interrupt::Interrupt;
 
-/// What came of a question.
+/// The outcome of a question.
 enum Asked<T> {
     Answer(T),
     Unusable,
@@ -28,7 +28,10 @@ impl<T> Asked<T> {
     }
 }
 
-/// Asks, and counts what came of it. A budget that is spent ends the measurement.
+/// Asks a question and counts its outcome.
+///
+/// # Errors
+/// If the budget is spent.
 fn ask<T>(
     found: &mut AtLength,
     store: &HistoryStore,
@@ -146,7 +149,7 @@ pub(super) fn measure(
     Ok(found)
 }
 
-/// Does `ask`, and adds the time that was neither the model's nor its queue's.
+/// Runs `ask` and adds its time without the model and its queue to `validation`.
 fn timed<T>(store: &HistoryStore, validation: &mut Duration, ask: impl FnOnce() -> T) -> T {
     let meter = store.asker().meter();
     let before = meter.totals();
@@ -161,7 +164,7 @@ fn timed<T>(store: &HistoryStore, validation: &mut Duration, ask: impl FnOnce() 
     done
 }
 
-/// What was used between two counts of one meter, as far as it is shown.
+/// The difference of two totals of one meter, in the fields that reports show.
 fn since(before: &Totals, after: &Totals) -> Totals {
     Totals {
         calls: after.calls - before.calls,
@@ -172,7 +175,7 @@ fn since(before: &Totals, after: &Totals) -> Totals {
     }
 }
 
-/// Levenshtein's distance of two byte strings.
+/// The Levenshtein distance of two byte strings.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -199,13 +202,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_is_levenshteins() {
+    fn distance_computes_the_levenshtein_distance() {
         assert_eq!(distance(b"kitten", b"sitting"), 3);
         assert_eq!((distance(b"", b"abc"), distance(b"abc", b"")), (3, 3));
         assert_eq!(distance(b"same", b"same"), 0);
     }
 
-    /// Answers every second question by what cannot be used, and the others not at all.
+    /// A model that answers every second question unusably and the others not at all.
     struct Failing(std::sync::atomic::AtomicUsize);
 
     impl Model for Failing {
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_fails_is_not_a_model_that_is_wrong() {
+    fn a_failed_provider_does_not_count_as_a_wrong_answer() {
         let failing = Failing(std::sync::atomic::AtomicUsize::new(0));
         let meter = Arc::new(Meter::new(Box::new(failing), None, Budget::default(), 1));
         let asker = || Asker::new(Arc::clone(&meter), AskerOptions::default(), None);

@@ -1,11 +1,11 @@
-//! Seeded histories: what small agents do to small files.
+//! Random histories of operations on small files, from a seed.
 
 use backends::llm::HistoryStore;
 use backends::store::{Caller, Kind, NewNode, ROOT, RenameMode, Result, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What files are called.
+/// Names of files.
 const NAMES: [&str; 12] = [
     "notes.md",
     "tasks.json",
@@ -21,22 +21,22 @@ const NAMES: [&str; 12] = [
     "report.txt",
 ];
 
-/// What lines are made of.
+/// Words of lines.
 const WORDS: [&str; 16] = [
     "fix", "the", "parser", "read", "file", "done", "next", "test", "cache", "ok", "user", "error",
     "retry", "note", "one", "two",
 ];
 
-/// What a history has left behind.
+/// The files after a history.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// Name and number of changes since the file was made, of every file that is there.
+    /// Every existing file: its name and its number of changes since it was created.
     pub files: Vec<(String, u32)>,
-    /// Names that were removed and are not there.
+    /// Names that were removed and do not exist.
     pub removed: Vec<String>,
 }
 
-/// Does `length` operations. A file that is made is one operation, and so is each write, append, rename and removal.
+/// Performs `length` random operations: creations, writes, appends, renames and removals.
 pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut left = Left::default();
@@ -75,7 +75,7 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
                 left.files[at].1 += 1;
             }
             60..=79 => {
-                // Write it anew.
+                // Rewrite the file.
                 let cut = backends::store::Change {
                     size: Some(0),
                     ..backends::store::Change::default()

@@ -1,4 +1,4 @@
-//! Files that a language model makes up: how slow, how often wrong and how dear they are. Reports make pages of it.
+//! Measures files that a language model generates: latency, errors and cost. Reports render the results.
 
 mod brief;
 mod fidelity;
@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 
 pub use brief::measure_for;
 
-/// A model that several askers share.
+/// A model that several askers share. It records the origins of its replies.
 pub(crate) struct Shared(Arc<Noting>);
 
 struct Noting {
@@ -52,7 +52,7 @@ impl Model for Shared {
     }
 }
 
-/// What is left of a budget that several mounts share, one after the other.
+/// The rest of a budget that several mounts share, one after the other.
 pub(super) struct Purse<'a> {
     args: &'a ModelArgs,
     left: Budget,
@@ -63,12 +63,12 @@ impl<'a> Purse<'a> {
         Self { args, left }
     }
 
-    /// How a mount asks: it may use what is left.
+    /// The options of the next mount, with the rest of the budget.
     fn args(&self) -> ModelArgs {
         self.args.with_budget(self.left)
     }
 
-    /// What is left when a mount has used what it counts.
+    /// The rest of the budget after a mount's usage.
     fn left_after(&self, counters: &Counters) -> Budget {
         let count = |name: &str| counters.store.get(name).copied().unwrap_or(0);
         let used = [
@@ -84,13 +84,13 @@ impl<'a> Purse<'a> {
         }
     }
 
-    /// Takes what a mount has used that ends now.
+    /// Subtracts the usage of a mount that ends.
     fn pay(&mut self, counters: &Counters) {
         self.left = self.left_after(counters);
     }
 
     /// # Errors
-    /// If a mount that runs has used everything: what it does from here on would be measured as failing.
+    /// If a running mount has spent the budget: later failures would only reflect that.
     fn check(&self, counters: &Counters) -> anyhow::Result<()> {
         let left = self.left_after(counters);
         if left.tokens == Some(0) || left.dollars.is_some_and(|left| left <= 0.0) {
@@ -102,7 +102,7 @@ impl<'a> Purse<'a> {
     }
 }
 
-/// Measures everything; says on standard error how far it is.
+/// Measures everything. Prints progress on standard error.
 fn measure(
     args: &ModelArgs,
     plan: &ModelFilesPlan,
@@ -117,7 +117,7 @@ fn measure(
         origins: Mutex::default(),
         has_own_sampling: AtomicBool::new(false),
     });
-    // One for all parts: a budget is one for everything that is measured.
+    // All parts share one meter, because the budget is for all of them.
     let shared = Shared(Arc::clone(&noting));
     let meter: Arc<Meter> = Arc::new(args.meter(Box::new(shared), ready.provider)?);
     let asker = || Asker::new(Arc::clone(&meter), args.options(), None);
@@ -146,7 +146,7 @@ fn measure(
             because.unwrap_or("none was asked")
         );
     }
-    // The server is ours alone no longer: each mount starts one of its own.
+    // Stop our server: each mount starts its own.
     drop(ready.server);
     let mut purse = Purse::new(args, meter.left());
     let history = mounts::history(&mut purse, &scratch.join("history"), interrupt)?;

@@ -1,4 +1,4 @@
-//! What tools ask of a model through real mounts: calls, time and outcome of each.
+//! Measures the model calls of common tools through real mounts: count, time and outcome.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use stats::mean_with_interval;
 use super::Purse;
 use crate::interrupt::Interrupt;
 
-/// How long a tool may take.
+/// How long a tool may take, in seconds.
 const PATIENCE: &str = "300";
 
-/// Files of the tree that is generated.
+/// The tree of the generated files.
 const TREE: &str = r#"{"entries":[
 {"path":"README.md","kind":"file","about":"what this project is"},
 {"path":"main.py","kind":"file","about":"the program: adds two numbers"},
@@ -24,16 +24,16 @@ const TREE: &str = r#"{"entries":[
 {"path":"test_main.py","kind":"file","about":"one test"},
 {"path":"config.toml","kind":"file","about":"two settings"}]}"#;
 
-/// What they are about.
+/// The prompt for the generated files.
 const PROMPT: &str = "A very small Python program";
 
 /// Rereads of one file in a block.
 const REREADS: usize = 2000;
 
-/// Blocks of each mount.
+/// Blocks for each mount.
 const BLOCKS: usize = 10;
 
-/// A mount of its own process.
+/// A mount served by a child process.
 struct Mount {
     process: Child,
     dir: PathBuf,
@@ -50,7 +50,7 @@ impl Mount {
         let dir = at.join("mnt");
         std::fs::create_dir_all(&dir)?;
         let control = at.join("control");
-        // One that an earlier mount left.
+        // An earlier mount may have left its socket.
         let _ = std::fs::remove_file(&control);
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -66,7 +66,7 @@ impl Mount {
             .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Each failing read is in a row of the page.
+            // The page already reports each failing read.
             .stderr(std::fs::File::create(at.join("messages"))?);
         let mut process = command.spawn().context("starting a mount")?;
         let mut line = String::new();
@@ -89,7 +89,7 @@ impl Mount {
         ask(&self.control, backends::fuse::Command::Counters).context("asking the mount")
     }
 
-    /// Runs a shell command in the mount and says what it asked of the model.
+    /// Runs a shell command in the mount and measures its model calls.
     fn step(&self, what: &str, command: &str) -> anyhow::Result<AskedStep> {
         eprintln!("  {what}");
         let before = self.counters()?;
@@ -123,7 +123,7 @@ impl Mount {
         })
     }
 
-    /// Ends it; what it has used is taken from `purse`.
+    /// Unmounts it and subtracts its usage from `purse`.
     fn end(mut self, purse: &mut Purse<'_>) -> anyhow::Result<()> {
         let used = self.counters()?;
         purse.check(&used)?;
@@ -143,7 +143,7 @@ impl Drop for Mount {
         let deadline = Instant::now() + Duration::from_secs(10);
         while let Ok(None) = self.process.try_wait() {
             if Instant::now() > deadline {
-                // What is still mounted then is detached with the scratch directory.
+                // Removing the scratch directory detaches the mount.
                 let _ = self.process.kill();
                 let _ = self.process.wait();
                 return;
@@ -153,7 +153,7 @@ impl Drop for Mount {
     }
 }
 
-/// What an editor does to save: the new content beside it, synced, renamed over it.
+/// The save of an editor: writes a temporary file, syncs it, and renames it over the old one.
 const EDITOR: &str = "printf 'edited\\n' > .FILE.swp && sync .FILE.swp && mv .FILE.swp FILE";
 
 fn steps(
@@ -219,7 +219,8 @@ pub(super) fn history(
     })
 }
 
-/// A session made up for this, here and in a plain directory: notes are taken, read, changed, read again.
+/// Runs a synthetic session in `dir` and in a plain directory: writes, reads and changes notes. Returns the
+/// seconds of both, and the number of reads and of exact ones.
 fn session(dir: &Path, at: &Path) -> anyhow::Result<((f64, f64), (u32, u32))> {
     eprintln!("  a session of 12 calls made up for this, and the same in a plain directory");
     let plain = at.join("plain");
@@ -323,7 +324,7 @@ pub(super) fn generate(
     mount.end(purse)?;
 
     eprintln!("  after a remount, from the cache, and asked anew");
-    // What is saved has the names already.
+    // The save file holds the names, so the mount needs no tree.
     let saved = ["--prompt", PROMPT, "--cache-folder", &cache];
     let mount = Mount::new(Some(purse), "llm-generate", at, &saved)?;
     consistency.push((
@@ -361,7 +362,7 @@ pub(super) fn generate(
     })
 }
 
-/// Imports in the Python files: how many name a file that is listed.
+/// Counts the imports in the Python files, and those that name a listed file.
 fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> Vec<(String, String)> {
     let (mut found, mut listed) = (0, 0);
     for (name, content) in names.iter().zip(contents) {
@@ -384,8 +385,8 @@ fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> Vec<(String, String)
     vec![("listing against content".to_owned(), told)]
 }
 
-/// How much longer a generated file takes to read again than a file of the `memory` backend: open, read, close.
-/// Geometric mean of the ratios of blocks in turn, and its 99 % interval.
+/// The ratio of the times to reread a generated file and a file of the `memory` backend: open, read, close.
+/// Geometric mean over pairs of blocks, with its 99 % interval.
 pub(super) fn rereads(
     purse: &mut Purse<'_>,
     at: &Path,
@@ -420,7 +421,7 @@ pub(super) fn rereads(
         if interrupt.is_set() {
             bail!("interrupted");
         }
-        // In turn, each first as often as the other.
+        // Alternate, so that each mount is first in half of the pairs.
         let (ours, theirs) = if at % 2 == 0 {
             let ours = block(&generate)?;
             (ours, block(&memory)?)

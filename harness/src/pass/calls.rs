@@ -47,8 +47,8 @@ impl<C: Clock> Replay<'_, C> {
         }
     }
 
-    /// The end of the stretch that begins with call `first`: before the next pause, before or after an untimed call,
-    /// or before the unchecked results exceed [`UNCHECKED_MAX`].
+    /// The end of the stretch that begins with call `first`. A stretch ends at a pause, at an untimed call, or
+    /// before its unchecked results exceed [`UNCHECKED_MAX`].
     fn stretch_end(&self, first: usize) -> usize {
         let expectations = self.pass.expectations;
         let calls = expectations.calls;

@@ -1,4 +1,4 @@
-//! The hosts of a workspace: one, or two that mount the same files. Counts the lines that both added to shared files.
+//! The one or two hosts that mount a workspace. Counts the lines that two hosts added to shared files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -108,8 +108,8 @@ impl Hosts {
         std::iter::once(&mut self.first).chain(&mut self.second)
     }
 
-    /// Syncs both hosts, lets each poll for the other's commits, and waits until both show the same files twice in a
-    /// row. Waits at most `patience`; `limit` is for each step.
+    /// Syncs both hosts, lets each poll for the other's commits, and waits until both show the same files twice
+    /// in a row. Waits at most `patience`; `limit` is for each step.
     pub(super) fn rest(
         &mut self,
         patience: Duration,
@@ -163,8 +163,8 @@ pub(super) struct Rested {
 }
 
 impl Rested {
-    /// Counts on which hosts each line of `added` is. `added` are the lines whose write succeeded, `tried` all lines
-    /// that a host tried to write.
+    /// Counts on which hosts each line of `added` is. `added` are the lines whose write succeeded, `tried` all
+    /// lines that a host tried to write.
     pub(super) fn count(
         &self,
         added: &BTreeSet<Bytes>,

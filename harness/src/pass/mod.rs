@@ -99,8 +99,8 @@ impl<'a> Expectations<'a> {
         self.touched.changes
     }
 
-    /// The operations that undo the calls of a successful pass. `None` if they touch at least half as many files as a
-    /// fresh subtree has, or if the script sets modification times.
+    /// The operations that undo the calls of a successful pass. `None` if they touch at least half as many
+    /// files as a fresh subtree has, or if the script sets modification times.
     pub fn restoration(&self) -> Option<Restoration> {
         let restoration = self.end.restoration(&Model::of(self.script));
         let changed = restoration.files.len() + restoration.removed_files.len();
@@ -135,8 +135,8 @@ pub enum Counting {
     Never,
     /// The counters are read right before and after the calls. Calls that are not timed are subtracted.
     Now,
-    /// The counters were read before the caches were dropped, and are read again after the calls. Calls that are not
-    /// timed count, too. `None`: the backend has no counters.
+    /// The counters were read before the caches were dropped, and are read again after the calls. Calls that
+    /// are not timed count, too. `None`: the backend has no counters.
     Since(Option<DaemonCounters>),
 }
 
@@ -245,8 +245,8 @@ impl Meters {
 }
 
 impl Pass<'_> {
-    /// Makes the calls in the subtree of `hosts` and checks their results. Calls `timed` after the last call, before
-    /// files are read back.
+    /// Makes the calls in the subtree of `hosts` and checks their results. Calls `timed` after the last call,
+    /// before files are read back.
     pub fn run<C: Clock>(
         &self,
         hosts: &mut Hosts,
@@ -545,8 +545,8 @@ fn unanswered(hosts: &mut Hosts, error: String) -> (Outcome, String) {
     }
 }
 
-/// How many files a daemon has fetched from its server: the smaller of its own count and its GET requests, because
-/// polls are GET requests, too.
+/// Files that a daemon has fetched from its server: the smaller of its own count and its GET requests. Polls
+/// are GET requests, too.
 fn fetched(daemon: Option<&DaemonCounters>) -> u64 {
     let count = |name| daemon.and_then(|daemon| daemon.store.get(name)).copied();
     let (fetches, requests) = (count("s3_fetches"), count("s3_get"));

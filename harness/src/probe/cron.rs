@@ -1,7 +1,7 @@
-//! A caller that cron starts again and again, while its backend's daemon is killed in between.
+//! A caller that cron starts repeatedly, while the backend's daemon is killed between or during the starts.
 //!
-//! Each start opens the workspace, checks every record that was ever acknowledged, and writes more.
-//! Nobody helps: if a dead mount is in the way of the next start, that start has to deal with it.
+//! Each start opens the workspace, checks every acknowledged record, and writes more. Nothing cleans up between
+//! starts: the next start must handle a dead mount itself.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use crate::supervise::Watchdog;
 /// The scenario's name in `faults.jsonl`.
 pub(super) const SCENARIO: &str = "cron-kill";
 
-/// When the daemon is killed; each once.
+/// When the daemon is killed, one moment for each start.
 const MOMENTS: [Moment; 4] = [
     Moment::Idle,
     Moment::Writing,
@@ -27,10 +27,10 @@ const MOMENTS: [Moment; 4] = [
     Moment::Writing,
 ];
 
-/// Records that a start writes before it is hit.
+/// Records that a start writes before the kill.
 const RECORDS: u64 = 20;
 
-/// Records that a start may write while it is being hit, at most.
+/// Upper bound of the records of a start; record numbers of two starts differ by it.
 const RECORDS_MAX: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Moment {
 
 pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>> {
     let capabilities = prober.backend.describe().capabilities;
-    // What forgets everything when its daemon stops has promised nothing that could be lost.
+    // A backend that is not persistent promises nothing that a kill could lose.
     if !capabilities.holds_data || !capabilities.persistent {
         return Ok(Vec::new());
     }
@@ -72,7 +72,7 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
             &mut faults,
             &mut acknowledged,
         ) {
-            // Before the first kill it is not a fault that was survived badly: nothing was tested.
+            // An error before the first kill is no result of a fault.
             let Some(last) = faults.last_mut() else {
                 return Err(error);
             };
@@ -86,7 +86,8 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
     Ok(faults)
 }
 
-/// One start by cron: looks at what is there, writes more, and is hit, unless it is the last.
+/// One start by cron: checks the records and writes more. The daemon is killed at `moment`; the last start has
+/// none.
 fn start(
     prober: &Prober,
     watchdog: &Watchdog,
@@ -108,7 +109,7 @@ fn start(
     let records = workspace.root().join("records");
     fs::create_dir_all(&records)?;
     let sync = moment != Moment::BeforeSync;
-    // No number twice, whatever was lost: a record that is written again would hide it.
+    // Never reuse a number: writing a lost record again would hide the loss.
     let first = faults.len() as u64 * RECORDS_MAX;
     let mut written: Vec<u64> = (first..first + RECORDS).collect();
     for number in &written {
@@ -124,9 +125,9 @@ fn start(
     } else {
         workspace.kill()?
     };
-    // Without a daemon, what is killed is the caller: nothing goes on running.
+    // The daemon is gone, so the watchdog has nothing to kill.
     watchdog.independent();
-    // What the caller sees of it before it gives up.
+    // The caller's last call before it gives up.
     if fs::metadata(&records).is_err() {
         failed_calls += 1;
     }
@@ -153,7 +154,7 @@ fn start(
     Ok(())
 }
 
-/// Notes how the caller came back, and what was lost: each record counts for the kill that it did not
+/// Records the recovery of the caller and the lost records. A record counts for the first kill that it did not
 /// survive.
 fn settle(fault: &mut Fault, root: &Path, acknowledged: &mut Vec<u64>, recovery: Duration) {
     fault.recovered = true;
@@ -168,8 +169,8 @@ fn settle(fault: &mut Fault, root: &Path, acknowledged: &mut Vec<u64>, recovery:
     fault.lost = (before - acknowledged.len()) as u64;
 }
 
-/// Kills the daemon a few milliseconds into a stream of writes: whether there was one to kill, how
-/// many writes were acknowledged, how many failed.
+/// Kills the daemon 10 ms after the start of a stream of writes. Returns whether there was a daemon, the number of
+/// acknowledged writes, and the number of failed ones.
 fn kill_while_writing(
     workspace: &mut dyn backends::backend::Workspace,
     records: &Path,
@@ -178,7 +179,7 @@ fn kill_while_writing(
     let done = Arc::new(AtomicU64::new(0));
     let (counter, dir) = (Arc::clone(&done), records.to_owned());
     let writer = std::thread::spawn(move || {
-        // A backend without a daemon is never cut off: it stops by itself.
+        // Without a daemon no write fails, so the loop needs an end.
         for number in first..first + 2000 {
             if write_record(&dir, number, false).is_err() {
                 return 1;
@@ -195,7 +196,7 @@ fn kill_while_writing(
     Ok((killed, done.load(Ordering::SeqCst), failed))
 }
 
-/// Writes a record; it is acknowledged when this returns.
+/// Writes a record. The record is acknowledged once this returns.
 fn write_record(dir: &Path, number: u64, sync: bool) -> io::Result<()> {
     use std::io::Write;
     let mut file = fs::File::create(dir.join(record_name(number)))?;
@@ -210,7 +211,7 @@ fn record_name(number: u64) -> String {
     format!("r{number:06}")
 }
 
-/// Text that no other record has, and that shows if a part of it is missing.
+/// Text that is unique for each record and reveals a missing part.
 fn record_text(number: u64) -> String {
     let word = format!("{:016x}", (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     format!("{number} {}\n", word.repeat(8))

@@ -1,5 +1,5 @@
-//! What a decision needs beside latencies: whether everyday tools work, what can be seen from outside,
-//! and what a cron-style caller goes through when daemons are killed.
+//! Probes for facts that a decision needs besides latencies. They test whether common tools work, whether files
+//! are visible from outside, and whether a caller started by cron survives killed daemons.
 
 mod cron;
 mod tools;
@@ -20,14 +20,14 @@ use crate::supervise::{Lost, Watchdog, supervise};
 /// How long any one step of a probe may take.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
 
-/// What probes need to know.
+/// The input of the probes of one arm.
 #[derive(Clone)]
 pub struct Prober {
     /// The arm.
     pub arm: String,
     /// Its backend.
     pub backend: Arc<dyn Backend>,
-    /// Where the probes' workspaces may live.
+    /// The directory for the probes' workspaces.
     pub scratch: PathBuf,
     /// The ctxbench binary.
     pub program: PathBuf,
@@ -36,14 +36,14 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Runs all probes that need no fault.
+    /// Runs all probes without faults.
     pub fn probes(&self) -> Vec<Probe> {
         let mut probes = self.supervised("tool", tools::probe);
         probes.extend(self.supervised("visible", visible::probe));
         probes
     }
 
-    /// Runs all scenarios that break something.
+    /// Runs all probes with faults.
     pub fn faults(&self) -> Vec<Fault> {
         let prober = self.clone();
         let result = supervise(&self.interrupt, move |watchdog| {
@@ -118,13 +118,13 @@ fn lost_words(lost: Lost) -> &'static str {
     }
 }
 
-/// Whether a program is on the path.
+/// Whether a program is in PATH.
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// Runs a command in `dir` and answers what it printed, or how it failed.
+/// Runs a command in `dir`. Returns its standard output, or its status with the last line of its errors.
 fn run(command: &mut Command, dir: &Path) -> Result<String, String> {
     let output = command
         .current_dir(dir)

@@ -1,4 +1,4 @@
-//! Everyday tools, each on a task of its own that fails if the file system does it wrong.
+//! Runs common tools, each with its own task that fails on a wrong file system.
 
 use std::io;
 use std::process::Command;
@@ -8,7 +8,7 @@ use rundir::{Outcome, Probe};
 use super::{Prober, STEP_LIMIT, is_installed, run};
 use crate::supervise::Watchdog;
 
-/// A program and a shell script that uses it in an empty directory; any failing line fails the probe.
+/// Programs, each with a shell script for an empty directory. Any failing line fails the probe.
 const TASKS: &[(&str, &str)] = &[
     (
         "cat",

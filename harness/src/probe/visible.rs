@@ -1,4 +1,4 @@
-//! What can be seen of an agent's files: while it works, after its daemon has died, with nothing running.
+//! Probes whether an agent's files are readable: in use, after the daemon was killed, and without a daemon.
 
 use std::io;
 use std::process::Command;
@@ -53,7 +53,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     workspace.kill()?;
     watchdog.independent();
     probes.push(judge("a file, by cat, after its daemon was killed", cat()));
-    // What the kill left behind is taken down by the next daemon, in order.
+    // The next daemon removes the dead mount and then ends in order.
     drop(workspace);
     watchdog.enter(STEP_LIMIT);
     prober.backend.open(&site)?.close()?;
@@ -65,7 +65,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             watchdog.leave();
             return Ok(probes);
         }
-        // What sqlite3 prints ends in a newline of its own.
+        // sqlite3 prints an additional newline.
         Some((program, arguments)) => run(Command::new(program).args(arguments), &site.dir)
             .map(|text| text.replace("\n\n\n", "\n\n").trim_end().to_owned() + "\n"),
     };

@@ -29,8 +29,8 @@ const DIR_MODE: Mode = Mode::from_raw_mode(0o755);
 pub struct Scratch {
     /// Content that was read, from `start` up to `used`. The rest is free.
     pub data: Vec<u8>,
-    /// Offset of the first page boundary in `data`. Content starts there, as in fio's buffers, because copying to an
-    /// unaligned address takes longer.
+    /// Offset of the first page boundary in `data`. Content starts there, as in fio's buffers, because copying
+    /// to an unaligned address takes longer.
     start: usize,
     used: usize,
     /// Names and paths that were listed, each with a NUL at its end.

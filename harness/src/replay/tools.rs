@@ -1,7 +1,7 @@
 //! Performs operations as tool calls, for files that have no path. [`ask`] is timed, [`observe`] is not.
 //!
-//! [`ask`] does what an agent without a file system has to do: it joins the pages of a read for an append, finds
-//! names in a listing for a search, and reads page after page of a long file.
+//! [`ask`] does the work of an agent without a file system. For an append it joins the pages of a read. For a
+//! search it finds names in a listing. It reads a long file page by page.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@ use rundir::{Calls, CellEpoch, Counted, Looks, Memory};
 use super::*;
 use crate::testing::{environment, plan};
 
-/// What a scripted lab was asked to measure.
+/// The arguments of one measurement.
 #[derive(Clone, Debug, PartialEq)]
 struct Asked {
     epoch: u32,
@@ -17,18 +17,18 @@ struct Asked {
     slice: Duration,
 }
 
-/// A lab that answers every cell at once with two rounds, until it is told to stop.
+/// A lab that returns two rounds for every cell at once, until it is interrupted.
 struct Scripted {
     asked: Vec<Asked>,
-    /// Cells after which it is interrupted.
+    /// The number of cells after which it is interrupted.
     until: usize,
-    /// What an arm's calls take in a workload and epoch, in nanoseconds.
+    /// The time of an arm's calls by workload, arm and epoch, in nanoseconds.
     takes: fn(&str, &str, u32) -> u64,
-    /// What an epoch takes.
+    /// The duration of an epoch.
     epoch_ms: u64,
-    /// Whether an epoch turns out to be void.
+    /// Whether an epoch is void.
     is_void: fn(u32) -> bool,
-    /// Why an arm cannot be set up.
+    /// The setup failure of every arm.
     setup: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl Scripted {
     ) -> Sample {
         let workload = &plan.workloads[cell.workload];
         let arm = &plan.arms[arm].name;
-        // Rounds differ a little, as they do everywhere.
+        // Rounds differ a little, as on a real machine.
         let took = (self.takes)(&workload.name, arm, epoch) + u64::from(round);
         let calls = Calls {
             count: 1,
@@ -107,7 +107,7 @@ impl Scripted {
         }
     }
 
-    /// The workloads that were asked for in an epoch, in the plan's order.
+    /// The arms that were measured in an epoch, by workload.
     fn in_epoch(&self, epoch: u32) -> BTreeMap<&str, &[String]> {
         let asked = self.asked.iter().filter(|asked| asked.epoch == epoch);
         asked
@@ -181,7 +181,7 @@ fn two_cells() -> Plan {
     plan
 }
 
-/// Runs `plan` in `dir`, or goes on with it where it was begun.
+/// Runs `plan` in `dir`, or resumes the run in `dir`.
 fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> Ended {
     let (writer, before) = if dir.join("plan.toml").exists() {
         let (writer, run) = Writer::resume(dir).unwrap();
@@ -194,7 +194,7 @@ fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> Ended {
     Runner::new(plan, &writer, &never, before).run(lab, &mut Silent)
 }
 
-/// `sqlite` is better in one epoch and worse in the next: no number of epochs decides that.
+/// `sqlite` is better in one epoch and worse in the next, so its cell is never decided.
 fn wavering(arm: &str, epoch: u32) -> u64 {
     match (arm, epoch % 2) {
         ("sqlite", 0) => 500_000,
@@ -204,11 +204,11 @@ fn wavering(arm: &str, epoch: u32) -> u64 {
 }
 
 #[test]
-fn every_cell_is_in_every_epoch_until_it_is_decided_at_a_look() {
+fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
         takes: |workload, arm, epoch| match (workload, arm) {
-            // Decided, but not before the first look.
+            // Decided at the first interim analysis.
             ("micro/stat", "direct" | "direct-again") => 1_000_000,
             ("micro/stat", _) => 3_000_000,
             _ => wavering(arm, epoch),
@@ -240,7 +240,7 @@ fn every_cell_is_in_every_epoch_until_it_is_decided_at_a_look() {
 }
 
 #[test]
-fn a_run_in_which_all_is_decided_ends_at_a_look() {
+fn a_run_ends_when_every_cell_is_decided() {
     let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
         takes: |_, arm, _| {
@@ -278,14 +278,14 @@ fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
     assert_eq!(made, 3);
     let slices: Duration = asked.iter().map(|asked| asked.slice).sum();
     assert!(slices <= Duration::from_millis(1), "{slices:?}");
-    // Five epochs and a half: less than half of one is left for the sixth.
+    // The budget is 5.25 epochs: less than half an epoch remains for the sixth.
     assert_eq!(epochs(2_100, |_| false).0, 5);
     assert_eq!(epochs(60_000, |_| false).0, 8);
     assert_eq!(epochs(1, |epoch| epoch == 1).0, 4, "one of them is void");
 }
 
 #[test]
-fn what_is_left_of_the_budget_is_shared_by_epochs_and_cells() {
+fn epochs_and_cells_share_the_remaining_budget() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = two_cells();
     plan.schedule.budget_ms = 8_000;
@@ -295,7 +295,7 @@ fn what_is_left_of_the_budget_is_shared_by_epochs_and_cells() {
         ..Scripted::default()
     };
     go(dir.path(), &plan, &mut lab);
-    // A second an epoch: a half of it, then what the first cell has left of it.
+    // One second for each epoch: half of it for the first cell, then the rest of it.
     let slices: Vec<u128> = lab
         .asked
         .iter()
@@ -305,7 +305,7 @@ fn what_is_left_of_the_budget_is_shared_by_epochs_and_cells() {
 }
 
 #[test]
-fn a_void_epoch_is_made_anew_but_not_for_ever() {
+fn a_run_repeats_void_epochs_up_to_a_limit() {
     let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
         takes: |_, arm, epoch| wavering(arm, epoch / 2),
@@ -337,7 +337,7 @@ fn a_void_epoch_is_made_anew_but_not_for_ever() {
 }
 
 #[test]
-fn an_interrupted_run_is_a_smaller_run_and_goes_on_where_it_stopped() {
+fn an_interrupted_run_is_readable_and_resumes_where_it_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("run");
     let plan = two_cells();
@@ -352,7 +352,7 @@ fn an_interrupted_run_is_a_smaller_run_and_goes_on_where_it_stopped() {
     let before = Run::read(&dir).unwrap();
     assert_eq!((before.samples.len(), before.epochs.len()), (50, 2));
 
-    // A kill in the middle of a line leaves half of it.
+    // A kill during a write leaves half a line.
     for name in ["samples.jsonl", "cells.jsonl", "epochs.jsonl"] {
         let file = dir.join(name);
         let mut text = std::fs::read_to_string(&file).unwrap();
@@ -367,7 +367,7 @@ fn an_interrupted_run_is_a_smaller_run_and_goes_on_where_it_stopped() {
 
     let mut rest = lab(usize::MAX);
     assert!(matches!(go(&dir, &plan, &mut rest), Ended::Complete));
-    // The half epoch stays; six whole ones come after it.
+    // The half epoch stays recorded, and six whole ones follow.
     assert_eq!(rest.epochs(), (3..9).collect());
     let after = Run::read(&dir).unwrap();
     assert_eq!(after.samples[..50], before.samples[..]);
@@ -382,7 +382,7 @@ fn an_interrupted_run_is_a_smaller_run_and_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_run_that_is_interrupted_in_every_epoch_still_gets_all_of_them() {
+fn a_run_interrupted_in_every_epoch_still_completes() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("run");
     let mut plan = two_cells();
@@ -401,7 +401,7 @@ fn a_run_that_is_interrupted_in_every_epoch_still_gets_all_of_them() {
 }
 
 #[test]
-fn a_run_that_is_told_to_end_begins_no_cell() {
+fn an_interrupted_run_begins_no_cell() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan();
     let writer = Writer::create(dir.path(), &plan, &environment(), None, &[]).unwrap();
@@ -413,7 +413,7 @@ fn a_run_that_is_told_to_end_begins_no_cell() {
 }
 
 #[test]
-fn a_directory_that_holds_a_run_is_not_overwritten() {
+fn the_writer_does_not_overwrite_a_run() {
     let dir = tempfile::tempdir().unwrap();
     let create = || Writer::create(dir.path(), &plan(), &environment(), Some("text"), &[]);
     create().unwrap();
@@ -423,11 +423,11 @@ fn a_directory_that_holds_a_run_is_not_overwritten() {
 }
 
 #[test]
-fn results_that_cannot_be_written_end_the_run() {
+fn a_failed_write_of_results_ends_the_run() {
     for name in ["samples.jsonl", "cells.jsonl", "epochs.jsonl"] {
         let dir = tempfile::tempdir().unwrap();
         let writer = Writer::create(dir.path(), &plan(), &environment(), None, &[]).unwrap();
-        // A directory where the lines should be: none can be appended.
+        // A directory in place of the file: no line can be appended.
         std::fs::create_dir(dir.path().join(name)).unwrap();
         let mut lab = Scripted::default();
         let (plan, never) = (plan(), Interrupt::never());
@@ -438,7 +438,7 @@ fn results_that_cannot_be_written_end_the_run() {
 }
 
 #[test]
-fn a_scratch_without_room_ends_the_run_and_any_other_trouble_does_not() {
+fn a_full_scratch_ends_the_run_and_another_setup_failure_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let full = format!("preparing the workspace: write a: {}", Errno::NOSPC);
     let mut lab = Scripted {
@@ -459,7 +459,7 @@ fn a_scratch_without_room_ends_the_run_and_any_other_trouble_does_not() {
 }
 
 #[test]
-fn another_schema_version_is_refused_with_both() {
+fn a_reader_refuses_another_schema_version() {
     for (name, own, others) in [
         ("plan.toml", "schema = 3", "schema = 7"),
         ("env.json", "\"schema\": 3", "\"schema\": 7"),

@@ -1,5 +1,5 @@
-//! A directory of ours in the scratch base: recognisable by its name, locked while its owner lives, and removed with
-//! every mount and loop device in it, by its owner or, if that was killed, by the next run.
+//! The directory of a run in the scratch base. Its name identifies it, and its owner locks it. The owner
+//! removes it with all mounts and loop devices in it. If the owner was killed, the next run removes it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,30 +15,30 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use super::image;
 
-/// Before the process id and six random characters.
+/// Prefix of the directory's name; the process id and six random characters follow.
 const PREFIX: &str = "ctxbench-scratch-";
 
-/// The file system of an image is mounted here, in a directory of ours.
+/// Mount point of an image's file system, in the run's directory.
 pub(super) const MOUNT_POINT: &str = "mnt";
 
-/// A daemon that has just ended may keep its file system busy for a moment.
+/// How often unmounting is tried: a daemon that has just ended may keep its file system busy for a moment.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Between making a directory and locking it, it looks like a left-over to another thread.
+/// Held between making a directory and locking it, when another thread would take it for a leftover.
 static UNLOCKED: Mutex<()> = Mutex::new(());
 
-/// A directory of ours. Dropping it removes it, with whatever is mounted in it.
+/// The directory of a run. Dropping it deletes it and unmounts everything in it.
 #[derive(Debug)]
 pub(super) struct OwnDirectory {
     path: PathBuf,
-    /// The lock ends with the process, however that ends. `None` where the file system has no locks.
+    /// The kernel releases the lock when the process ends. `None` if the file system has no locks.
     _lock: Option<File>,
     is_removed: bool,
 }
 
 impl OwnDirectory {
-    /// Makes one in `base`, readable by this user only.
+    /// Makes a directory in `base` that only this user can read.
     pub(super) fn make(base: &Path) -> io::Result<Self> {
         let base = base.canonicalize()?;
         let prefix = format!("{PREFIX}{}-", std::process::id());
@@ -62,7 +62,7 @@ impl OwnDirectory {
     /// Removes it and everything mounted in it.
     ///
     /// # Errors
-    /// If a mount in it stays, or it cannot be deleted.
+    /// If a mount in it remains, or it cannot be deleted.
     pub(super) fn close(mut self) -> io::Result<()> {
         self.is_removed = true;
         remove(&self.path)
@@ -100,10 +100,10 @@ fn mounts_in(dir: &Path) -> io::Result<Vec<Mount>> {
     Ok(inside.filter(|mount| mount.at.starts_with(dir)).collect())
 }
 
-/// Unmounts everything in `dir`; what is in use is detached and ends with its last user.
+/// Unmounts everything in `dir`. Detaches a mount in use, which then ends with its last user.
 ///
 /// # Errors
-/// If a mount stays: deleting `dir` would delete what is mounted there.
+/// If a mount remains: deleting `dir` would delete the mounted files.
 fn unmount_all(dir: &Path) -> io::Result<()> {
     let own = dir.join(MOUNT_POINT);
     for mount in mounts_in(dir)? {
@@ -129,7 +129,7 @@ fn unmount_all(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Unmounts the file system of an image; false if it stays in use.
+/// Unmounts the file system of an image; false if it remains in use.
 fn unmount_own(at: &Path) -> bool {
     for _ in 0..BUSY_TRIES {
         match unmount(at, UnmountFlags::NOFOLLOW) {
@@ -141,9 +141,9 @@ fn unmount_own(at: &Path) -> bool {
     false
 }
 
-/// Removes what killed runs of this user have left in `base`. What cannot be removed is warned of and left.
+/// Removes the leftovers of this user's killed runs in `base`. Logs a warning if that fails.
 pub(super) fn remove_left_over(base: &Path) {
-    // A mount table and /sys name paths without symbolic links.
+    // The mount table and /sys have paths without symbolic links.
     let Ok(entries) = base.canonicalize().and_then(fs::read_dir) else {
         return;
     };
@@ -168,14 +168,14 @@ pub(super) fn remove_left_over(base: &Path) {
     }
 }
 
-/// The process id in the name of a directory of ours.
+/// The process id in the name of a run's directory.
 fn pid_in(name: &str) -> Option<u32> {
     let (pid, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
     pid.parse().ok()
 }
 
-/// Whether a directory belongs to this user, and its owner is dead. A lock shows an owner whose process id means
-/// nothing here: another container's.
+/// Whether a directory belongs to this user and its owner has ended. The lock reveals a live owner in another
+/// container, whose process id is unknown here.
 fn is_left_over(path: &Path, pid: u32) -> bool {
     let is_other = pid != std::process::id();
     if is_other && Path::new("/proc").join(pid.to_string()).exists() {
@@ -190,8 +190,8 @@ fn is_left_over(path: &Path, pid: u32) -> bool {
     is_ours && dir.try_lock().is_ok()
 }
 
-/// A scratch directory for a command that needs no file system of its own. Dropping it removes it, with whatever is
-/// mounted in it.
+/// A scratch directory for a command that needs no fresh file system. Dropping it deletes it and unmounts
+/// everything in it.
 #[derive(Debug)]
 pub struct ScratchDir {
     dir: OwnDirectory,
@@ -206,7 +206,7 @@ impl ScratchDir {
         Ok(Self { dir })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -216,7 +216,7 @@ impl ScratchDir {
 mod tests {
     use super::*;
 
-    /// No process has it: the kernel's largest is 2^22.
+    /// No process has this id: the kernel's limit is 2^22.
     const DEAD: u32 = 1 << 23;
 
     fn plant(base: &Path, pid: u32) -> PathBuf {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_removes_only_what_a_dead_process_left() {
+    fn a_run_removes_only_directories_of_dead_processes() {
         let base = tempfile::tempdir().unwrap();
         let dead = plant(base.path(), DEAD);
         let alive = plant(base.path(), 1);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scratch_directory_goes_with_its_owner() {
+    fn a_dropped_scratch_directory_is_deleted() {
         let base = tempfile::tempdir().unwrap();
         let scratch = ScratchDir::make(Some(base.path())).unwrap();
         fs::write(scratch.path().join("file"), "x").unwrap();

@@ -1,4 +1,4 @@
-//! What the machine tells of the file system that a directory lies on, and of the disk below.
+//! Reads the properties of a directory's file system and of the disk below it.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use super::image;
 pub(super) struct FileSystem {
     /// Its type, such as `ext4`.
     pub kind: String,
-    /// Of ext2, ext3 and ext4, if `dumpe2fs` may read the device; otherwise empty.
+    /// Features of ext2, ext3 and ext4, if `dumpe2fs` can read the device; otherwise empty.
     pub features: Vec<String>,
     pub journal: Journal,
     /// Options of the mount, then of the superblock.
@@ -26,10 +26,10 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
-    /// The file system that `path` lies on.
+    /// The file system of `path`.
     ///
     /// # Errors
-    /// If `path` is not there, or `/proc` is not mounted.
+    /// If `path` does not exist, or `/proc` is not mounted.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let Some(mount) = mount_of(path)? else {
             return Ok(Self {
@@ -74,7 +74,7 @@ fn read_features(device: &str) -> Vec<String> {
     }
 }
 
-/// The features in what `dumpe2fs -h` prints.
+/// Parses the features in the output of `dumpe2fs -h`.
 fn parse_features(text: &str) -> Vec<String> {
     let mut lines = text.lines();
     let features = lines.find_map(|line| line.strip_prefix("Filesystem features:"));
@@ -82,8 +82,7 @@ fn parse_features(text: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Whether a file system of this type, with these features and these lines in `/proc/fs/ext4/DEVICE/options`, has a
-/// journal.
+/// Whether a file system has a journal, by its type, its features and the lines of `/proc/fs/ext4/DEVICE/options`.
 fn journal(kind: &str, features: &[String], ext4_options: Option<&str>) -> Journal {
     let known = |has: bool| match has {
         true => Journal::Journaled,
@@ -93,7 +92,7 @@ fn journal(kind: &str, features: &[String], ext4_options: Option<&str>) -> Journ
         ("ext2" | "ext3" | "ext4", _) if !features.is_empty() => {
             known(features.iter().any(|feature| feature == "has_journal"))
         }
-        // The mode of the journal is listed only if there is one. Needs no root.
+        // The kernel lists the journal's mode only if there is a journal. Reading it needs no root.
         ("ext2" | "ext3" | "ext4", Some(options)) => {
             known(options.lines().any(|line| line.starts_with("data=")))
         }
@@ -110,12 +109,12 @@ fn ext4_options(device: &Option<PathBuf>) -> Option<String> {
     fs::read_to_string(Path::new("/proc/fs/ext4").join(name).join("options")).ok()
 }
 
-/// Where sysfs describes the block device of a mount; `None` without one.
+/// The sysfs directory of a mount's block device; `None` without one.
 fn sysfs_device(mount: &Mount) -> Option<PathBuf> {
     let number = match mount.device {
-        // btrfs numbers its mounts itself, but names a device.
+        // btrfs has its own device numbers, but its source is a device.
         (0, _) => {
-            // `tmpfs` and `overlay` are no paths.
+            // The source of `tmpfs` and `overlay` is no path.
             let source = Some(Path::new(&mount.source)).filter(|source| source.is_absolute())?;
             let found = fs::metadata(source).ok()?;
             let number = found.file_type().is_block_device().then(|| found.rdev())?;
@@ -127,7 +126,7 @@ fn sysfs_device(mount: &Mount) -> Option<PathBuf> {
     fs::canonicalize(link).ok()
 }
 
-/// The disk of a partition; anything else itself.
+/// The disk of a partition; for another device, the device itself.
 fn whole_disk(device: &Path) -> &Path {
     match device.parent() {
         Some(disk) if device.join("partition").exists() => disk,
@@ -154,7 +153,7 @@ fn disks(device: &Path) -> Vec<PathBuf> {
     below
 }
 
-/// The kernel adds up what is below LVM, encryption and RAID itself.
+/// The write cache of a device. The kernel combines those below LVM, encryption and RAID.
 fn write_cache(device: &Path) -> WriteCache {
     let text = fs::read_to_string(whole_disk(device).join("queue/write_cache"));
     text.map_or(WriteCache::Unknown, |text| WriteCache::parse(&text))

@@ -15,14 +15,14 @@ use super::directory::{MOUNT_POINT, OwnDirectory};
 
 const MIB: u64 = 1 << 20;
 
-/// Below 512 MiB `mkfs.ext4` chooses small blocks and a journal of a few MiB, which no one's disk has.
+/// Smallest image in bytes. Below 512 MiB `mkfs.ext4` chooses small blocks and a tiny journal, unlike real disks.
 const SMALLEST: u64 = 1024 * MIB;
 
-/// A journal of 64 MiB, and room enough that the allocator is not squeezed.
+/// Usual size in bytes: a journal of 64 MiB and enough free space for the allocator.
 const USUAL: u64 = 8192 * MIB;
 
-/// Bytes of an image that holds `needed` bytes of files: an eighth for inode tables (1.6 %), blocks reserved for root
-/// (5 %) and directories, and 256 MiB for the journal and bitmaps.
+/// Bytes of an image that holds `needed` bytes of files. An eighth more is for inode tables (1.6 %), blocks
+/// reserved for root (5 %) and directories. 256 MiB are for the journal and bitmaps.
 pub(super) fn least_bytes(needed: u64) -> u64 {
     let all = needed.saturating_add(needed / 8).saturating_add(256 * MIB);
     all.max(SMALLEST)
@@ -30,18 +30,18 @@ pub(super) fn least_bytes(needed: u64) -> u64 {
 
 /// Bytes of the image to make, in whole MiB; `None` if even the smallest does not fit.
 ///
-/// The image may grow to its full size, because freed blocks are not given back. So it is never larger than what is
-/// free: a full disk under a file system is an I/O error, not `ENOSPC`.
+/// The image can grow to its full size, because freed blocks are not returned to the disk. It is never larger
+/// than the free space: a full disk below a file system causes I/O errors instead of `ENOSPC`.
 pub(super) fn bytes_for(needed: u64, free: u64) -> Option<u64> {
     let least = least_bytes(needed);
     let wanted = least.saturating_mul(2).max(USUAL);
     (free >= least).then(|| (wanted.min(free - free / 16).max(least)) / MIB * MIB)
 }
 
-/// Makes the file system in `dir` and mounts it; returns the mount point, an empty directory.
+/// Makes a file system of `bytes` in `dir` and mounts it. Returns the mount point, an empty directory.
 ///
 /// # Errors
-/// The step that failed, with what the tool said.
+/// The failed step, with the tool's message.
 pub(super) fn mount_in(dir: &OwnDirectory, bytes: u64) -> anyhow::Result<PathBuf> {
     let image = dir.path().join("image");
     let at = dir.path().join(MOUNT_POINT);
@@ -49,8 +49,8 @@ pub(super) fn mount_in(dir: &OwnDirectory, bytes: u64) -> anyhow::Result<PathBuf
     File::create_new(&image)
         .and_then(|file| file.set_len(bytes))
         .with_context(|| format!("making an image of {} MiB", bytes / MIB))?;
-    // Where mkfs leaves inode tables unwritten, a kernel thread writes them after the mount, in the middle of the
-    // measurement. In a sparse file they read as zeros, so finishing them takes no time.
+    // Otherwise a kernel thread writes the inode tables after the mount, during the measurement. In a sparse
+    // file they are zeros already, so writing them now takes no time.
     let eager = ["-E", "lazy_itable_init=0,lazy_journal_init=0"];
     run(tool("mkfs.ext4").args(["-q", "-F"]).args(eager).arg(&image))?;
     // Direct I/O: otherwise every page is cached twice, once for the file system and once for its image.
@@ -58,13 +58,13 @@ pub(super) fn mount_in(dir: &OwnDirectory, bytes: u64) -> anyhow::Result<PathBuf
     let device = run(tool("losetup").args(attach).arg(&image))
         .context("attaching a loop device (a container needs --privileged)")?;
     let mounted = mount_device(&device, &at);
-    // Of a mounted device this says that it is freed with the mount; of any other, that it is freed now.
+    // Frees a mounted device with its mount, and any other device now.
     let released = run(tool("losetup").arg("--detach").arg(&device));
     mounted?;
     released?;
-    // From here on a killed run leaves no more than a mount.
+    // Unlink the image: from now on a killed run leaves only a mount.
     fs::remove_file(&image)?;
-    // Every ext4 has it; an empty directory is what a backend expects.
+    // Backends expect an empty directory.
     fs::remove_dir(at.join("lost+found"))?;
     fs::set_permissions(&at, Permissions::from_mode(0o700))?;
     Ok(at)
@@ -81,7 +81,7 @@ fn mount_device(device: &str, at: &Path) -> anyhow::Result<()> {
             at.display()
         )
     })?;
-    // Mounts of daemons in it must not appear in other namespaces, where they would keep it busy.
+    // Mounts of daemons in it must not propagate to other namespaces, which would keep it busy.
     mount_change(at, MountPropagationFlags::PRIVATE)
         .with_context(|| format!("making the mount on {} private", at.display()))
 }
@@ -92,7 +92,7 @@ fn is_direct(device: &str) -> bool {
     fs::read_to_string(flag).is_ok_and(|flag| flag.trim() == "1")
 }
 
-/// Frees the loop devices whose image is in `dir`; warns of those that stay.
+/// Frees the loop devices whose image is in `dir`. Logs a warning for each that remains.
 pub(super) fn free_loop_devices(dir: &Path) {
     for device in loop_devices(dir) {
         let freed = run(tool("losetup").arg("--detach").arg(&device));
@@ -120,23 +120,23 @@ pub(super) fn loop_devices(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A tool of the system. It is looked for in `sbin`, too, which not every root has in its PATH. Ctrl-C in the terminal
-/// does not reach it: half a mount is harder to clean up than a whole one.
+/// A system tool, found in PATH or in `sbin`, which not every root has in PATH. It gets its own process group,
+/// so that Ctrl-C does not interrupt a mount halfway.
 pub(super) fn tool(name: &str) -> Command {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let sbin = ["/sbin", "/usr/sbin"].map(PathBuf::from);
     let mut dirs = std::env::split_paths(&path).chain(sbin);
     let program = dirs.find_map(|dir| Some(dir.join(name)).filter(|program| program.is_file()));
-    // Where it is nowhere, starting it fails with "not found".
+    // If it is missing, starting it fails with "not found".
     let mut command = Command::new(program.unwrap_or_else(|| Path::new("/usr/sbin").join(name)));
     command.env("LC_ALL", "C").process_group(0);
     command
 }
 
-/// Runs a tool to its end; returns what it printed.
+/// Runs a tool and returns its standard output.
 ///
 /// # Errors
-/// If it is not installed, or fails; then with what it said.
+/// If it is not installed, or fails; then with its standard error.
 pub(super) fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let program = Path::new(command.get_program());

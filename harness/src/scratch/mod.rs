@@ -1,7 +1,7 @@
-//! The scratch of a run: a file system that people have, fresh for each epoch, and gone after it.
+//! The scratch of a run: the file system of its workspaces, fresh for each epoch and deleted after it.
 //!
-//! As root that is an ext4 with a journal in an image on the scratch disk. Without root, or where the user names a
-//! directory, it is a fresh directory there. What is decided and why is in the receipt.
+//! As root it is a journaled ext4 in an image on the scratch disk. Without root, or if the user names a
+//! directory, it is a fresh directory there. The receipt records the choice and its reason.
 
 mod directory;
 mod file_system;
@@ -17,8 +17,7 @@ use directory::OwnDirectory;
 pub use directory::ScratchDir;
 use file_system::FileSystem;
 
-/// Where scratch is made if nothing else is said: on a disk on every Linux that follows the file system hierarchy
-/// standard, unlike `/tmp`.
+/// The default directory of the scratch. Unlike `/tmp`, it is usually on a disk (Filesystem Hierarchy Standard).
 const DEFAULT: &str = "/var/tmp";
 
 /// `CTXBENCH_SCRATCH`, or `/var/tmp`.
@@ -26,16 +25,16 @@ fn base() -> PathBuf {
     std::env::var_os("CTXBENCH_SCRATCH").map_or_else(|| PathBuf::from(DEFAULT), PathBuf::from)
 }
 
-/// What the user wants to measure on.
+/// The scratch that the user wants.
 #[derive(Clone, Copy, Debug)]
 pub enum Want<'a> {
-    /// A fresh file system for each epoch, or if that cannot be, a directory: in `CTXBENCH_SCRATCH`, or in `/var/tmp`.
+    /// A fresh file system for each epoch, or a directory if that fails, in `CTXBENCH_SCRATCH` or `/var/tmp`.
     Default,
-    /// A directory in this one, on the file system that is there.
+    /// A directory in this one, on its file system.
     Directory(&'a Path),
 }
 
-/// What the epochs of a run are made on; decided once, before the first pass.
+/// The place and kind of the scratch of a run, chosen once before the first pass.
 #[derive(Debug)]
 pub struct ScratchDisk {
     base: PathBuf,
@@ -43,14 +42,14 @@ pub struct ScratchDisk {
 }
 
 impl ScratchDisk {
-    /// Removes what killed runs have left, decides between image and directory, and makes an image once to be sure.
+    /// Removes the leftovers of killed runs and chooses an image or a directory. Makes an image once as a test.
     ///
-    /// `needed` is the most that one epoch holds at a time, in bytes. A file counts as at least 16 KiB: for so many
-    /// bytes `mkfs.ext4` makes one inode.
+    /// `needed` is the most that one epoch holds at a time, in bytes. A file counts as at least 16 KiB, because
+    /// `mkfs.ext4` makes one inode for so many bytes.
     ///
     /// # Errors
-    /// If the directory is not there, or fewer than `needed` bytes are free, for an image with what its own structures
-    /// take.
+    /// If the directory does not exist, or fewer than `needed` bytes are free. An image also needs room for its
+    /// metadata.
     pub fn choose(want: Want<'_>, needed: u64) -> anyhow::Result<Self> {
         match want {
             Want::Default => Self::choose_in(&base(), needed),
@@ -80,7 +79,7 @@ impl ScratchDisk {
         }
     }
 
-    /// Makes, mounts and unmounts an image: that tells more than any check of its parts.
+    /// Makes, mounts and unmounts an image, which tests more than a check of each step.
     fn image(base: &Path, bytes: u64) -> anyhow::Result<Self> {
         let below = FileSystem::of(base)?;
         let epoch = EpochScratch::image(base, bytes)?;
@@ -103,7 +102,7 @@ impl ScratchDisk {
         })
     }
 
-    /// A directory in `base`; `reason` says why it is not an image although that was wanted.
+    /// Chooses a directory in `base`. `reason` says why a wanted image cannot be made.
     fn directory(base: &Path, reason: Option<&str>) -> anyhow::Result<Self> {
         let found = FileSystem::of(base)?;
         let stat = rustix::fs::statvfs(base).context("asking for the size of the scratch")?;
@@ -129,20 +128,20 @@ impl ScratchDisk {
             base: base.to_owned(),
             receipt,
         };
-        // A directory that cannot be written to is refused now, not in the first epoch.
+        // Refuse a read-only directory now, not in the first epoch.
         disk.epoch()?.close()?;
         Ok(disk)
     }
 
-    /// What the epochs are made on.
+    /// The chosen scratch and the reason.
     pub fn receipt(&self) -> &ScratchReceipt {
         &self.receipt
     }
 
-    /// A fresh, empty scratch.
+    /// Makes a fresh, empty scratch.
     ///
     /// # Errors
-    /// If it can no longer be made.
+    /// If it cannot be made any more.
     pub fn epoch(&self) -> anyhow::Result<EpochScratch> {
         match self.receipt.kind {
             ScratchKind::Image => EpochScratch::image(&self.base, self.receipt.bytes),
@@ -178,11 +177,11 @@ impl EpochScratch {
         &self.path
     }
 
-    /// As dropping it, but says what went wrong. A mount in it that is still in use is detached, with a warning, and
-    /// ends with its last user.
+    /// As dropping it, but returns errors. Detaches a mount that is still in use, with a warning; it ends with
+    /// its last user.
     ///
     /// # Errors
-    /// If a mount in it stays, or its directory cannot be deleted.
+    /// If a mount in it remains, or its directory cannot be deleted.
     pub fn close(self) -> io::Result<()> {
         self.dir.close()
     }
@@ -191,7 +190,7 @@ impl EpochScratch {
 const ADVICE: &str =
     "free some, name a directory on a larger disk with --scratch-dir, or measure fewer workloads";
 
-/// The directory by its full name, without what killed runs have left in it, if it has so much room.
+/// The canonical path of `dir`, without leftovers of killed runs, if it has `needed` bytes free.
 fn checked(dir: &Path, needed: u64) -> anyhow::Result<PathBuf> {
     let found = dir.canonicalize();
     let dir = found.with_context(|| format!("looking for the scratch in {}", dir.display()))?;
@@ -208,7 +207,7 @@ fn checked(dir: &Path, needed: u64) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// What is free for every user, in bytes.
+/// Free bytes for unprivileged users.
 fn free_bytes(dir: &Path) -> anyhow::Result<u64> {
     let stat = rustix::fs::statvfs(dir)
         .with_context(|| format!("asking how much is free in {}", dir.display()))?;
@@ -223,7 +222,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What measuring on this file system costs, against a fresh one.
+/// How figures on this file system differ from those on a fresh one.
 fn cost(found: &FileSystem) -> &'static str {
     match (found.kind.as_str(), found.journal) {
         ("tmpfs" | "ramfs", _) => {

@@ -11,7 +11,8 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Whether images can be made here. If not, the test says so and passes, unless `CTXBENCH_REQUIRE_ROOT` is set.
+/// The scratch if images can be made here. If not, the test prints the reason and passes, unless
+/// `CTXBENCH_REQUIRE_ROOT` is set.
 fn disk(base: &Path) -> Option<ScratchDisk> {
     let disk = ScratchDisk::choose_in(base, 16 * MIB).unwrap();
     if let Some(reason) = &disk.receipt().fallback {
@@ -23,7 +24,7 @@ fn disk(base: &Path) -> Option<ScratchDisk> {
     Some(disk)
 }
 
-/// A directory on the disk of the scratch, as `/tmp` may be in memory.
+/// A directory on the disk of the scratch, because `/tmp` may be in memory.
 fn base_dir() -> tempfile::TempDir {
     tempfile::tempdir_in(base()).unwrap()
 }
@@ -33,7 +34,7 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Neither a mount nor a loop device nor a file is left in `base`. A loop device may take a moment to go.
+/// Asserts that `base` has no mount, loop device or file. The kernel may free a loop device with a delay.
 fn assert_nothing_left(base: &Path) {
     let mut is_mounted = mounts().unwrap().into_iter().map(|mount| mount.at);
     assert!(!is_mounted.any(|at| at.starts_with(base)));
@@ -109,7 +110,7 @@ fn a_mount_in_an_epoch_is_detached_with_it() {
 }
 
 #[test]
-fn an_epoch_in_use_is_detached_and_its_loop_device_goes_with_the_user() {
+fn a_closed_epoch_frees_its_loop_device_with_its_last_user() {
     let base = base_dir();
     let Some(disk) = disk(base.path()) else {
         return;
@@ -124,12 +125,12 @@ fn an_epoch_in_use_is_detached_and_its_loop_device_goes_with_the_user() {
 }
 
 #[test]
-fn a_run_cleans_up_what_a_killed_one_left() {
+fn a_run_removes_the_scratch_of_a_killed_run() {
     let base = base_dir();
     let Some(disk) = disk(base.path()) else {
         return;
     };
-    // A process that has ended and been waited for.
+    // The id of a process that has ended.
     let mut ended = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
     ended.wait().unwrap();
     let left = base
@@ -137,7 +138,7 @@ fn a_run_cleans_up_what_a_killed_one_left() {
         .join(format!("ctxbench-scratch-{}-AbCdEf", ended.id()));
     let at = left.join(directory::MOUNT_POINT);
     fs::create_dir_all(&at).unwrap();
-    // One image was mounted; another had only got its loop device.
+    // One image is mounted. The other one has only a loop device.
     for name in ["image", "half"] {
         let image = left.join(name);
         fs::File::create(&image).unwrap().set_len(64 * MIB).unwrap();
@@ -204,7 +205,7 @@ fn a_scratch_too_small_for_the_plan_is_refused_with_both_sizes() {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("1048576.0 GiB"), "{error}");
         assert!(error.contains("--scratch-dir"), "{error}");
-        // Other programs write meanwhile.
+        // Other programs may write between the two measurements.
         let gib = free >> 30;
         let near = (gib.saturating_sub(2)..=gib + 2).any(|gib| error.contains(&format!(" {gib}.")));
         assert!(near || gib == 0, "{error}");
@@ -238,7 +239,7 @@ fn a_scratch_without_room_for_the_structures_of_an_image_is_refused() {
 }
 
 #[test]
-fn a_missing_directory_is_named() {
+fn choose_names_a_missing_directory() {
     let missing = Path::new("/nonexistent/scratch");
     let error = ScratchDisk::choose(Want::Directory(missing), 0).unwrap_err();
     assert!(

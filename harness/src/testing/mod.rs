@@ -1,4 +1,4 @@
-//! What unit tests of the engine share: scripts, workloads, and backends over plain directories that fail as they are told.
+//! Shared code of unit tests: scripts, workloads, and a backend over a plain directory with scripted failures.
 
 use std::ffi::OsString;
 use std::io;
@@ -35,7 +35,7 @@ pub fn workload(script: Script) -> Workload {
     }
 }
 
-/// Files `a`, "first", and `b`, "second".
+/// Two files: `a` holds "first" and `b` holds "second".
 pub fn two_files() -> Script {
     let content = |text: &str| Bytes::from(text.as_bytes());
     Script::new(vec![
@@ -52,7 +52,7 @@ pub fn environment() -> Environment {
     serde_json::from_str(include_str!("env.json")).unwrap()
 }
 
-/// Limits that no machine is outside of, however busy it is with other tests.
+/// Limits that no load exceeds, because other tests run at the same time.
 pub fn no_limits() -> Limits {
     Limits {
         foreign_cpu: f64::INFINITY,
@@ -80,20 +80,20 @@ pub fn direct() -> Arc<dyn Backend> {
     backend::find("direct").unwrap().into()
 }
 
-/// A plain directory that fails as it is told.
+/// A backend over a plain directory, with scripted failures.
 #[derive(Clone, Default)]
 pub struct Broken {
-    /// It says that it guesses what files hold.
+    /// Whether it claims to guess content.
     pub guesses_content: bool,
-    /// Why it cannot be opened.
+    /// The error when it is opened.
     pub opening: Option<String>,
     /// Applied to the newest subtree of a pass, just before its calls.
     pub tamper: Option<fn(&Path)>,
-    /// The same to the root, for what works in no subtree.
+    /// As `tamper`, for the root, if passes have no subtree.
     pub tamper_root: Option<fn(&Path)>,
-    /// How its daemon ended, as it says when asked.
+    /// Why its daemon ended.
     pub exit_reason: Option<&'static str>,
-    /// Requests that its daemon has counted, from one question to the next; it counts none where there is no list.
+    /// The daemon's read counts, one for each reading of its counters. `None`: it has no counters.
     pub counts: Option<Arc<Mutex<Vec<u64>>>>,
     /// How often it was opened.
     pub opened: Arc<Mutex<u32>>,
@@ -141,7 +141,7 @@ impl Workspace for BrokenWorkspace {
         &self.root
     }
 
-    /// Asked for last before the calls of each pass.
+    /// Tampers here, because it is the last call of the workspace before the calls of a pass.
     fn kill_handle(&self) -> KillHandle {
         if let Some(tamper) = self.backend.tamper
             && let Some(newest) = newest_subtree(&self.root)
@@ -192,13 +192,13 @@ impl Workspace for BrokenWorkspace {
     }
 }
 
-/// The kill handle of something that has neither a daemon nor a mount.
+/// A kill handle for neither a daemon nor a mount.
 pub fn no_kill_handle() -> KillHandle {
     let dir = tempfile::tempdir().unwrap();
     direct().open(&site(dir.path())).unwrap().kill_handle()
 }
 
-/// The subtree of the last pass that got one of its own.
+/// The subtree with the highest number.
 fn newest_subtree(root: &Path) -> Option<PathBuf> {
     let passes = (1..).map(|pass| root.join(format!("p{pass}")));
     passes.take_while(|subtree| subtree.exists()).last()

@@ -97,7 +97,7 @@ pub struct Run {
     pub epochs: Vec<Epoch>,
     /// The probes.
     pub probes: Vec<Probe>,
-    /// The faults of the probes' stage.
+    /// The injected faults of `faults.jsonl`.
     pub faults: Vec<Fault>,
     /// The results of fault scenarios.
     pub fault_outcomes: Vec<FaultOutcome>,

@@ -58,7 +58,7 @@ pub struct FaultOutcome {
     pub audits: BTreeMap<String, Audit>,
     /// Other findings by name: counts, times, words.
     pub facts: BTreeMap<String, Fact>,
-    /// What the backend did although no backend may.
+    /// Behaviour that no backend may show.
     pub breaches: Vec<String>,
     /// How long the scenario took with preparation and audits, in milliseconds.
     pub took_ms: u64,
@@ -144,7 +144,7 @@ pub struct Seen {
     pub errno: Option<i32>,
     /// The text of the error, or a description of the defect.
     pub text: String,
-    /// How often.
+    /// Number of occurrences.
     pub times: u64,
 }
 
@@ -453,7 +453,7 @@ pub struct CrashPoints {
     pub how: String,
     /// The seed.
     pub seed: u64,
-    /// How many points.
+    /// Number of points.
     pub points: u64,
     /// Points at which the daemon held or had queued a request when it was killed.
     /// The agent's call then failed with `ECONNABORTED`. `None` if not recorded.

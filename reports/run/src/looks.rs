@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_spend_one_percent_in_all() {
+    fn looks_spend_one_percent_in_total() {
         for epochs in 3..40 {
             let looks = Looks::within(epochs);
             let spent: f64 = looks.0.iter().map(|look| look.alpha).sum();

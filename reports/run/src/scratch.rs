@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_names_what_figures_depend_on() {
+    fn a_receipt_is_summarised_in_one_line() {
         assert_eq!(
             receipt().to_string(),
             "a fresh file system for each epoch: ext4 with a journal, 8.0 GiB, loop device (direct I/O) on /dev/vda, volatile write cache"

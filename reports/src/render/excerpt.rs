@@ -39,7 +39,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn only_what_is_between_the_marks_changes() {
+    fn splice_changes_only_the_text_between_the_marks() {
         let run = testing::run();
         let summary = testing::summary();
         let report = Report {

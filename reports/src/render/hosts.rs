@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_several_hosts_has_their_tables_and_no_other_has() {
+    fn only_a_run_of_two_hosts_has_host_tables() {
         let mut run = testing::run();
         assert_eq!(page(&run).trim(), "");
         run.plan.workloads[0].calls = BTreeMap::from([("handoff".to_owned(), 10)]);

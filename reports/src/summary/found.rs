@@ -64,7 +64,7 @@ mod tests {
     use crate::testing::run;
 
     #[test]
-    fn passes_that_differ_are_told() {
+    fn scores_that_differ_between_passes_are_marked() {
         let mut run = run();
         let workload = run.plan.workloads[0].name.clone();
         let score = |sum| BTreeMap::from([("tokens".to_owned(), Score { sum, of: 2 })]);

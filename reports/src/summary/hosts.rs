@@ -132,7 +132,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn what_was_not_seen_in_time_has_no_time_but_is_counted() {
+    fn a_handoff_seen_too_late_has_no_time_but_is_counted() {
         let mut run = testing::run();
         run.plan.workloads[1].calls = BTreeMap::from([(HANDOFF.to_owned(), 10)]);
         let mut times = histogram();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_summed_over_passes_and_passes_without_are_left_out() {
+    fn shared_lines_are_summed_over_the_passes_that_have_them() {
         let mut run = testing::run();
         assert!(summarise(&run).unwrap().shared_files.is_empty());
         for sample in run

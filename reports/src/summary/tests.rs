@@ -95,7 +95,7 @@ fn an_arm_that_takes_twice_as_long_is_called_worse_in_every_run() {
 }
 
 #[test]
-fn a_second_arm_that_is_10_percent_slower_is_found_out() {
+fn an_aa_arm_that_is_10_percent_slower_is_called_different() {
     let (different, cells) = called_different(SEEDS, |run| {
         // The session's own margin is 7 %, too close to 10 % for so few passes.
         run.plan.margins.session_share = 0.0;
@@ -172,7 +172,7 @@ fn a_pass_in_which_a_call_failed_is_in_no_latency() {
 }
 
 #[test]
-fn an_arm_that_is_always_wrong_has_no_latency_but_what_was_waited_for_it() {
+fn an_arm_with_only_wrong_answers_has_a_wait_but_no_latency() {
     let mut run = testing::run();
     for sample in &mut run.samples {
         if sample.arm == "sqlite" && sample.workload == "agent/session" {
@@ -199,7 +199,7 @@ fn an_arm_that_is_always_wrong_has_no_latency_but_what_was_waited_for_it() {
 }
 
 #[test]
-fn no_failure_of_n_passes_is_a_bound_and_not_a_zero() {
+fn n_passes_without_failure_bound_the_failure_rate() {
     let summary = testing::summary();
     let ending = &summary.endings[0];
     let passes = u64::from(2 * EPOCHS * (ROUNDS + 1));
@@ -209,7 +209,7 @@ fn no_failure_of_n_passes_is_a_bound_and_not_a_zero() {
 }
 
 #[test]
-fn percentiles_are_earned_by_all_calls_together() {
+fn percentiles_are_computed_over_all_calls_of_a_cell() {
     let summary = testing::summary();
     let read = cell(&summary, "read", "direct");
     assert_eq!(read.calls, PASSES as u64 * CALLS);
@@ -241,7 +241,7 @@ fn the_parts_of_a_cost_add_up() {
 }
 
 #[test]
-fn counts_of_requests_tell_a_call_that_the_kernel_answered() {
+fn a_cell_without_requests_was_answered_by_the_kernel() {
     let mut run = testing::run();
     let summary = summarise(&run).unwrap();
     assert_eq!(
@@ -567,7 +567,7 @@ fn each_kind_of_margin_decides_a_case_of_its_own() {
 }
 
 #[test]
-fn a_daemon_that_starts_is_ready_after_so_long_and_a_directory_has_no_such_time() {
+fn only_an_arm_with_a_daemon_has_a_time_to_readiness() {
     let mut run = testing::run();
     let summary = summarise(&run).unwrap();
     assert!(summary.ready.iter().all(|ready| ready.arm == "sqlite"));

@@ -206,7 +206,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn swapping_the_arms_turns_the_verdict_round(
+        fn swapping_the_arms_inverts_the_verdict(
             values in prop::collection::vec(prop::collection::vec(-1.0f64..1.0, 3..8), 3..8)
         ) {
             let there = compare(&values, 0.01, MARGIN).unwrap();

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_of_the_design() {
+    fn p99_needs_299_calls() {
         assert_eq!(calls_needed(0.99), 299);
         assert_eq!(calls_needed(0.999), 2995);
         assert_eq!(calls_needed(0.5), 5);

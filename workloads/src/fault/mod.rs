@@ -24,7 +24,7 @@ static FAULTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/faults");
 pub struct Scenario {
     /// Its name; for a built-in scenario, the name of its file.
     pub name: String,
-    /// What kind of world breaks.
+    /// The part of the environment that fails.
     pub group: Group,
     /// The injected fault, in a few words.
     pub title: String,
@@ -51,7 +51,7 @@ pub struct Scenario {
     pub sha256: String,
 }
 
-/// What kind of world breaks.
+/// The part of the environment that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {

@@ -58,7 +58,7 @@ fn errors_name_file_line_and_field() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn an_inconsistent_scenario_is_refused() {
     for (rest, words) in [
         ("injection = \"kill-daemon\"\n", "field `when`"),
         ("injection = \"nothing\"\nwhen = \"idle\"\n", "field `when`"),
@@ -93,7 +93,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn every_built_in_scenario_can_be_read_and_names_are_answered() {
+fn every_built_in_scenario_parses_and_an_unknown_name_lists_them() {
     let all = scenarios().unwrap();
     for group in Group::ALL {
         assert!(

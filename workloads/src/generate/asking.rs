@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_asks_something_else() {
+    fn every_call_in_a_block_asks_under_a_unique_name() {
         let asking = Asking {
             operation: Operation::Recall,
             notes: 116,

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_knows_what_every_client_wrote_last() {
+    fn the_model_keeps_the_last_write_of_every_client() {
         let script = clients().script().unwrap();
         assert_eq!(script.files.len(), 12);
         let mut model = Model::of(&script);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_differ_and_repeat_themselves() {
+    fn a_client_repeats_its_calls_and_differs_from_others() {
         let calls = |process| clients().calls(process).collect::<Vec<_>>();
         assert_eq!(calls(1), calls(1));
         assert_ne!(calls(1), calls(2));

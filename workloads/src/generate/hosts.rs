@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_written_on_one_host_and_looked_for_on_the_other() {
+    fn a_note_is_written_on_one_host_and_polled_on_the_other() {
         let script = handoff().script().unwrap();
         assert!(script.needs_second_host() && script.shared_files().is_empty());
         for call in &script.calls {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn parameters_out_of_range_are_refused() {
         let none = Handoff {
             notes: 0,
             ..handoff()

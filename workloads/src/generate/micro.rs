@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn parameters_out_of_range_are_refused() {
         assert!(micro(Operation::Delete, 5, 6).script().is_err());
         assert!(micro(Operation::Stat, 0, 6).script().is_err());
         assert!(micro(Operation::Stat, 1, 0).script().is_err());

@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_note_says_is_said_by_none() {
+    fn an_unanswerable_question_has_no_evidence_in_any_note() {
         let notebook = notebook(1000, 3);
         for question in &notebook.questions {
             if question.answerable != Answerable::Never {

@@ -273,7 +273,7 @@ mod tests {
     use tokens::{Account, Terms};
 
     #[test]
-    fn the_results_are_json_of_the_bytes_that_the_seed_names() {
+    fn each_result_is_json_of_the_size_in_source_5() {
         let workload = workload("agent/offload-comparison").unwrap();
         for call in &workload.script.calls[..2] {
             let [FileOp::Write { content, .. }] = &call.ops[..] else {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_own_figures_add_up_as_it_says() {
+    fn the_published_figures_of_source_5_add_up() {
         let workload = workload("agent/offload-comparison").unwrap();
         let SessionSource::Stated { published, .. } = &workload.session else {
             panic!("{:?}", workload.session);

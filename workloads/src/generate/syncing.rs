@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_new_at_the_first_sync_and_there_at_the_second() {
+    fn files_are_new_at_the_first_sync_and_overwritten_at_the_second() {
         assert_eq!(syncing().script(), syncing().script());
         let script = syncing().script().unwrap();
         let mut model = Model::of(&script);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn parameters_out_of_range_are_refused() {
         let none = Syncing {
             files: 0,
             ..syncing()

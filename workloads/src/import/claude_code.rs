@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn what_results_say_about_files_is_understood() {
+    fn the_importer_extracts_file_content_from_results() {
         let session = traps();
         let seen: HashMap<_, _> = session
             .events
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_session_is_refused() {
+    fn a_file_without_a_session_is_refused() {
         assert!(read("").is_err());
         assert!(read("{\"type\":\"summary\"}\nnonsense\n").is_err());
     }

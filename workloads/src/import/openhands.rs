@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_session_is_refused_with_its_line() {
+    fn a_row_that_is_no_session_is_refused_with_its_line() {
         assert!(read("").is_err());
         assert!(
             read("{}\n")

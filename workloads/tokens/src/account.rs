@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_sends_all_that_was_before_it() {
+    fn every_call_sends_all_earlier_parts() {
         let three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
         let account = Account::of(&three, &Terms::default());
         let prompts: Vec<_> = account.calls.iter().map(|call| call.prompt).collect();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_longer_than_the_time_to_live_breaks_the_prefix_and_a_slow_backend_makes_it_longer() {
+    fn a_gap_longer_than_the_time_to_live_expires_the_prompt() {
         let mut three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
         three.steps[1].gap_ms = TTL_MS;
         let in_time = Account::of(&three, &Terms::default());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_in_the_middle_is_sent_anew_from_there() {
+    fn a_changed_part_invalidates_the_cache_from_there() {
         let mut three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
         // The result of the second step shrinks before the third call.
         three.steps[2].rewrites = vec![Rewrite { part: 2, tokens: 5 }];
@@ -436,7 +436,7 @@ mod tests {
         }
 
         #[test]
-        fn more_waiting_never_makes_it_cheaper(steps in steps(), delay in 0..600_000u64) {
+        fn a_longer_wait_never_serves_more_from_the_cache(steps in steps(), delay in 0..600_000u64) {
             let conversation = conversation(steps);
             let terms = Terms::default();
             let delayed = Account::delayed(&conversation, &terms, |_| delay);
@@ -446,7 +446,7 @@ mod tests {
         }
 
         #[test]
-        fn what_enters_once_does_not_depend_on_the_order(steps in steps()) {
+        fn entering_tokens_do_not_depend_on_the_order_of_steps(steps in steps()) {
             let mut turned = steps.clone();
             turned.reverse();
             let terms = Terms::default();

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newer_claudes_keep_what_they_thought() {
+    fn newer_claude_models_keep_their_thinking() {
         assert_eq!(
             thinking_stays("claude-opus-4-5-20251101"),
             ThinkingStays::Always
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_measured_is_called_so() {
+    fn only_a_measured_family_is_labelled_measured() {
         let of = |model: &str| (factor(model).per_o200k, factor(model).is_measured);
         assert_eq!(of("claude-sonnet-4-5-20250929"), (1.12, true));
         assert_eq!(of("claude-opus-4-6"), (1.12, true));

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_call_is_no_evidence_for_what_was_inferred_from_it() {
+    fn the_first_call_is_left_out_if_the_fixed_part_is_inferred() {
         let mut conversation = Conversation {
             fixed: 1000,
             fixed_is: Fixed::Inferred,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_held_against_what_was_read_from_it() {
+    fn the_ledgers_cache_is_compared_with_reported_reads() {
         let cached = |enters: u64, reported: u64, cached: u64, gap_ms: u64| {
             let mut step = step(enters, reported);
             step.gap_ms = gap_ms;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_counted_before_a_compaction_is_compared() {
+    fn the_context_before_a_compaction_is_compared_with_the_clients_record() {
         let mut compacted = step(300, 1300);
         compacted.compacted = true;
         compacted.before_compaction = 1210;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+    fn the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two() {
         assert_eq!(median(vec![4.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(Vec::new()), None);

@@ -1,4 +1,4 @@
-//! `ctxbench doctor`: what this machine lets us do, and what to do about the rest.
+//! `ctxbench doctor`: reports what this machine can measure, and how to fix the rest.
 
 mod s3;
 mod store;
@@ -57,7 +57,7 @@ impl Doctor {
         );
         let s3 = s3::print_server();
         let mut is_well = s3.is_ok() && has_scratch;
-        // The receipt of a server that is not ours is its address, which says nothing of whether it is there.
+        // The receipt of an external server is only its address. It does not prove that the server answers.
         let receipt = |backend: &dyn Backend, needs: &[Need]| {
             let given = Wanted::Given.label();
             match &s3 {
@@ -100,7 +100,7 @@ impl Doctor {
         })
     }
 
-    /// Prints what a run would measure on and why; false if it could not measure at all.
+    /// Prints the scratch of a run and the reason for it; false if there is none.
     fn print_scratch(&self) -> bool {
         let want = self
             .scratch

@@ -1,5 +1,5 @@
-//! What `ctxbench doctor` says of S3: which server would hold the buckets, and whether the one that the environment names
-//! takes what a mount asks first. Nothing is written there.
+//! The S3 part of `ctxbench doctor`: names the server that a run would use. Sends the first request of a mount
+//! to the server that the environment names, if any, and writes nothing there.
 
 use backends::s3::{S3Config, check_access};
 use backends::s3_service::{ENDPOINT, Wanted};
@@ -10,7 +10,7 @@ use crate::cmd::s3::Bucket;
 /// Prints the lines of the server that a run, or a mount without `--endpoint`, would use.
 ///
 /// # Errors
-/// What is wrong with the server at [`ENDPOINT`], in a line: then nothing that needs it can be measured.
+/// Why the server at [`ENDPOINT`] cannot be used, in one line.
 pub fn print_server() -> Result<(), String> {
     match Wanted::default_here() {
         Wanted::Given => print_given(),
@@ -22,7 +22,7 @@ pub fn print_server() -> Result<(), String> {
     }
 }
 
-/// Why a run would start this server and no other.
+/// Why a run would start this server.
 fn why(kind: ServerKind) -> String {
     match (kind, ServerKind::Minio.find()) {
         (ServerKind::Minio, Ok(found)) => {
@@ -38,7 +38,7 @@ fn why(kind: ServerKind) -> String {
 }
 
 fn print_given() -> Result<(), String> {
-    // Whose memory it would be makes no difference to what is asked.
+    // The request is the same for every agent.
     let bucket = Bucket::of_environment("doctor");
     let checked = match bucket.config(None) {
         Ok(config) => {
@@ -84,7 +84,7 @@ fn print_config(config: &S3Config) {
     println!("s3        credentials from {}", config.access_key.source);
 }
 
-/// An error and what to do about it, as every other line of the doctor has them.
+/// Formats an error and its fix in one line.
 fn in_a_line(error: &str) -> String {
     match error.split_once("\n  fix: ") {
         Some((reason, fix)) => format!("{reason} (fix: {fix})"),

@@ -1,10 +1,10 @@
-//! Is a `sqlite` or `agent-memory` store whole?
+//! Checks a `sqlite` or `agent-memory` store.
 
 use std::path::Path;
 
 use backends::sqlite::check;
 
-/// Prints what is wrong with the database `store`; whether it is whole.
+/// Prints the defects of the database `store`. Returns whether it is sound.
 ///
 /// # Errors
 /// If it cannot be read.

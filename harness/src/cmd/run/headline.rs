@@ -1,4 +1,4 @@
-//! What a run prints in the end.
+//! The summary that a run prints at its end.
 
 use reports::render::{arm_and_its_baseline, ratio, table, time};
 use stats::MAKESPAN;

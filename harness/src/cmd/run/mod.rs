@@ -179,11 +179,11 @@ fn not_negative(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What came of measuring.
+/// How measuring ended.
 pub enum Measured {
-    /// All that was wanted is in this run directory.
+    /// The run in this directory is complete.
     Complete(PathBuf),
-    /// The user ended it.
+    /// The user interrupted the run in this directory, which can be resumed.
     Interrupted(PathBuf),
 }
 
@@ -212,13 +212,13 @@ impl Run {
 }
 
 impl Options {
-    /// Plans a run, or goes on with the one in `resume`, and measures it to its end.
+    /// Plans a run, or resumes the one in `resume`, and measures it.
     pub fn measure(
         &self,
         interrupt: &Interrupt,
         resume: Option<&Path>,
     ) -> anyhow::Result<Measured> {
-        // Probes and model files have a directory of their own: nothing of theirs is timed in microseconds.
+        // Probes and model files need no fresh file system: none of their times is in microseconds.
         let beside = ScratchDir::make(self.scratch_dir.as_deref())?;
         let _fusectl = Fusectl::at_hand(beside.path());
         let prepared = match resume {
@@ -272,7 +272,7 @@ impl Options {
         let mut runner = Runner::new(&plan, &writer, interrupt, before);
         let ended = runner.run(&mut machine, &mut progress);
         progress.finish();
-        // The scratch goes before anything else begins.
+        // Remove the scratch before the probes start.
         drop(machine);
         match ended {
             Ended::Complete => {}
@@ -304,7 +304,7 @@ impl Options {
                 if interrupt.is_set() {
                     return Ok(Measured::Interrupted(dir));
                 }
-                // All of an arm's or none, so that a resumed run does not probe it twice.
+                // Record all probes of an arm or none, so that a resumed run does not repeat them.
                 probes.iter().try_for_each(|probe| writer.probe(probe))?;
                 faults.iter().try_for_each(|fault| writer.fault(fault))?;
             }
@@ -316,10 +316,10 @@ impl Options {
             match model_files::measure_for(wanted, &self.model, beside.path(), interrupt) {
                 Ok(found) => writer.model_files(&found)?,
                 Err(_) if interrupt.is_set() => return Ok(Measured::Interrupted(dir)),
-                // Where nothing else is measured, nothing is left.
+                // Without workloads the run has no other result.
                 Err(error) if plan.workloads.is_empty() => return Err(error),
                 Err(error) => {
-                    // The rest of the run is as good as without it, and the report says why it is missing.
+                    // The rest of the run is valid. The report shows the reason.
                     eprintln!("warning: they were not measured: {error:#}");
                     writer.model_files(&ModelFiles {
                         failed: Some(format!("{error:#}")),
@@ -332,7 +332,7 @@ impl Options {
     }
 }
 
-/// A prober for every arm that can be measured, the same again and slowed ones left out; none if the plan wants no probes.
+/// A prober for every available arm, except the A/A arm and slowed arms. None if the plan has no probes.
 fn probers(
     plan: &Plan,
     arms: &[LiveArm],
@@ -345,7 +345,7 @@ fn probers(
     let program = std::env::current_exe().context("finding the ctxbench binary")?;
     let arms = arms
         .iter()
-        // Programs are what is probed with: what has no path has nothing for them.
+        // The probes run programs, which need paths.
         .filter(|arm| {
             arm.receipt.is_ok()
                 && arm.name != SAME

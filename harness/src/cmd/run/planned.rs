@@ -1,4 +1,4 @@
-//! From suite and options to the plan of a new run.
+//! Makes the plan of a new run from its suite and options.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::plan::{self, BASELINE, Inputs, LiveArm, arms};
 use crate::scratch::{ScratchDisk, Want};
 use crate::session_contexts::session_contexts;
 
-/// The policy that a run is made for, unless the suite or the command line says.
+/// The policy of a run, unless suite or command line say otherwise.
 const POLICY: &str = "vsm";
 
 /// Seconds of measuring, unless suite or command line say otherwise.
@@ -35,14 +35,14 @@ const MARGIN_US: f64 = 1.0;
 /// The most epochs, unless suite or command line say otherwise.
 const EPOCHS: u32 = 8;
 
-/// The most rounds of a cell in an epoch: more than that, and time is better spent in another epoch.
+/// The most rounds of a cell in an epoch: beyond it, another epoch is a better use of time.
 const ROUNDS: u32 = 60;
 
 /// Seconds after which a call counts as a timeout, unless suite or command line say otherwise.
 const CALL_TIMEOUT: f64 = 10.0;
 
 impl Options {
-    /// What workspaces live on.
+    /// The disk of the workspaces.
     pub(super) fn scratch(
         &self,
         workloads: &[Arc<Workload>],
@@ -186,7 +186,7 @@ impl Options {
         let policy = policy.as_ref().map(|(_, text)| text.as_str());
         let contexts = session_contexts(&workloads);
         if !contexts.is_empty() {
-            // Not after minutes of measuring.
+            // Check prices now, not after minutes of measuring.
             let day = now.strftime("%Y-%m-%d").to_string();
             if let Err(problem) = check_prices(&self.prices.read()?, &day) {
                 bail!("the report of this run could not be priced: {problem}");
@@ -216,7 +216,8 @@ impl Options {
         }
     }
 
-    /// FUSE over memory, or without it the baseline, once more for each planted slowdown, and once more as it is.
+    /// An arm for each planted slowdown of FUSE over memory, and an identical arm. Without FUSE over memory,
+    /// the baseline is slowed, without an identical arm.
     pub(super) fn slowed(&self, arms: &[LiveArm]) -> Vec<LiveArm> {
         let on_mount = arms.iter().find(|arm| arm.name == FLOOR);
         let planted_on = on_mount.or_else(|| arms.iter().find(|arm| arm.name == BASELINE));
@@ -237,7 +238,7 @@ impl Options {
         slowed.collect()
     }
 
-    /// The policy and its text, checked before anything is measured.
+    /// Reads and checks the policy. Returns it with its text.
     pub(super) fn policy(&self, suite: &Suite) -> anyhow::Result<Option<(Policy, String)>> {
         let named = self.policy.as_ref().or(suite.policy.as_ref());
         let name = named.map_or(POLICY, String::as_str);
@@ -248,7 +249,7 @@ impl Options {
         Ok(Some((Policy::parse(&file, &text)?, text)))
     }
 
-    /// The suite, narrowed to what was asked for.
+    /// The suite, narrowed by the options.
     pub(super) fn suite(&self) -> anyhow::Result<Suite> {
         let mut suite = catalogue::suite(&self.suite)?;
         if !self.workload.is_empty() {
@@ -303,7 +304,7 @@ pub(super) struct Prepared {
     pub(super) dir: PathBuf,
     pub(super) plan: Plan,
     pub(super) writer: Writer,
-    /// What an earlier part of the run has recorded.
+    /// The records of the run's earlier part, if it is resumed.
     pub(super) before: Option<rundir::Run>,
     pub(super) workloads: Vec<Arc<Workload>>,
     pub(super) arms: Vec<LiveArm>,
@@ -311,14 +312,14 @@ pub(super) struct Prepared {
     pub(super) environment: Environment,
 }
 
-/// What workspaces may take on the scratch at once, in bytes, with room for logs and journals.
+/// Estimate of the bytes that workspaces take on the scratch at a time, logs and journals included.
 fn scratch_bytes(workloads: &[Arc<Workload>], arms: usize) -> u64 {
     let largest = workloads
         .iter()
         .map(|own| pass_bytes(own))
         .max()
         .unwrap_or(0);
-    // A store holds bytes in its log and its database; finished passes stay up to 32 MiB an arm.
+    // A store holds content in its log and its database. Finished passes of an arm keep up to 32 MiB.
     (1 << 30) + arms as u64 * 3 * (2 * largest + (32 << 20))
 }
 
@@ -338,7 +339,7 @@ fn agent_tokens(workloads: &[Arc<Workload>]) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// The arm that answers from the recording, where a run is to ask a live model and there is none.
+/// The backend that replays recorded answers, if the run needs a live model and none is available.
 fn recording_instead(backends: &[Arc<dyn Backend>]) -> Option<Arc<dyn Backend>> {
     const LIVE: &str = "llm-history-live";
     const RECORDED: &str = "llm-history-recorded";

@@ -1,4 +1,4 @@
-//! Going on with a run that was interrupted.
+//! Resumes an interrupted run.
 
 use std::path::Path;
 use std::sync::Arc;

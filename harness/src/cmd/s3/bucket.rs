@@ -1,4 +1,4 @@
-//! The options that say which bucket, for every command that needs one.
+//! The options that select a bucket, shared by several commands.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::Context;
 use backends::s3::{ConflictPolicy, S3Config, SyncMode, check_name, find_access_key, seal_key};
 use clap::{Args, ValueEnum};
 
-/// The variable with the key that encrypts.
+/// The variable with the encryption key.
 const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";
 
 /// Which bucket, and whose memory in it. Access keys come from `AWS_ACCESS_KEY_ID` and
@@ -118,7 +118,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl Bucket {
-    /// The bucket that is meant where no option says more than whose memory.
+    /// The bucket that the environment names, for the memory of `agent_id`.
     pub fn of_environment(agent_id: &str) -> Self {
         Self {
             endpoint: None,
@@ -132,7 +132,7 @@ impl Bucket {
         }
     }
 
-    /// The configuration, with the defaults of `behaviour` where there is none.
+    /// The configuration. `None` for `behaviour` stands for its defaults.
     pub fn config(&self, behaviour: Option<&Behaviour>) -> anyhow::Result<S3Config> {
         let region = self.region.clone().or_else(|| variable("AWS_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());

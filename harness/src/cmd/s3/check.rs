@@ -1,4 +1,4 @@
-//! `ctxbench s3 check`: is everything of an agent's memory in a bucket whole?
+//! `ctxbench s3 check`: verifies every object of an agent's memory in a bucket.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `ctxbench s3`: servers, and what a memory in a bucket can be asked for.
+//! `ctxbench s3`: S3 servers, and commands for a memory in a bucket.
 
 mod bucket;
 mod check;

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// Makes `auto` without MinIO an error.
+/// The variable that makes `auto` fail without MinIO.
 const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
 
 /// Start an S3 server on a loopback port and serve until Ctrl-C.
@@ -63,7 +63,7 @@ enum Wanted {
     Rclone,
 }
 
-/// A round-trip time up to that of a bad day between continents.
+/// Parses a round-trip time of at most 10 s.
 fn milliseconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if (0.0..=10_000.0).contains(&number) => Ok(number),
@@ -72,7 +72,7 @@ fn milliseconds(text: &str) -> Result<f64, String> {
 }
 
 impl Wanted {
-    /// The server to start; says on standard error what it is not, and why.
+    /// Finds the server to start. Prints on standard error why `auto` chooses the embedded one.
     fn find(self) -> anyhow::Result<Found> {
         let kind = match self {
             Self::Auto => {
@@ -98,15 +98,16 @@ impl Wanted {
 impl Serve {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let server = self.server.find()?;
-        // Caught from now on, so that no signal leaves a server or a directory behind.
+        // Catch signals before the start, so that none leaves a server or a directory behind.
         let signals =
             Signals::new([SIGINT, SIGTERM, SIGHUP]).context("setting up signal handling")?;
         let (stop, mut stopped) = unbounded_channel();
         stop_on_signal(signals, stop.clone());
         if self.until_stdin_ends {
-            // The run that starts a server may stay on one processor: its server does not.
+            // The run that starts the server may be pinned to one processor. The server must not inherit this.
             cpu::go_anywhere()?;
-            // A run stops its servers between their passes: one whose run is killed must notice that standard input ends.
+            // A run stops its servers between their passes. If the run is killed, SIGCONT lets the server read
+            // the end of standard input.
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
             stop_when_stdin_ends(stop.clone());
         }
@@ -138,14 +139,14 @@ impl Serve {
             .enable_all()
             .build()
             .context("starting the runtime")?;
-        // On this thread, which lives as long as the process: the server's own depends on it.
+        // Run on the main thread: the server's process ends with the thread that started it.
         let served = runtime.block_on(async {
             let mut server = tokio::select! {
                 server = start(options) => server?,
                 _ = stopped.recv() => return Ok(()),
             };
             let line = serde_json::to_string(&server.announcement())?;
-            // Nobody may be listening any more; `println!` would panic.
+            // The reader may have closed standard output: `println!` would panic.
             let mut out = std::io::stdout();
             let _ = writeln!(out, "{line}").and_then(|()| out.flush());
             let ended = tokio::select! {
@@ -169,7 +170,7 @@ impl Serve {
     }
 }
 
-/// What binds a server's process to ours: `ctxbench with-parent PID`.
+/// The command that binds a server's process to this one: `ctxbench with-parent PID`.
 fn launcher() -> anyhow::Result<Vec<OsString>> {
     let us = std::env::current_exe().context("finding our own program")?;
     let parent = std::process::id().to_string();
@@ -179,7 +180,7 @@ fn launcher() -> anyhow::Result<Vec<OsString>> {
 fn stop_on_signal(mut signals: Signals, stop: UnboundedSender<()>) {
     std::thread::spawn(move || {
         for _ in signals.forever() {
-            // Nobody waits any more if it is ending already.
+            // The receiver is gone if the server is ending already.
             let _ = stop.send(());
         }
     });
@@ -187,7 +188,7 @@ fn stop_on_signal(mut signals: Signals, stop: UnboundedSender<()>) {
 
 fn stop_when_stdin_ends(stop: UnboundedSender<()>) {
     std::thread::spawn(move || {
-        // Whatever comes is ignored; an error ends it as an end of file does.
+        // Ignores the input. An error counts as its end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         let _ = stop.send(());
     });

@@ -1,4 +1,4 @@
-//! `ctxbench s3 sync`: waits until what a mount holds is as durable as it can be.
+//! `ctxbench s3 sync`: waits until the changes in a mount are durable.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ impl Sync {
         let at = self.path.display();
         let said = match attribute::get(&self.path, "user.ctx.sync") {
             Ok(_) => "everything is in the bucket",
-            // No bucket behind it: what there is to sync is a disk.
+            // Not an `s3` mount: sync its file system.
             Err(Errno::NODATA | Errno::NOTSUP) => {
                 let file = std::fs::File::open(&self.path);
                 let file = file.with_context(|| format!("opening {at}"))?;

@@ -1,4 +1,4 @@
-//! `ctxbench s3 versions`: what a file in an `s3` mount was.
+//! `ctxbench s3 versions`: lists, prints or restores old versions of a file in an `s3` mount.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Passes of two hosts, each with a directory of its own.
+//! Tests of passes with two hosts, each with its own directory.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use backends::backend::{Description, KillHandle, Receipt, Site, Unavailable};
 use super::*;
 use crate::testing::no_kill_handle;
 
-/// A directory for each of two hosts. What one host syncs may reach the other.
+/// A backend with one directory for each of two hosts, whose syncs can copy files between them.
 struct Split {
-    /// Given both roots when the second host is synced.
+    /// Called with both roots when the second host is synced.
     exchange: fn(&Path, &Path),
 }
 
@@ -116,7 +116,7 @@ fn handoff() -> Script {
     script
 }
 
-/// Two hosts that add two lines each, the first one of the first host.
+/// Two hosts that add two lines each, in turn; the first host begins.
 fn writers() -> Script {
     use workloads::script::Host::{First, Second};
     let mut script = Script::new(Vec::new());
@@ -137,7 +137,7 @@ fn writers() -> Script {
 }
 
 #[test]
-fn a_note_is_handed_over_where_the_other_sees_it() {
+fn a_handoff_succeeds_when_the_other_host_sees_the_file() {
     let handed = passed(handoff(), &[700]);
     assert!(handed.verdict.is_none(), "{:?}", handed.verdict);
     assert_eq!(handed.calls["handoff"].total_ns, 700, "timed as a whole");
@@ -145,7 +145,7 @@ fn a_note_is_handed_over_where_the_other_sees_it() {
 }
 
 #[test]
-fn a_note_that_the_other_never_sees_is_a_timeout_and_the_calls_after_it_are_made() {
+fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
     let mut script = handoff();
     script.call(CallKind::Stat, vec![FileOp::Stat(path("note.md"))]);
     let unseen = split(|_, _| {}, script, &[700, 50], 30);
@@ -165,7 +165,7 @@ fn a_note_that_the_other_never_sees_is_a_timeout_and_the_calls_after_it_are_made
 }
 
 #[test]
-fn a_backend_of_one_host_has_no_second() {
+fn a_single_host_backend_refuses_a_second_host() {
     let dir = tempfile::tempdir().unwrap();
     let site = site(dir.path());
     let mut hosts = Hosts::one(Broken::default().open(&site).unwrap());
@@ -188,7 +188,7 @@ fn one_directory_loses_no_line_of_two_hosts() {
 }
 
 #[test]
-fn a_line_is_lost_where_the_later_file_replaces_the_other() {
+fn a_host_that_replaces_the_file_loses_the_lines_of_the_other() {
     let replace: fn(&Path, &Path) = |first, second| {
         drop(std::fs::copy(
             second.join("shared.md"),
@@ -212,7 +212,7 @@ fn a_line_is_lost_where_the_later_file_replaces_the_other() {
 }
 
 #[test]
-fn a_conflict_that_is_kept_beside_loses_nothing() {
+fn a_conflict_copy_keeps_the_lines_of_both_hosts() {
     let keep: fn(&Path, &Path) = |first, second| {
         if !second.join("shared.conflict.md").exists() {
             std::fs::copy(first.join("shared.md"), second.join("shared.conflict.md")).unwrap();
@@ -232,7 +232,7 @@ fn a_conflict_that_is_kept_beside_loses_nothing() {
 }
 
 #[test]
-fn hosts_that_never_agree_are_waited_for_and_said_so() {
+fn a_pass_reports_hosts_that_never_agree() {
     let found = split(|_, _| {}, writers(), &[1; 4], 60);
     assert!(found.verdict.is_none(), "{:?}", found.verdict);
     let expected = Settled {
@@ -244,7 +244,7 @@ fn hosts_that_never_agree_are_waited_for_and_said_so() {
 }
 
 #[test]
-fn bytes_that_nobody_wrote_are_wrong_and_no_loss() {
+fn a_damaged_line_is_wrong_data_and_not_a_loss() {
     let damage: fn(&Path, &Path) =
         |first, _| std::fs::write(first.join("shared.md"), "a\n\0\0").unwrap();
     let found = split(damage, writers(), &[1; 4], 60);
@@ -255,7 +255,7 @@ fn bytes_that_nobody_wrote_are_wrong_and_no_loss() {
 }
 
 #[test]
-fn everything_is_synced_file_by_file_where_there_is_no_bucket() {
+fn a_mount_without_a_bucket_syncs_file_by_file() {
     let mut script = two_files();
     let sync_all = |files: &[&str]| FileOp::SyncAll {
         dir: WorkspacePath::root(),

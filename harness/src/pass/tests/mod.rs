@@ -1,4 +1,4 @@
-//! Passes over a plain directory, with a clock that says what it is told to.
+//! Tests of passes over a plain directory, with a scripted clock.
 
 mod hosts;
 
@@ -13,24 +13,24 @@ use crate::clock::Scripted;
 use crate::supervise::supervise;
 use crate::testing::{Broken, direct, path, site, two_files};
 
-/// A pass that a test makes: over a plain directory, hot, unless it says otherwise.
+/// The input of a pass in a test. Defaults: a plain directory, hot.
 struct Made {
     backend: Arc<dyn Backend>,
     script: Script,
     state: CacheState,
-    /// What the clock advances by at each reading.
+    /// By how much the clock advances at each reading, in nanoseconds.
     steps: Vec<u64>,
     timeout: Duration,
     slowed_percent: u32,
     is_counted: bool,
     reads_back: bool,
     interrupt: Interrupt,
-    /// Applied to the root once it has been filled.
+    /// Applied to the root after it has been filled.
     tamper: fn(&Path),
 }
 
 impl Made {
-    /// Each call takes what `times` says; the harness's own time in between costs nothing.
+    /// A pass whose calls take `times`, in nanoseconds. The clock's time between calls does not count.
     fn of(script: Script, times: &[u64]) -> Self {
         // Each call reads the clock twice.
         let steps = times.iter().flat_map(|time| [1_000_000, *time]).collect();
@@ -91,7 +91,7 @@ impl Made {
     }
 }
 
-/// Runs a script over a plain directory, with a clock that makes each call take what it is told.
+/// Runs a script over a plain directory; its calls take `times`, in nanoseconds.
 fn passed(script: Script, times: &[u64]) -> Passed {
     Made::of(script, times).passed()
 }
@@ -118,7 +118,7 @@ fn tampered(tamper: fn(&Path), exit_reason: Option<&'static str>) -> Passed {
 }
 
 #[test]
-fn a_wrong_byte_an_error_and_a_death_are_told_apart_and_in_no_latency() {
+fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
     let flip: fn(&Path) = |root| std::fs::write(root.join("a"), "fIrst").unwrap();
     let remove: fn(&Path) = |root| std::fs::remove_file(root.join("a")).unwrap();
 
@@ -154,7 +154,7 @@ fn a_wrong_byte_an_error_and_a_death_are_told_apart_and_in_no_latency() {
 }
 
 #[test]
-fn a_file_that_no_call_touches_is_read_back_where_that_is_asked_for() {
+fn a_pass_with_read_back_checks_files_that_no_call_touches() {
     let spoil: fn(&Path) = |root| std::fs::write(root.join("b"), "sXcond").unwrap();
     let verdict = |reads_back| {
         let mut script = two_files();
@@ -173,7 +173,7 @@ fn a_file_that_no_call_touches_is_read_back_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_a_backend_guesses_is_asked_for_by_timed_reads_only() {
+fn a_pass_does_not_read_guessed_content_back() {
     let spoil: fn(&Path) = |root| std::fs::write(root.join("b"), "sXcond").unwrap();
     let remove: fn(&Path) = |root| std::fs::remove_file(root.join("b")).unwrap();
     let verdict = |tamper, guesses_content| {
@@ -200,9 +200,9 @@ fn what_a_backend_guesses_is_asked_for_by_timed_reads_only() {
 }
 
 #[test]
-fn a_call_takes_what_the_clock_says_and_nothing_around_it_counts() {
+fn a_pass_times_its_calls_and_nothing_between_them() {
     let mut script = two_reads();
-    // Applied and checked, but nobody's waiting time.
+    // Performed and checked, but not timed.
     script.meanwhile(vec![FileOp::Remove(path("a"))]);
     script.call(CallKind::Stat, vec![FileOp::Stat(path("b"))]);
     let found = passed(script, &[100, 300, 7777, 50]);
@@ -217,7 +217,7 @@ fn a_call_takes_what_the_clock_says_and_nothing_around_it_counts() {
 }
 
 #[test]
-fn a_failure_that_the_recording_had_too_is_waited_for_but_is_in_no_latency() {
+fn an_expected_failure_counts_as_waiting_but_has_no_latency() {
     let mut script = two_files();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
     script.meanwhile(vec![FileOp::Remove(path("a"))]);
@@ -249,8 +249,8 @@ fn a_call_that_ends_too_late_is_a_timeout() {
 }
 
 #[test]
-fn calls_that_are_slow_but_in_time_are_not_cut_off_together() {
-    /// Sleeps as long as a slow call takes each time that it is read at a call's end.
+fn the_watchdog_does_not_cut_off_many_slow_calls_within_their_limit() {
+    /// Sleeps for 80 ms at each reading that ends a call.
     struct Slow(std::cell::Cell<u64>, Instant);
     impl Clock for Slow {
         fn now_ns(&self) -> u64 {
@@ -276,7 +276,7 @@ fn calls_that_are_slow_but_in_time_are_not_cut_off_together() {
 }
 
 #[test]
-fn of_several_failures_the_worst_stands() {
+fn a_pass_keeps_its_worst_failure() {
     let mut found = Passed::default();
     found.note(Outcome::Errno, "first".to_owned());
     found.note(Outcome::WrongData, "second".to_owned());
@@ -326,11 +326,11 @@ fn system_calls_of_timed_calls_are_counted_exactly() {
         (rename, 1),
         (FileOp::Remove(path("a")), 1),
         (FileOp::Sync(path("a")), 3),
-        // Open, getdents twice, close; one look at each of two files.
+        // Open, getdents twice, close; one stat for each of two files.
         (list(false), 4),
         (list(true), 6),
         (FileOp::MakeDir(path("dir")), 1),
-        // Two that fail, then one for each.
+        // Two calls fail, then one for each directory.
         (FileOp::MakeDir(path("x/y")), 3),
         // The listing, then each of two files.
         (FileOp::Walk(WorkspacePath::root()), 4),
@@ -349,7 +349,7 @@ fn system_calls_of_timed_calls_are_counted_exactly() {
 }
 
 #[test]
-fn a_pass_that_is_not_counted_asks_the_daemon_nothing() {
+fn an_uncounted_pass_reads_no_daemon_counters() {
     let counts = Arc::new(Mutex::new(Vec::new()));
     let backend = Broken {
         counts: Some(Arc::clone(&counts)),
@@ -360,14 +360,14 @@ fn a_pass_that_is_not_counted_asks_the_daemon_nothing() {
         is_counted: false,
         ..Made::of(two_reads(), &[1, 1])
     };
-    // An empty list of counts panics when it is asked.
+    // An empty list of counts panics when the counters are read.
     let found = made.passed();
     assert_eq!((found.verdict, found.counted), (None, None));
 }
 
 #[test]
 fn requests_between_the_timed_calls_are_not_counted() {
-    // Before the pass, around what is untimed, and after it.
+    // Before the pass, before and after the untimed call, and after the pass.
     let counts = Arc::new(Mutex::new(vec![10, 15, 22, 30]));
     let backend = Broken {
         counts: Some(Arc::clone(&counts)),
@@ -400,7 +400,7 @@ fn a_slowed_arm_takes_the_planted_percentage_longer() {
     };
     let straight = made(0, &[7, 1000, 7, 500]).passed();
     assert_eq!(straight.makespan_ns, 1500);
-    // 1000 ns and 100 more, which three readings bring; 500 and 50 more, which one reading exceeds.
+    // 1000 ns and 100 more, after three readings. 500 ns and 50 more, which one reading exceeds.
     let slowed = made(10, &[7, 1000, 40, 40, 20, 7, 500, 60]).passed();
     assert_eq!(slowed.verdict, None);
     assert_eq!(slowed.makespan_ns, 1100 + 560);
@@ -410,8 +410,8 @@ fn a_slowed_arm_takes_the_planted_percentage_longer() {
 }
 
 #[test]
-fn an_interrupted_pass_is_not_whole_and_is_not_read_back() {
-    /// Sets the flag at its third reading: in the second call.
+fn an_interrupted_pass_is_marked_and_not_read_back() {
+    /// Sets the flag at its third reading, in the second call.
     struct Interrupting(Arc<AtomicBool>, std::cell::Cell<u32>);
     impl Clock for Interrupting {
         fn now_ns(&self) -> u64 {
@@ -425,14 +425,14 @@ fn an_interrupted_pass_is_not_whole_and_is_not_read_back() {
     let flag = Arc::new(AtomicBool::new(false));
     let made = Made {
         interrupt: Interrupt::of(Arc::clone(&flag)),
-        // Nobody has come to look at that.
+        // An interrupted pass does not read this file back.
         tamper: |root| std::fs::write(root.join("c"), "not of the script").unwrap(),
         ..Made::of(script, &[])
     };
     let found = made.passed_by(Interrupting(flag, std::cell::Cell::new(0)));
     assert!(found.interrupted);
     assert_eq!(found.verdict, None);
-    // The calls after a pause are a stretch of their own.
+    // The call after the pause is in the next stretch, which is not made.
     assert_eq!(found.outcomes, BTreeMap::from([(Outcome::Ok, 2)]));
 }
 
@@ -461,7 +461,7 @@ fn expectations_say_whether_calls_change_or_sync_anything() {
         script.call(CallKind::Write, vec![op.clone()]);
         assert_eq!(of(CacheState::Hot, &script), expected, "{op:?}");
     }
-    // With empty caches only the first touches are replayed.
+    // In cold cells only the first touches are replayed.
     let mut script = two_reads();
     script.call(CallKind::Write, vec![write(true)]);
     script.first_touches = Some(2);
@@ -470,12 +470,12 @@ fn expectations_say_whether_calls_change_or_sync_anything() {
 }
 
 #[test]
-fn a_state_that_is_not_proved_is_the_harnesses_failure() {
+fn an_unproved_cache_state_is_an_infra_failure() {
     let made = Made {
         state: CacheState::Cold,
         ..Made::of(two_reads(), &[1, 1])
     };
-    // Filled a moment ago, nothing of it comes from disk.
+    // The files have just been written, so no read reaches the disk.
     let (outcome, reason) = made.passed().verdict.unwrap();
     assert_eq!(outcome, Outcome::Infra);
     assert!(reason.contains("the state cold is not proved"), "{reason}");
@@ -510,7 +510,7 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
     let held = supervise(&Interrupt::never(), move |watchdog| {
         let expectations = Expectations::new(&script, state, &described, Access::Paths);
         let restoration = expectations.restoration();
-        // Two files are removed and three written: more than half of the first four would be.
+        // Undoing touches five files, which is more than half of four.
         let few = Script {
             files: script.files[..4].to_vec(),
             ..script.clone()
