@@ -87,6 +87,8 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
                 untouched.remove(path);
             }
             // The client processes read their files before the timed calls.
+            // Which files a program reads is not known.
+            FileOp::Run(_) => untouched.clear(),
             FileOp::Together { dir, .. } => untouched.retain(|path, _| !path.is_within(dir)),
             FileOp::Create(_)
             | FileOp::Touch(_)

@@ -568,7 +568,13 @@ pub fn pass_bytes(workload: &Workload) -> u64 {
         | FileOp::Append { content, .. } => content.len() as u64,
         _ => 0,
     });
-    files.sum::<u64>() + written.sum::<u64>() + 4096 * script.files.len() as u64
+    let first = files.sum::<u64>() + 4096 * script.files.len() as u64;
+    let ops = script.calls.iter().flat_map(|call| &call.ops);
+    let trees = ops.map(|op| match op {
+        FileOp::Run(run) => (run.copies.len() + run.makes.len()) as u64,
+        _ => 0,
+    });
+    first * (1 + trees.sum::<u64>()) + written.sum::<u64>()
 }
 
 mod record;

@@ -15,6 +15,7 @@ use workloads::suite::Suite;
 
 use crate::pass::unsupported_by_program;
 use crate::replay::in_process;
+use crate::replay::program_directories;
 use crate::replay::tools::unsupported;
 
 /// The baseline: the backend that the others are compared with.
@@ -253,6 +254,14 @@ fn content_reads(script: &Script) -> usize {
     reads.count()
 }
 
+/// A program that is not installed, and its package.
+fn missing_program(needs: &BTreeMap<String, String>) -> Option<(&str, &str)> {
+    let is_missing = |program: &str| !program_directories().any(|dir| dir.join(program).is_file());
+    let mut missing = needs.iter().filter(|(program, _)| is_missing(program));
+    let (program, package) = missing.next()?;
+    Some((program, package))
+}
+
 fn skip_reason(
     arm: &LiveArm,
     workload: &Workload,
@@ -304,6 +313,16 @@ fn skip_reason(
                 ));
             }
         }
+    }
+    if let Some((program, package)) = missing_program(&workload.needs) {
+        return Some(format!(
+            "{program} is not installed: `apt-get install {package}`"
+        ));
+    }
+    if described.capabilities.guesses_content && workload.script.runs_programs() {
+        return Some(format!(
+            "{name} asks a model whenever a program reads a file"
+        ));
     }
     let reads = content_reads(&workload.script);
     if described.capabilities.guesses_content && reads > GUESSES_MAX {

@@ -11,6 +11,7 @@ use inputs::InputError;
 
 static MICRO: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/micro");
 static AGENT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/agent");
+static PROGRAM: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/program");
 static TRACES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/traces");
 static SUITES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/suites");
 
@@ -26,6 +27,7 @@ pub fn workload_names() -> Vec<String> {
     };
     let mut all = names("micro", &MICRO);
     all.extend(names("agent", &AGENT));
+    all.extend(names("program", &PROGRAM));
     all
 }
 
@@ -41,6 +43,7 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
     let built_in = match name.split_once('/') {
         Some(("micro", stem)) => MICRO.get_file(format!("{stem}.toml")),
         Some(("agent", stem)) => AGENT.get_file(format!("{stem}.toml")),
+        Some(("program", stem)) => PROGRAM.get_file(format!("{stem}.toml")),
         _ => None,
     };
     let text = built_in.and_then(|found| found.contents_utf8());

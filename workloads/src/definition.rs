@@ -1,5 +1,6 @@
 //! Workload files: definitions of generated and recorded workloads.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,9 @@ use tokens::Conversation;
 use crate::compile::{compile, sha256};
 use crate::context::{context, context_names};
 use crate::conversation::{of_script, of_trace};
-use crate::generate::{asking, clients, finding, hosts, micro, offload, syncing, vsm_cycle};
+use crate::generate::{
+    asking, clients, finding, hosts, micro, offload, program, syncing, vsm_cycle,
+};
 use crate::script::{FileOp, Script};
 use crate::trace::Trace;
 use inputs::{InputError, parse_toml};
@@ -53,12 +56,13 @@ struct Definition {
     syncing: Option<syncing::Syncing>,
     clients: Option<clients::Clients>,
     finding: Option<finding::Finding>,
+    program: Option<program::Program>,
     trace: Option<TraceFile>,
     shortened: Option<Shortened>,
 }
 
 /// The tables, of which a workload has exactly one.
-const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[trace]`";
+const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[program]`, `[trace]`";
 
 impl Definition {
     /// The number of these tables in the definition.
@@ -73,6 +77,7 @@ impl Definition {
             self.syncing.is_some(),
             self.clients.is_some(),
             self.finding.is_some(),
+            self.program.is_some(),
             self.trace.is_some(),
         ]
         .into_iter()
@@ -89,6 +94,7 @@ impl Definition {
             || self.syncing.is_some()
             || self.clients.is_some()
             || self.finding.is_some()
+            || self.program.is_some()
     }
 
     /// The script of a workload that is not a session.
@@ -121,6 +127,10 @@ impl Definition {
                 finding: Some(finding),
                 ..
             } => finding.script(),
+            Self {
+                program: Some(program),
+                ..
+            } => program.script(),
             _ => Err(format!("needs exactly one of the tables {TABLES}")),
         }
     }
@@ -185,6 +195,8 @@ pub struct Workload {
     pub file: Option<PathBuf>,
     /// Whether its calls are recorded rather than generated.
     pub is_recorded: bool,
+    /// The Debian package of each program that it runs.
+    pub needs: BTreeMap<String, String>,
     /// Whether it runs on a backend with fixed names and bytes that stores no data.
     pub fits_fixed_tree: bool,
     /// Whether it asks questions that only some backends answer.
@@ -278,6 +290,9 @@ impl Workload {
         let asks = ops.any(|op| matches!(op, FileOp::Ask { .. }));
         Ok(Self {
             asks,
+            needs: definition
+                .program
+                .map_or_else(BTreeMap::new, |program| program.needs),
             name: definition.name,
             essay: definition.essay.trim().to_owned(),
             states: definition.states,

@@ -29,9 +29,21 @@ pub enum Expected {
     /// These entries, in any order.
     Entries(BTreeMap<String, Entry>),
     /// These files below the searched directory, with their content.
-    Tree(BTreeMap<WorkspacePath, Bytes>),
+    Tree {
+        /// The files.
+        files: BTreeMap<WorkspacePath, Bytes>,
+        /// Files and directories whose content is not known.
+        opaque: BTreeSet<WorkspacePath>,
+    },
     /// These files below the walked directory.
-    Paths(BTreeSet<WorkspacePath>),
+    Paths {
+        /// The files.
+        files: BTreeSet<WorkspacePath>,
+        /// Files and directories whose content is not known.
+        opaque: BTreeSet<WorkspacePath>,
+    },
+    /// Exit status 0, and this standard output where one is known.
+    Ran(Option<String>),
     /// Any of these lines, each complete.
     Lines(BTreeSet<Bytes>),
     /// Text that mentions all of these.
@@ -78,6 +90,8 @@ pub struct Model {
     dirs: BTreeSet<WorkspacePath>,
     /// The lines that hosts have appended to each file, or tried to.
     lines: BTreeMap<WorkspacePath, BTreeSet<Bytes>>,
+    /// Files and directories that programs have made: their content is not known.
+    opaque: BTreeSet<WorkspacePath>,
     /// Whether changes are accepted but dropped, as by a backend that stores no data.
     fixed: bool,
 }
@@ -89,6 +103,7 @@ impl Model {
             files: script.files.iter().cloned().collect(),
             dirs: script.dirs.iter().cloned().collect(),
             lines: BTreeMap::new(),
+            opaque: BTreeSet::new(),
             fixed: false,
         }
     }
@@ -102,6 +117,7 @@ impl Model {
                 .collect(),
             dirs: script.dirs.iter().cloned().collect(),
             lines: BTreeMap::new(),
+            opaque: BTreeSet::new(),
             fixed: true,
         }
     }
@@ -219,12 +235,18 @@ impl Model {
                 self.check_dir(path)?;
                 let files = self.files.iter().filter(|(file, _)| file.is_within(path));
                 let tree = files.map(|(file, bytes)| (file.clone(), Bytes::clone(bytes)));
-                Ok(Expected::Tree(tree.collect()))
+                Ok(Expected::Tree {
+                    files: tree.collect(),
+                    opaque: self.opaque.clone(),
+                })
             }
             FileOp::Walk(path) => {
                 self.check_dir(path)?;
                 let files = self.files.keys().filter(|file| file.is_within(path));
-                Ok(Expected::Paths(files.cloned().collect()))
+                Ok(Expected::Paths {
+                    files: files.cloned().collect(),
+                    opaque: self.opaque.clone(),
+                })
             }
             FileOp::Rename { from, to } => {
                 let bytes = Bytes::clone(self.existing(from)?);
@@ -279,6 +301,18 @@ impl Model {
                 }
                 Ok(Expected::Done)
             }
+            FileOp::Run(run) => {
+                for (from, to) in &run.copies {
+                    self.copy_tree(from, to)?;
+                }
+                for tree in &run.removes {
+                    self.files.retain(|path, _| !path.is_within(tree));
+                    self.dirs.retain(|path| !path.is_within(tree));
+                    self.opaque.retain(|path| !path.is_within(tree));
+                }
+                self.opaque.extend(run.makes.iter().cloned());
+                Ok(Expected::Ran(run.output.clone()))
+            }
             FileOp::SeenByOther { path, content } => {
                 self.existing(path)?;
                 Ok(Expected::Bytes(Bytes::clone(content)))
@@ -294,6 +328,27 @@ impl Model {
             // The wording of an answer is free.
             FileOp::Ask { mentions, .. } => Ok(Expected::Mentions(mentions.clone())),
         }
+    }
+
+    /// Whether the content of a file or directory is not known.
+    pub fn has_opaque(&self) -> bool {
+        !self.opaque.is_empty()
+    }
+
+    fn copy_tree(&mut self, from: &WorkspacePath, to: &WorkspacePath) -> Result<(), i32> {
+        let moved = |path: &WorkspacePath| {
+            let below = path.as_str().strip_prefix(from.as_str()).ok_or(ENOENT)?;
+            WorkspacePath::new(format!("{to}{below}")).map_err(|_| ENOENT)
+        };
+        let dirs = self.dirs.iter().filter(|path| path.is_within(from));
+        let dirs: Vec<_> = dirs.map(moved).collect::<Result<_, _>>()?;
+        let files = self.files.iter().filter(|(path, _)| path.is_within(from));
+        let files: Vec<_> = files
+            .map(|(path, bytes)| Ok((moved(path)?, Bytes::clone(bytes))))
+            .collect::<Result<_, i32>>()?;
+        self.dirs.extend(dirs);
+        self.files.extend(files);
+        Ok(())
     }
 
     fn is_dir(&self, path: &WorkspacePath) -> bool {

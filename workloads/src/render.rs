@@ -130,12 +130,12 @@ pub fn result(call: &Call, results: &[Expected]) -> String {
         (_, Some(Expected::Entries(entries))) => {
             entries.keys().cloned().collect::<Vec<_>>().join("\n")
         }
-        (_, Some(Expected::Tree(tree))) => {
-            let paths: Vec<_> = tree.keys().map(|path| path.as_str()).collect();
+        (_, Some(Expected::Tree { files, .. })) => {
+            let paths: Vec<_> = files.keys().map(|path| path.as_str()).collect();
             format!("Found {} files\n{}", paths.len(), paths.join("\n"))
         }
-        (_, Some(Expected::Paths(paths))) => {
-            let paths: Vec<_> = paths.iter().map(|path| path.as_str()).collect();
+        (_, Some(Expected::Paths { files, .. })) => {
+            let paths: Vec<_> = files.iter().map(|path| path.as_str()).collect();
             paths.join("\n")
         }
         _ => format!("{path}: done"),

@@ -135,6 +135,8 @@ pub enum FileOp {
         /// The work of the processes.
         clients: Clients,
     },
+    /// Run a program in the workspace, and wait until it has exited.
+    Run(Box<Run>),
     /// Open a name that the backend answers as a question, read the whole answer, close.
     Ask {
         /// The question.
@@ -169,6 +171,7 @@ impl FileOp {
             | FileOp::AddLine { path, .. }
             | FileOp::List { path, .. }
             | FileOp::Rename { to: path, .. } => path,
+            FileOp::Run(run) => &run.directory,
         }
     }
 
@@ -216,9 +219,27 @@ impl FileOp {
             FileOp::Touch(_) => "touch",
             FileOp::Together { .. } => "let several processes work in",
             FileOp::Ask { .. } => "ask",
+            FileOp::Run(run) => return format!("run `{}`", run.command.join(" ")),
         };
         format!("{verb} {}", self.path())
     }
+}
+
+/// A program that runs in the workspace, and what must be true after it. It must exit with status 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The directory that it runs in.
+    pub directory: WorkspacePath,
+    /// The program and its arguments. No shell interprets them.
+    pub command: Vec<String>,
+    /// Its whole standard output; `None` if it is not checked.
+    pub output: Option<String>,
+    /// Trees that it copies: from, to.
+    pub copies: Vec<(WorkspacePath, WorkspacePath)>,
+    /// Trees that it removes.
+    pub removes: Vec<WorkspacePath>,
+    /// Files and directories of its own making, whose content is not compared.
+    pub makes: Vec<WorkspacePath>,
 }
 
 macro_rules! call_kinds {
@@ -244,6 +265,9 @@ call_kinds! {
     Append => "append", Rename => "rename", Delete => "delete", Fsync => "fsync", Sync => "sync",
     Recall => "recall", Handoff => "handoff", SyncNew => "sync-new", SyncOverwritten => "sync-overwritten",
     Concurrent => "concurrent",
+    Add => "add", Commit => "commit", Status => "status", Clone => "clone", Checkout => "checkout",
+    CopyTree => "copy-tree", Grep => "grep", Find => "find", Archive => "archive", Extract => "extract",
+    RemoveTree => "remove-tree", Import => "import", Transactions => "transactions",
 }
 
 impl fmt::Display for CallKind {
@@ -392,6 +416,12 @@ impl Script {
     pub fn has_clients(&self) -> bool {
         let mut ops = self.calls.iter().flat_map(|call| &call.ops);
         ops.any(|op| matches!(op, FileOp::Together { .. }))
+    }
+
+    /// Whether programs run in the workspace.
+    pub fn runs_programs(&self) -> bool {
+        let mut ops = self.calls.iter().flat_map(|call| &call.ops);
+        ops.any(|op| matches!(op, FileOp::Run(_)))
     }
 
     /// The files to which hosts append lines. The script does not determine their final content.

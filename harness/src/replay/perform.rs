@@ -1,8 +1,11 @@
 //! Performs operations as system calls. This code is timed, so it allocates as little as possible.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
@@ -10,7 +13,7 @@ use rustix::fs::{
     fstat, fsync, getxattr, mkdirat, openat, renameat, statat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, pread, pwrite, read, write};
-use workloads::script::FileOp;
+use workloads::script::{FileOp, Run};
 
 use super::Prepared;
 
@@ -175,6 +178,15 @@ pub enum Observed {
     },
     /// Entries, as a range of [`Scratch::entries`].
     Entries(Range<usize>),
+    /// A program has exited.
+    Ran {
+        /// How.
+        status: ExitStatus,
+        /// Its standard output, as a range of [`Scratch::data`].
+        said: Range<usize>,
+        /// Its standard error.
+        error: String,
+    },
 }
 
 /// Executes an operation.
@@ -318,7 +330,48 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             Ok(Observed::Done)
         }
         FileOp::AddLine { line, .. } => add_line(path, line, scratch),
+        FileOp::Run(program) => run(program, path, scratch),
     }
+}
+
+/// The environment of a program: no configuration of the user, and the same times, names and language everywhere.
+const ENVIRONMENT: [(&str, &str); 11] = [
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("HOME", "/nonexistent"),
+    ("LC_ALL", "C"),
+    ("TZ", "UTC"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_AUTHOR_NAME", "ctxbench"),
+    ("GIT_AUTHOR_EMAIL", "ctxbench@localhost"),
+    ("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"),
+    ("GIT_COMMITTER_NAME", "ctxbench"),
+    ("GIT_COMMITTER_EMAIL", "ctxbench@localhost"),
+    ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z"),
+];
+
+/// Directories in which programs are looked up.
+pub fn program_directories() -> impl Iterator<Item = &'static Path> {
+    ENVIRONMENT[0].1.split(':').map(Path::new)
+}
+
+/// Runs a program in `directory` until it exits.
+fn run(program: &Run, directory: &CStr, scratch: &mut Scratch) -> Result<Observed, Errno> {
+    let Some((name, arguments)) = program.command.split_first() else {
+        return Err(Errno::INVAL);
+    };
+    let output = Command::new(name)
+        .args(arguments)
+        .current_dir(OsStr::from_bytes(directory.to_bytes()))
+        .env_clear()
+        .envs(ENVIRONMENT)
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(Observed::Ran {
+        status: output.status,
+        said: scratch.put(&output.stdout),
+        error: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
 }
 
 fn sync(path: &CStr, scratch: &mut Scratch) -> Result<(), Errno> {

@@ -62,6 +62,7 @@ fn has_a_tool(op: &FileOp) -> bool {
         | FileOp::AddLine { .. }
         | FileOp::Together { .. }
         | FileOp::Touch(_)
+        | FileOp::Run(_)
         | FileOp::Ask { .. } => false,
     }
 }
@@ -113,6 +114,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
         | FileOp::AddLine { .. }
         | FileOp::Together { .. }
         | FileOp::Touch(_)
+        | FileOp::Run(_)
         | FileOp::Ask { .. } => Some(ToolError::BadName(op.describe())),
     };
     answers

@@ -69,13 +69,34 @@ pub fn verify(
         (Expected::Entries(entries), Observed::Entries(place)) => {
             same_entries(entries, place, scratch).or_else(wrong)
         }
-        (Expected::Tree(tree), Observed::Entries(place)) => {
-            let expected = tree.iter().map(|(path, bytes)| (path, Some(&bytes[..])));
-            same_files(op, expected.collect(), place, scratch).or_else(wrong)
+        (Expected::Tree { files, opaque }, Observed::Entries(place)) => {
+            let expected = files.iter().map(|(path, bytes)| (path, Some(&bytes[..])));
+            same_files(op, expected.collect(), opaque, place, scratch).or_else(wrong)
         }
-        (Expected::Paths(paths), Observed::Entries(place)) => {
-            let expected = paths.iter().map(|path| (path, None));
-            same_files(op, expected.collect(), place, scratch).or_else(wrong)
+        (Expected::Paths { files, opaque }, Observed::Entries(place)) => {
+            let expected = files.iter().map(|path| (path, None));
+            same_files(op, expected.collect(), opaque, place, scratch).or_else(wrong)
+        }
+        (
+            Expected::Ran(output),
+            Observed::Ran {
+                status,
+                said,
+                error,
+            },
+        ) => {
+            let said = &scratch.data[said.clone()];
+            if !status.success() {
+                let error = error.lines().last().unwrap_or("nothing on standard error");
+                return wrong(format!("{status}: {error}"));
+            }
+            match output {
+                Some(expected) if expected.as_bytes() != said => {
+                    let said: String = String::from_utf8_lossy(said).chars().take(200).collect();
+                    wrong(format!("printed {said:?} instead of {expected:?}"))
+                }
+                _ => Ok(()),
+            }
         }
         (expected, observed) => wrong(format!("returned {observed:?}, but should {expected:?}")),
     }
@@ -154,6 +175,7 @@ fn same_entries(
 fn same_files(
     op: &FileOp,
     expected: BTreeMap<&WorkspacePath, Option<&[u8]>>,
+    opaque: &BTreeSet<WorkspacePath>,
     place: &Range<usize>,
     scratch: &Scratch,
 ) -> Result<(), String> {
@@ -168,6 +190,10 @@ fn same_files(
             return Err(format!("finds {path} twice"));
         }
         let path = op.path().join(&path).map_err(|error| error.to_string())?;
+        if opaque.iter().any(|unknown| path.is_within(unknown)) {
+            paths.remove(name);
+            continue;
+        }
         match expected.get(&path) {
             None => return Err(format!("finds {path}, which should not be there")),
             Some(None) => {}

@@ -29,6 +29,7 @@ pub fn workload(script: Script) -> Workload {
         contexts: Vec::new(),
         file: None,
         is_recorded: false,
+        needs: std::collections::BTreeMap::new(),
         fits_fixed_tree: false,
         asks: false,
         sha256: String::new(),

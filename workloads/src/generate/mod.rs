@@ -7,5 +7,6 @@ pub mod hosts;
 pub mod micro;
 pub mod notes;
 pub mod offload;
+pub mod program;
 pub mod syncing;
 pub mod vsm_cycle;
