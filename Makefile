@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio embeddings s3 hosts model model-files calibrate reproduce aa fault example results static clean
+.PHONY: help setup build bench report test check conform load peers minio embeddings s3 hosts model model-files programs calibrate reproduce aa fault example results static clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -68,6 +68,9 @@ s3: build ## What s3 costs beyond bare requests (ten minutes)
 
 hosts: build ## What two hosts see of one memory: delays, lost updates; ours and others'
 	@$(CTXBENCH) run --suite hosts $(ARGS)
+
+programs: build ## What agents' shells do: git, cp, grep, tar, Python, SQLite (five minutes)
+	@$(CTXBENCH) run --suite programs $(ARGS)
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio

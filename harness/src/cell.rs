@@ -429,8 +429,11 @@ impl CellTask {
                 (false, _) => Counting::Since(arm.counted_before.take()),
             },
             access: arm.arm.backend.access(),
-            // A warm-up pass starts with cold caches. A client in this process has no cache to prove.
-            proves_state: !is_warm_up && arm.arm.backend.access() != Access::Client,
+            // A warm-up pass starts with cold caches. A client in this process has no cache to prove. The disk reads of
+            // a program are not counted, so a proof would hold for arms with a daemon alone.
+            proves_state: !is_warm_up
+                && arm.arm.backend.access() != Access::Client
+                && !self.workload.script.runs_programs(),
             reads_back: is_warm_up || round.is_multiple_of(READ_BACK_EVERY),
             call_timeout: self.call_timeout,
             interrupt: &self.interrupt,

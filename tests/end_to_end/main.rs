@@ -19,6 +19,7 @@ mod inputs;
 mod llm;
 mod mount;
 mod peers;
+mod programs;
 mod run;
 mod s3;
 mod servers;

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::db::Db;
-use super::log::locked;
+use super::log::{locked, sync_names};
 use super::nodes::unsigned;
 use super::open::{OpenError, unreadable};
 use super::record;
@@ -23,15 +23,28 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Makes the changes that a killed daemon recorded and did not commit. Answers how many there were.
 pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, OpenError> {
-    let wrong = |error: StoreError| unreadable(path, &error);
     let read = "SELECT redo, applied FROM log WHERE redo IS NOT NULL";
     let found = db.row(read, (), |row| Ok((row.get(0)?, row.get(1)?)));
-    let Some((mount, applied)) = found.map_err(wrong)? else {
+    let found = found.map_err(|error| unreadable(path, &error))?;
+    let Some((mount, applied)) = found else {
         return Ok(0);
     };
     let redo = redo_of(path);
-    let pending = redo::read(path, mount, unsigned(applied));
-    let pending = pending.map_err(|error| unreadable(&redo, &error))?;
+    let pending = match redo::read(path, mount, unsigned(applied)) {
+        // A copy of the tables alone, such as `VACUUM INTO` makes: `lacks_log` refuses all others.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        pending => pending.map_err(|error| unreadable(&redo, &error))?,
+    };
+    let wrong = |error: StoreError| {
+        let fix = format!(
+            "fix: move {} away, and mount with --without-log to go on with an earlier state",
+            redo.display()
+        );
+        unreadable(
+            path,
+            &format!("its redo log does not apply: {error}\n  {fix}"),
+        )
+    };
     let work = |db: &Db| {
         pending
             .iter()
@@ -60,11 +73,10 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// Begins to record changes; the name of the redo log is to be made durable before the first.
+    /// Begins to record changes.
     pub(super) fn start(db: &Arc<Mutex<Db>>, path: &Path) -> std::result::Result<Self, OpenError> {
-        let wrong = |error: StoreError| unreadable(path, &error);
         let (wake, woken) = sync_channel(1);
-        begin(&locked(db), path, wake).map_err(wrong)?;
+        begin(&locked(db), path, wake)?;
         let thread_db = Arc::clone(db);
         let thread = std::thread::Builder::new()
             .name("commit".to_owned())
@@ -90,15 +102,16 @@ impl Committer {
     }
 }
 
-fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> Result<()> {
-    let mount = db.transaction(|db| {
-        db.execute("UPDATE log SET redo = random(), applied = 0", ())?;
-        db.row("SELECT redo FROM log", (), |row| row.get(0))
-    })?;
-    let redo = Redo::create(path, mount.unwrap_or_default(), wake).map_err(|error| {
-        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-        StoreError::storage(errno, format!("{}: {error}", redo_of(path).display()))
-    })?;
+fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<(), OpenError> {
+    let wrong = |error: StoreError| unreadable(path, &error);
+    let mount = db.row("SELECT random()", (), |row| row.get(0));
+    let mount = mount.map_err(wrong)?.unwrap_or_default();
+    // The file before the row that asks for it: a file that no row asks for is harmless.
+    let redo = redo_of(path);
+    let redo = Redo::create(path, mount, wake).map_err(|error| unreadable(&redo, &error))?;
+    sync_names(path)?;
+    db.transaction(|db| db.execute("UPDATE log SET redo = ?1, applied = 0", [mount]))
+        .map_err(wrong)?;
     *db.redo.borrow_mut() = Some(redo);
     db.defers.set(true);
     Ok(())
@@ -106,6 +119,10 @@ fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> Result<()> {
 
 fn end(db: &Db) -> Result<()> {
     let committed = db.commit();
+    if committed.is_err() {
+        // Any later commit of this connection would have the records applied twice.
+        db.give_up();
+    }
     db.defers.set(false);
     // The thread ends with it: it holds the sender.
     *db.redo.borrow_mut() = None;
@@ -118,8 +135,14 @@ fn run(db: &Mutex<Db>, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
         let mut wait = OPEN_FOR;
         loop {
-            if woken.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
-                return;
+            let until = Instant::now() + wait;
+            loop {
+                match woken.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    // It began anew meanwhile: this commit takes it along.
+                    Ok(()) => {}
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
             }
             match locked(db).commit() {
                 Ok(()) => break,
@@ -305,21 +328,22 @@ mod tests {
         }
     }
 
-    #[test]
-    fn recorded_changes_outlast_a_commit_that_fails() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.db");
-        let store = SqliteStore::open(&path, &OWNER).unwrap();
-        let node = NewNode {
-            kind: Kind::File,
-            permissions: 0o644,
-            rdev: 0,
-            target: b"",
-        };
+    const FILE: NewNode<'_> = NewNode {
+        kind: Kind::File,
+        permissions: 0o644,
+        rdev: 0,
+        target: b"",
+    };
+
+    fn text_of(store: &SqliteStore, ino: Ino) -> String {
+        let mut text = Vec::new();
+        store.read(ino, 0, 100, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    /// Lets no transaction be committed.
+    fn deny_commits(store: &SqliteStore) {
         let no_commit = |asked: AuthContext<'_>| match asked.action {
-            AuthAction::Transaction {
-                operation: TransactionOperation::Unknown,
-            } => Authorization::Deny,
             AuthAction::Transaction {
                 operation: TransactionOperation::Rollback | TransactionOperation::Begin,
             } => Authorization::Allow,
@@ -327,7 +351,15 @@ mod tests {
             _ => Authorization::Allow,
         };
         store.db().connection.authorizer(Some(no_commit)).unwrap();
-        let ino = store.create(&OWNER, ROOT, b"note", &node).unwrap().ino;
+    }
+
+    #[test]
+    fn recorded_changes_outlast_a_commit_that_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        deny_commits(&store);
+        let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
         assert!(store.sync().is_err());
         store.write(&OWNER, ino, 0, b"text").unwrap_err();
         assert_eq!(store.lookup(ROOT, b"note").unwrap().ino, ino);
@@ -337,8 +369,59 @@ mod tests {
         store.sync().unwrap();
         drop(store);
         let store = SqliteStore::open(&path, &OWNER).unwrap();
-        let mut text = Vec::new();
-        store.read(ino, 0, 10, &mut text).unwrap();
-        assert_eq!(text, b"text");
+        assert_eq!(text_of(&store, ino), "text");
+    }
+
+    #[test]
+    fn a_mount_applies_once_what_an_earlier_mount_could_not_commit_at_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
+        crate::sqlite::held::append(&store.db(), &OWNER, ino, b"once").unwrap();
+        deny_commits(&store);
+        drop(store);
+        assert!(with(&path, "-redo").exists());
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        assert_eq!(text_of(&store, ino), "once");
+    }
+
+    #[test]
+    fn a_transaction_that_sqlite_rolls_back_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        // As SQLite does when memory or the disk fails in a statement that only reads.
+        let roll_back = || store.db().connection.execute_batch("ROLLBACK").unwrap();
+        let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
+        roll_back();
+        assert_eq!(store.lookup(ROOT, b"note").unwrap().ino, ino);
+        roll_back();
+        store.write(&OWNER, ino, 0, b"text").unwrap();
+        roll_back();
+        store.sync().unwrap();
+        assert_eq!(text_of(&store, ino), "text");
+        store.write(&OWNER, ino, 4, b" and more").unwrap();
+        roll_back();
+        let copy = dir.path().join("b.db");
+        killed(&path, &copy);
+        let again = SqliteStore::open(&copy, &OWNER).unwrap();
+        assert_eq!(text_of(&again, ino), "text and more");
+        assert_eq!(text_of(&store, ino), "text and more");
+    }
+
+    #[test]
+    fn a_copy_that_sqlite_makes_of_a_mounted_database_can_be_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
+        store.write(&OWNER, ino, 0, b"text").unwrap();
+        store.sync().unwrap();
+        let other = rusqlite::Connection::open(&path).unwrap();
+        let to = copy.to_str().unwrap();
+        other.execute("VACUUM INTO ?1", [to]).unwrap();
+        let again = SqliteStore::open(&copy, &OWNER).unwrap();
+        assert_eq!(text_of(&again, ino), "text");
     }
 }

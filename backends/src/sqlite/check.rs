@@ -123,7 +123,9 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
         return Err(unreadable(path, &reason));
     }
     let mut checked = check_rows(&mut connection, version).map_err(wrong)?;
-    if let Some(log) = log_mark::lacks_log(&connection, version, path).map_err(wrong)? {
+    let lacks = || log_mark::lacks_log(&connection, version, path).map_err(wrong);
+    // A mount that ends meanwhile says so before it removes its log: a second look finds that.
+    if let Some(log) = lacks()?.map_or(Ok(None), |_| lacks())? {
         let gone = OpenError::LogGone {
             path: path.to_owned(),
             log,

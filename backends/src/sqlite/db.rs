@@ -234,16 +234,35 @@ impl Db {
         result
     }
 
+    /// Makes the recorded changes again if SQLite has rolled them back: out of memory, a failing disk or a full one end
+    /// the transaction inside any statement, also one that reads. If that fails, nothing is served any more.
+    pub(super) fn mend(&self) -> Result<()> {
+        match self.is_pending() && self.connection.is_autocommit() {
+            true => self.undo(),
+            false => Ok(()),
+        }
+    }
+
+    /// Serves nothing any more until the next mount.
+    pub(super) fn give_up(&self) {
+        self.is_broken.set(true);
+    }
+
     /// Runs `work` in the open transaction: all of it happens, or nothing.
     fn attempt<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        self.mend()?;
         if self.connection.is_autocommit() {
             self.execute("BEGIN IMMEDIATE", ())?;
         }
         let changes = || self.connection.total_changes() + self.deferrals.get();
         let before = changes();
         let _undo = UndoOnPanic(self);
-        let result = work(self);
+        let mut result = work(self);
         let is_open = !self.connection.is_autocommit();
+        if result.is_ok() && !is_open {
+            let reason = "SQLite has rolled the change back";
+            result = Err(StoreError::storage(Errno::IO, reason));
+        }
         if result.is_err() && !(is_open && changes() == before) {
             self.undo()?;
         }
@@ -269,12 +288,12 @@ impl Db {
         record: &Record<'_>,
         work: impl FnOnce(&Self) -> Result<T>,
     ) -> Result<T> {
+        if self.is_stuck.get() {
+            self.commit()?;
+        }
         let can_wait = self.redo.borrow().as_ref().is_some_and(Redo::can_wait);
         if !can_wait || !record.can_wait(self)? {
             return self.transaction(work);
-        }
-        if self.is_stuck.get() {
-            self.commit()?;
         }
         let value = match self.attempt(work) {
             Ok(value) => value,
@@ -312,6 +331,7 @@ impl Db {
     /// # Errors
     /// If the disk is full or fails; what is recorded stays, and the next change tries again.
     pub(super) fn commit(&self) -> Result<()> {
+        self.mend()?;
         match self.is_pending() {
             true => self.commit_with(0),
             false => Ok(()),
@@ -320,6 +340,11 @@ impl Db {
 
     /// Commits the open transaction, in which so many changes are not recorded.
     fn commit_with(&self, unrecorded: u64) -> Result<()> {
+        if self.connection.is_autocommit() {
+            self.undo()?;
+            let reason = "SQLite has rolled the transaction back";
+            return Err(StoreError::storage(Errno::IO, reason));
+        }
         let last = self
             .redo
             .borrow()

@@ -143,7 +143,11 @@ impl Log {
 
 pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
     // A transaction that a panic left open has been undone before the lock was free.
-    db.lock().unwrap_or_else(PoisonError::into_inner)
+    let db = db.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = db.mend() {
+        tracing::error!(%error, "the changes since the last commit cannot be made again");
+    }
+    db
 }
 
 /// A thread that copies the log into the database, through a connection of its own.

@@ -63,7 +63,9 @@ pub(crate) fn lacks_log(
         return Ok(Some(log_of(path)));
     }
     let redo = redo_of(path);
-    let is_needed = version >= WITH_REDO && first("SELECT redo IS NOT NULL FROM log")?;
+    // Where SQLite's log is gone and not missed, this is a copy of the tables alone.
+    let is_needed =
+        version >= WITH_REDO && has_log(path) && first("SELECT redo IS NOT NULL FROM log")?;
     Ok((is_needed && !redo.exists()).then_some(redo))
 }
 

@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rusqlite::config::DbConfig;
 
@@ -54,6 +54,7 @@ pub(crate) use open::is_cut;
 pub use open::{OpenError, SCHEMA_VERSION};
 use open::{Ownership, connect, must_not_be_cut, or_full, own, prepare, unreadable};
 use record::Record;
+use redo::redo_of;
 pub use tails::HEAD;
 use tails::Tails;
 
@@ -84,7 +85,6 @@ impl SqliteStore {
     pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
         let begun = Self::begin(path, owner).and_then(|mut store| {
             store.committer = Some(Committer::start(&store.db, path)?);
-            log::sync_names(path)?;
             Ok(store)
         });
         begun.map_err(|error| or_full(path, error))
@@ -118,7 +118,6 @@ impl SqliteStore {
                 "applied the redo log of a mount that was killed"
             );
         }
-        batch::remove(path);
         let store_error = |error: StoreError| unreadable(path, &error);
         let (next_ino, has_xattrs) = db
             .transaction(|db| {
@@ -135,6 +134,11 @@ impl SqliteStore {
         // Before its first sync, so that no call of a user's pays for the log's length.
         let log = Log::open(path, Arc::clone(&tally))?;
         log_mark::begin(&db).map_err(store_error)?;
+        if redo_of(path).exists() {
+            // That its changes are applied must be durable first.
+            log.sync(&tails).map_err(store_error)?;
+            batch::remove(path);
+        }
         db.connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
             .map_err(|error| unreadable(path, &error))?;
@@ -156,8 +160,7 @@ impl SqliteStore {
     }
 
     pub(crate) fn db(&self) -> MutexGuard<'_, Db> {
-        // A transaction that a panic left open has been undone before the lock was free.
-        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+        log::locked(&self.db)
     }
 
     /// Runs `work` in one transaction: all of it happens, or nothing.
@@ -202,7 +205,10 @@ impl SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        if self.committer.as_mut().is_some_and(Committer::stop) {
+        // That nothing needs it must be durable first.
+        if self.committer.as_mut().is_some_and(Committer::stop)
+            && self.log.sync(&self.tails).is_ok()
+        {
             batch::remove(&self.path);
         }
         if let Err(error) = self.db().connection.wal_hook(None::<fn(&mut _, _) -> _>) {

@@ -11,7 +11,8 @@ use crate::store::{
     XattrMode, check_rename,
 };
 
-/// A change of one call, with all that decides its outcome.
+/// A change of one call, with all that decides its outcome. A change of this type, or of one in it, needs a new
+/// [`super::SCHEMA_VERSION`]: a mount may find the records of an earlier build.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Record<'a> {
     SetAttr {

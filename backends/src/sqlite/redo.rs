@@ -13,12 +13,12 @@ use std::sync::mpsc::SyncSender;
 /// Bytes of records after which the transaction is committed.
 const COMMIT_AT: u64 = 1 << 20;
 
-/// Records after which the transaction is committed.
-const RECORDS_MAX: u32 = 1000;
+/// Records after which the transaction is committed. Their pages fit into SQLite's cache, so that none spills.
+const RECORDS_MAX: u32 = 500;
 
-/// Bytes that must be free on the disk for a transaction to stay open: each record changes at most a chunk of content and
+/// Bytes that must be free on the disk for a transaction to stay open: a record changes at most two chunks of content and
 /// a few pages. With less, every change is committed at once, so that the call that meets a full disk fails.
-const ROOM: u64 = 64 << 20;
+const ROOM: u64 = 128 << 20;
 
 /// The longest payload that is recorded. A longer change is committed at once: its bytes would be written twice.
 pub(super) const PAYLOAD_MAX: usize = 129 << 10;
@@ -136,8 +136,15 @@ impl Redo {
     pub(super) fn pending(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut bytes = vec![0; self.end as usize];
         self.file.read_exact_at(&mut bytes, 0)?;
-        let count = payloads(&bytes, self.mount, None);
-        Ok(count)
+        let found = payloads(&bytes, self.mount, None);
+        match found.len() == self.records as usize {
+            true => Ok(found),
+            false => Err(io::Error::other(format!(
+                "{} of {} records can be read",
+                found.len(),
+                self.records
+            ))),
+        }
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart
         .filter(|arm| Some(*arm) != report.summary.same.as_deref())
         .collect();
     let cells = &report.summary.cells;
-    let is_micro = |cell: &&Cell| cell.workload.starts_with("micro/");
+    let is_single = |cell: &&Cell| !cell.workload.starts_with("agent/");
     let short = |name: &str| {
         name.split_once('/')
             .map_or(name, |(_, rest)| rest)
@@ -84,7 +84,7 @@ pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart
 
     let hot = cells
         .iter()
-        .filter(is_micro)
+        .filter(is_single)
         .filter(|cell| cell.state == "hot");
     let latency: Vec<Dot<'_>> = hot
         .map(|cell| Dot {
@@ -97,7 +97,7 @@ pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart
             .iter()
             .any(|other| other.workload == cell.workload && other.state != "hot")
     };
-    let states = cells.iter().filter(is_micro).filter(several_states);
+    let states = cells.iter().filter(is_single).filter(several_states);
     let states: Vec<Dot<'_>> = states
         .map(|cell| Dot {
             row: format!("{} {}", short(&cell.workload), cell.state),

@@ -95,7 +95,7 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     )));
     parts.push(Chart(charts::LATENCY, LATENCY_SHOWS));
     parts.push(ratio_rows(report, |cell| {
-        cell.workload.starts_with("micro/")
+        !cell.workload.starts_with("agent/")
     }));
     let floors: Vec<Vec<String>> = report
         .summary

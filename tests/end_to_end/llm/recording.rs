@@ -43,20 +43,21 @@ fn a_recording_replays_the_models_answers_and_names_missing_ones() {
     assert!(lab.log().contains("(recorded)"));
 }
 
-#[test]
-fn the_committed_recording_reproduces_the_committed_page() {
-    if !can_mount() {
-        return;
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let scratch = Scratch::new();
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The directory of a run of model files that a committed recording answers.
+fn replayed(scratch: &Scratch, how_much: &str, cassette: &str) -> PathBuf {
     let out = scratch.path().join("out");
-    let how_much = "lengths = [1, 10, 100]\nhistories = 2\nreads = 3\n";
-    let suite = model_suite(scratch.path(), how_much);
     let output = ctxbench(["run", "--replay-instantly", "--suite"])
-        .arg(suite)
+        .arg(model_suite(scratch.path(), how_much))
         .arg("--cassette")
-        .arg(root.join("backends/models/cassettes/smollm2-135m.jsonl"))
+        .arg(
+            repository()
+                .join("backends/models/cassettes")
+                .join(cassette),
+        )
         .arg("--out")
         .arg(&out)
         .arg("--scratch-dir")
@@ -65,6 +66,17 @@ fn the_committed_recording_reproduces_the_committed_page() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
+    out
+}
+
+#[test]
+fn the_committed_recording_reproduces_the_committed_page() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let how_much = "lengths = [1, 10, 100]\nhistories = 2\nreads = 3\n";
+    let out = replayed(&scratch, how_much, "smollm2-135m.jsonl");
     let fidelity = |page: &str| -> Vec<String> {
         let lines = page
             .lines()
@@ -80,7 +92,8 @@ fn the_committed_recording_reproduces_the_committed_page() {
         let rows = rows.filter(|line| line.starts_with("| "));
         rows.map(without_times).collect()
     };
-    let live = std::fs::read_to_string(root.join("docs/example/model-files/model-files.md"));
+    let live =
+        std::fs::read_to_string(repository().join("docs/example/model-files/model-files.md"));
     let again = std::fs::read_to_string(out.join("model-files.md")).unwrap();
     let (live, again_rows) = (fidelity(&live.unwrap()), fidelity(&again));
     assert!(live.len() > 5, "{live:?}");
@@ -99,7 +112,7 @@ fn the_committed_recording_reproduces_the_committed_page() {
         assert!(session[1].as_u64() > Some(0), "{session}");
         steps.chain([session.clone()]).collect()
     };
-    let live = asked(&root.join("docs/example/model-files"));
+    let live = asked(&repository().join("docs/example/model-files"));
     assert!(live.len() > 10);
     assert_eq!(live, asked(&out));
     assert!(
@@ -113,23 +126,9 @@ fn the_committed_recording_answers_every_question_of_a_run() {
     if !can_mount() {
         return;
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let scratch = Scratch::new();
-    let out = scratch.path().join("out");
     let how_much = "lengths = [1, 10]\nhistories = 1\nreads = 1\nbrief = true\n";
-    let suite = model_suite(scratch.path(), how_much);
-    let output = ctxbench(["run", "--replay-instantly", "--suite"])
-        .arg(suite)
-        .arg("--cassette")
-        .arg(root.join("backends/models/cassettes/run.jsonl"))
-        .arg("--out")
-        .arg(&out)
-        .arg("--scratch-dir")
-        .arg(scratch.path())
-        .env("CTXBENCH_MODEL", "/nonexistent")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    let out = replayed(&scratch, how_much, "run.jsonl");
     let found = std::fs::read_to_string(out.join("model-files.json")).unwrap();
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     assert_eq!(found["origin"], "recorded");
