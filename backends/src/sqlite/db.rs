@@ -17,6 +17,8 @@ use crate::store::{Attr, Errno, Ino, Result, StoreError};
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) statements: AtomicU64,
+    /// Statements of commits: the rows of many changes, which no single call causes.
+    pub(crate) commit_statements: AtomicU64,
     pub(crate) commits: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) tail_syncs: AtomicU64,
@@ -61,6 +63,8 @@ pub(crate) struct Db {
     pub(super) redo: RefCell<Option<Redo>>,
     /// Rows of inodes are written at the next commit, not by the change.
     pub(super) defers: Cell<bool>,
+    /// Statements are those of a commit.
+    is_committing: Cell<bool>,
     /// A commit has failed: the next change has to commit what is recorded first.
     is_stuck: Cell<bool>,
 }
@@ -94,6 +98,7 @@ impl Db {
             log_says_needed: Cell::new(false),
             redo: RefCell::new(None),
             defers: Cell::new(false),
+            is_committing: Cell::new(false),
             is_stuck: Cell::new(false),
         }
     }
@@ -165,7 +170,10 @@ impl Db {
             let reason = "a change that failed could not be undone: nothing is read or written until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
-        Tally::add(&self.tally.statements);
+        Tally::add(match self.is_committing.get() {
+            true => &self.tally.commit_statements,
+            false => &self.tally.statements,
+        });
         Ok(self.connection.prepare_cached(sql)?)
     }
 
@@ -350,11 +358,13 @@ impl Db {
             .borrow()
             .as_ref()
             .map(|redo| redo.last() + unrecorded);
+        self.is_committing.set(true);
         let applied = self.write_deferred().and_then(|()| match last {
             Some(last) => self.execute("UPDATE log SET applied = ?1", [signed(last)]),
             None => Ok(0),
         });
         let committed = applied.and_then(|_| self.execute("COMMIT", ()));
+        self.is_committing.set(false);
         self.is_stuck.set(committed.is_err() && self.is_pending());
         if let Err(error) = committed {
             self.undo()?;

@@ -498,6 +498,7 @@ impl Store for SqliteStore {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         BTreeMap::from([
             ("sql_statements", load(&self.tally.statements)),
+            ("sql_commit_statements", load(&self.tally.commit_statements)),
             ("sql_commits", load(&self.tally.commits)),
             ("log_syncs", load(&self.tally.syncs)),
             ("tail_syncs", load(&self.tally.tail_syncs)),

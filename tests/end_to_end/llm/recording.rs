@@ -1,6 +1,6 @@
 //! Recorded answers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Lab, model_suite, said, xattr};
 use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr};
