@@ -69,7 +69,7 @@ pub(crate) struct Db {
     is_stuck: Cell<bool>,
 }
 
-/// Undoes a transaction that a panic leaves open, before the lock goes to whoever waits for it.
+/// Undoes a transaction that a panic leaves open, before the next thread takes the lock.
 struct UndoOnPanic<'a>(&'a Db);
 
 impl Drop for UndoOnPanic<'_> {

@@ -1,4 +1,4 @@
-//! Calls under a lock that the caller holds already: what he has looked at under it is still so.
+//! Calls under a lock that the caller already holds.
 
 use std::sync::MutexGuard;
 
@@ -26,7 +26,7 @@ impl SqliteStore {
         let tail = content::tail_length(attr.size);
         if attr.kind == Kind::File && tail < content::tail_length(old_size) && self.is_settled(ino)
         {
-            // Before anybody can write there again.
+            // Before the next write to that range.
             self.tails.cut(ino, tail);
         }
         Ok(attr)
@@ -53,7 +53,7 @@ impl SqliteStore {
         })?;
         let tail = content::tail_length(bytes.len() as u64);
         if tail < content::tail_length(old_size) && self.is_settled(ino) {
-            // Before anybody can write there again.
+            // Before the next write to that range.
             self.tails.cut(ino, tail);
         }
         Ok(())
@@ -70,7 +70,7 @@ impl SqliteStore {
     ) -> Result<()> {
         let in_tail = content::read(&db, ino, offset, size, out)?;
         if in_tail > 0 {
-            // Others go on meanwhile, but for who writes to this tail: all that is read is of one moment.
+            // Other requests go on meanwhile, except writes to this tail: the read is of one moment.
             let _still = self.tails.hold_still(ino);
             drop(db);
             let start = out.len() - in_tail;

@@ -23,8 +23,8 @@ use crate::store::{Errno, Result, StoreError};
 /// and again is copied once: 4 MiB measured 5 % less throughput with eight writing processes.
 const CHECKPOINT_PAGES: i32 = 4096;
 
-/// Pages in the log after which the writer copies, too: 256 MiB. Whoever fills the log faster than the
-/// thread empties it has to wait for that. The log grows on while somebody else reads an old state of it.
+/// Pages in the log after which the writer checkpoints, too: 256 MiB. A writer that fills the log faster than
+/// the thread empties it waits. The log grows while another connection reads an old state of it.
 const CHECKPOINT_PAGES_MAX: i32 = 65_536;
 
 /// Pages by which the log has to grow before the writer tries again.
@@ -38,7 +38,7 @@ const PADDED_TO: u64 = 4 << 20;
 /// kernel has let go of would first have to read it.
 #[expect(unsafe_code, reason = "the only way to keep pages of a file in memory")]
 fn pin(file: &File) -> Option<Mmap> {
-    // SAFETY: nothing ever reads through the map, so that it does not matter who changes or cuts the file.
+    // SAFETY: nothing ever reads through the map, so changes and truncations of the file do not matter.
     let map = unsafe { MmapOptions::new().len(PADDED_TO as usize).map(file) };
     let pinned = map.and_then(|map| {
         map.lock()?;
@@ -131,7 +131,7 @@ impl Log {
             self.is_broken.store(true, Ordering::Release);
             StoreError::storage(Errno::IO, reason)
         };
-        // Whoever panics here may have taken a note of what is unsynced along.
+        // A panic here may lose the list of unsynced tails.
         let _panic = BreakOnPanic(&self.is_broken);
         tails.sync().map_err(|error| broken(error.to_string()))?;
         let synced = self.file.sync_data();
@@ -226,7 +226,7 @@ fn run(db: &Mutex<Db>, own: &Connection, woken: &Receiver<()>, copying: &Mutex<(
     while woken.recv().is_ok() {
         say(true);
         let copied = {
-            // Never held while waiting for the writer, who may wait for it.
+            // Never held while waiting for the writer, which may wait for it.
             let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
             own.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE)
         };

@@ -1,12 +1,8 @@
-//! How a log that somebody took away is told from one that was never there.
+//! Detects a missing log: a removed one differs from one that never existed.
 //!
-//! In the database file alone, the row of `log` says that a log is needed for as long as a mount has the file; the
-//! log's own version of that row says that none is. So whoever reads the database through its log reads 0, and so
-//! does whoever reads the file after the whole log has been copied into it, by us or by any other program, in order.
-//! Who reads 1 and has no log lacks what was in it.
-//!
-//! A 1 can stand in the log, too, while the log is being copied ([`super::log`]). A daemon that is killed then leaves
-//! its log behind, and that is all that the next mount asks for.
+//! While a mount has the database, the row of `log` is 1 in the file and 0 in the log. A reader through the log, or of
+//! the file after a complete checkpoint, reads 0. A reader that reads 1 and has no log lacks changes.
+//! A 1 can also be in the log during a checkpoint; a daemon killed then leaves its log, which the next mount needs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -39,9 +35,8 @@ pub(crate) fn has_log(path: &Path) -> bool {
     std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > 0)
 }
 
-/// Has `connection` leave the log of the database at `path` where it is when it closes, if there is one. Whoever is the
-/// last to close a database copies its log, and a log that says that it is needed, as a daemon that was killed while it
-/// copied leaves it, would then be missed.
+/// Makes `connection` leave the log of the database at `path` in place when it closes. The last connection to close
+/// checkpoints the log; after a kill during a checkpoint, the next mount would then miss that log.
 pub(crate) fn leave(connection: &Connection, path: &Path) -> rusqlite::Result<()> {
     if has_log(path) {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -94,7 +89,7 @@ fn copy(db: &Db) -> Result<()> {
         .wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
     match copied {
         Ok(_) => {}
-        // Somebody else reads an old state: what is copied is less, and said later.
+        // Another connection reads an old state: the checkpoint copies less.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
         Err(error) => tracing::warn!(%error, "the log cannot be copied into the database"),
     }
@@ -139,7 +134,7 @@ pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
     {
         return Ok(false);
     }
-    // Whoever was killed while the log was being copied may have left pages of two states.
+    // A daemon that was killed during a checkpoint may have left pages of two states.
     let checked = check_rows(&mut connection, version).map_err(wrong)?;
     if let Some(problem) = checked.problems.into_iter().next() {
         return Err(OpenError::NotWhole {

@@ -1,4 +1,4 @@
-//! A file's content as it is at one moment, for who takes longer to read it than others take to change it.
+//! A copy of a file's content at one moment, for readers that are slower than writers.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,7 +11,7 @@ const PIECE: usize = 1 << 20;
 
 impl SqliteStore {
     /// Copies a file of at most `longest` bytes into a file without a name beside the database, and answers that with
-    /// the attributes of the moment; `None` if it is longer. Who writes to it waits meanwhile.
+    /// the attributes of the moment; `None` if it is longer. Writers to the file wait meanwhile.
     pub(crate) fn copy_of(&self, ino: Ino, longest: u64) -> Result<Option<(File, Attr)>> {
         let failed = |error: std::io::Error| {
             let full = error.kind() == std::io::ErrorKind::StorageFull;

@@ -1,4 +1,4 @@
-//! Opening a database file as a file system: who owns it, what is in it, how SQLite is set up.
+//! Opens a database file as a file system: ownership, identity, SQLite's settings.
 
 use std::fs::{File, OpenOptions};
 use std::io;

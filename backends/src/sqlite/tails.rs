@@ -48,9 +48,9 @@ pub(crate) struct Tails {
     has_directory: AtomicBool,
     open: Mutex<HashMap<Ino, Arc<Tail>>>,
     unsynced: Mutex<Unsynced>,
-    /// Held by whoever reads or writes bytes of a tail, by inode: a read sees all of a write, or nothing.
+    /// Held, by inode, while bytes of a tail are read or written: a read sees all of a write, or nothing.
     busy: [RwLock<()>; BUSY],
-    /// Held while tails are synced: who comes second must not be told "done" before it is.
+    /// Held while tails are synced: a second sync must not return before the first has finished.
     syncing: Mutex<()>,
     tally: Arc<Tally>,
 }
@@ -124,7 +124,7 @@ impl Tails {
 
     fn failed(&self, ino: Ino, error: &io::Error) -> StoreError {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-        // The tail is missing, not the file that somebody asked for.
+        // The tail is missing, not the file of the request.
         let errno = if errno == Errno::NOENT {
             Errno::IO
         } else {
