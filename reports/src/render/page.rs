@@ -104,7 +104,7 @@ pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
     let health = &report.summary.health;
     let mut parts = vec![
         Text(format!(
-            "This is from [a real report]({place}/report.md): `ctxbench run`, suite {}, {}, {} epochs, {} passes in {:.0} s, on {} ({} processors), Linux {}; {}. {}.",
+            "This is from [a real report]({place}/report.md): `ctxbench run`, suite {}, {}, {} epochs, {} passes in {:.0} s, on {} ({} processors), Linux {}.\nIts scratch: {}.\n{}.",
             plan.suite,
             plan.created.split('T').next().unwrap_or_default(),
             health.epochs,
