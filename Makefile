@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio embeddings s3 hosts model model-files programs calibrate reproduce aa fault example results static clean
+.PHONY: help setup build bench report test check conform load peers minio embeddings s3 simulate hosts model model-files programs calibrate reproduce aa fault example results static clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -65,6 +65,9 @@ embeddings: ## Install a sentence model into target/embeddings (83 MB, seconds):
 
 s3: build ## What s3 costs beyond bare requests (ten minutes)
 	@$(CTXBENCH) run --suite bucket $(ARGS)
+
+simulate: setup ## 1,000,000 seeded histories of the S3 protocol (a quarter of an hour)
+	@CTXBENCH_HISTORIES=$${CTXBENCH_HISTORIES:-1000000} cargo test --release --locked -p s3 --test simulation no_history -- --nocapture
 
 hosts: build ## What two hosts see of one memory: delays, lost updates; ours and others'
 	@$(CTXBENCH) run --suite hosts $(ARGS)

@@ -22,7 +22,7 @@ const BACKENDS: &[(&str, &[&str])] = &[
             "../embeddings/src",
         ],
     ),
-    ("S3", &["s3", "sqlite", "fuse", "store.rs"]),
+    ("S3", &["../s3/src", "s3", "sqlite", "fuse", "store.rs"]),
     (
         "LLM_HISTORY",
         &[
@@ -57,6 +57,7 @@ const BACKENDS: &[(&str, &[&str])] = &[
 fn main() {
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed=models/src");
+    println!("cargo:rerun-if-changed=s3/src");
     println!("cargo:rerun-if-changed=embeddings/src");
     for (name, places) in BACKENDS {
         let lines: usize = places

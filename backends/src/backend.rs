@@ -508,12 +508,7 @@ pub fn registry() -> Vec<Box<dyn Backend>> {
 ///
 /// Other checks run on the registry entry alone, because their results hold for its variants too.
 pub fn measured_otherwise() -> Vec<Box<dyn Backend>> {
-    let variants = [
-        S3Variant::Fresh,
-        S3Variant::Close,
-        S3Variant::LastWrite,
-        S3Variant::Unversioned,
-    ];
+    let variants = [S3Variant::Fresh, S3Variant::Close];
     variants
         .into_iter()
         .map(|variant| Box::new(Mounted::S3(s3(variant))) as Box<dyn Backend>)

@@ -442,6 +442,10 @@ pub trait KernelCache: Send + Sync {
     ///
     /// The kernel extends the file's size to cover them, even if an older attribute reply is in flight.
     fn learn(&self, ino: Ino, offset: u64, bytes: &[u8]);
+
+    /// Records that an inode lost its last name. True if the kernel holds no reference, and the store may reclaim it;
+    /// otherwise the front end does when the kernel forgets it.
+    fn is_unreferenced(&self, ino: Ino) -> bool;
 }
 
 /// Inodes, names and bytes, called from several threads at once. A method that a store does not

@@ -520,7 +520,6 @@ states = ["hot"]
                 "direct",
                 "s3",
                 "s3-close@30ms",
-                "s3-last-write",
                 "bind",
                 "seaweedfs",
             ] {

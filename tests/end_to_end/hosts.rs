@@ -88,8 +88,7 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
         assert_eq!(calls["count"], 2, "{arm}");
         calls["p50_ns"].as_u64().unwrap()
     };
-    // Our mount uploads a file 200 ms after its close, not earlier.
-    assert!(delay("s3-embedded") > 150_000_000);
+    // By default a host polls every second.
     assert!(delay("s3-close-embedded") < delay("s3-embedded"));
     assert!(delay("direct") < 150_000_000);
 
@@ -99,7 +98,7 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
             assert_eq!(calls[kind]["count"], 1, "{arm}");
         }
     }
-    // A sync uploads every pending file before it returns. Some may have been uploaded before.
+    // A sync commits every pending change before it returns.
     let cells = read(&out, "cells.jsonl");
     let counted = &sample(&cells, "s3-embedded", "dirty")["counted"]["daemon"]["store"];
     assert!(counted["s3_put"].as_u64().unwrap() > 0, "{counted}");
@@ -126,15 +125,14 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
 }
 
 #[test]
-fn a_run_counts_lost_lines_of_two_writers() {
+fn a_run_finds_every_line_of_two_writers_in_one_file() {
     if !can_mount() {
         return;
     }
     let scratch = Scratch::new();
     let lines = "[two_writers]\nlines = 8\npause_ms = 150\nseed = 1\n";
     let lines = workload(&scratch, "lines", lines);
-    let arms = ["s3-embedded", "s3-last-write-embedded"];
-    let (out, output) = play(&scratch, &[&lines], &arms, "20");
+    let (out, output) = play(&scratch, &[&lines], &["s3-embedded"], "20");
     let samples = samples(&out);
     for sample in &samples {
         assert_eq!(sample["outcome"], "ok", "{sample}{}", stderr(&output));
@@ -148,11 +146,11 @@ fn a_run_counts_lost_lines_of_two_writers() {
         );
         settled[what].as_u64().unwrap()
     };
-    assert_eq!(settled("direct", "on_both"), 16);
-    assert_eq!(settled("s3-embedded", "lost"), 0);
-    assert!(settled("s3-embedded", "conflict_copies") > 0);
-    assert_eq!(settled("s3-last-write-embedded", "conflict_copies"), 0);
-    assert!(settled("s3-last-write-embedded", "lost") > 0);
+    // Appended parts are concatenated: no line is in a conflict file.
+    for arm in ["direct", "s3-embedded"] {
+        assert_eq!(settled(arm, "on_both"), 16);
+        assert_eq!(settled(arm, "conflict_copies"), 0);
+    }
 
     let report = fs::read_to_string(out.join("report.md")).unwrap();
     let mut rows = report.lines();

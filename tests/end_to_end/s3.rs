@@ -1,7 +1,7 @@
 //! The `s3` file system over real mounts and a real server: MinIO where it is installed, else the embedded one.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use crate::common::{
     CTXBENCH, Mount, Scratch, can_mount, ctxbench, mounts_under, stderr, stdout, wait_for,
 };
+use object_store::ObjectStoreExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::path::Path as Key;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -74,6 +77,19 @@ impl Server {
         Mount::of(command, &dir)
     }
 
+    /// A plain S3 client.
+    fn client(&self) -> AmazonS3 {
+        AmazonS3Builder::new()
+            .with_endpoint(self.get("endpoint"))
+            .with_bucket_name(self.get("bucket"))
+            .with_region(self.get("region"))
+            .with_access_key_id(self.get("access_key"))
+            .with_secret_access_key(self.get("secret_key"))
+            .with_client_options(object_store::ClientOptions::new().with_allow_http(true))
+            .build()
+            .unwrap()
+    }
+
     fn end(mut self) {
         drop(self.stdin.take());
         self.process.wait().unwrap();
@@ -101,50 +117,69 @@ fn synced(mount: &Mount) {
 }
 
 #[test]
-fn a_mount_warns_of_a_server_that_ignores_conditions() {
+fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
     if !can_mount() {
         return;
     }
     let scratch = Scratch::new();
-    let access = servers::Access {
-        endpoint: String::new(),
-        access_key: "key".to_owned(),
-        secret_key: "secret".to_owned(),
-        region: servers::REGION.to_owned(),
-    };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (_server, access) = runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let access = servers::Access { endpoint, ..access };
-        let data = scratch.dir("server");
-        let quirk = servers::Quirk::IgnoresConditions;
-        let server = servers::Embedded::serve_with(listener, &data, &access, quirk);
-        servers::create_bucket(&access, servers::BUCKET)
-            .await
-            .unwrap();
-        (server.unwrap(), access)
-    });
-    let dir = scratch.dir("mnt");
-    let mut command = ctxbench(["mount", "s3", "--agent-id", "alice", "--endpoint"]);
-    command
-        .arg(&access.endpoint)
-        .env("AWS_ACCESS_KEY_ID", &access.access_key)
-        .env("AWS_SECRET_ACCESS_KEY", &access.secret_key)
-        .env_remove("CTXBENCH_S3_KEY")
-        .arg(&dir);
-    let mut mount = Mount::of(command, &dir);
-    fs::write(dir.join("note.md"), "there").unwrap();
-    synced(&mount);
-    let mut log = mount.process.stderr.take().unwrap();
-    mount.end();
-    let mut said = String::new();
-    log.read_to_string(&mut said).unwrap();
-    let warning = format!(
-        "{} ignores conditions of writes: a change that another writer makes between a look and a write is overwritten",
-        access.endpoint
-    );
-    assert!(said.contains(&warning), "{said}");
+    let data = scratch.dir("server");
+    let serve = |quirk: servers::Quirk| {
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let access = servers::Access {
+                endpoint: format!("http://{}", listener.local_addr().unwrap()),
+                access_key: "key".to_owned(),
+                secret_key: "secret".to_owned(),
+                region: servers::REGION.to_owned(),
+            };
+            let server = servers::Embedded::serve_with(listener, &data, &access, quirk).unwrap();
+            // The second server finds the bucket of the first.
+            let _ = servers::create_bucket(&access, servers::BUCKET).await;
+            (server, access.endpoint)
+        })
+    };
+    let command = |endpoint: &str, arguments: &[&str]| {
+        let mut command = ctxbench(arguments);
+        command
+            .env("CTXBENCH_S3_ENDPOINT", endpoint)
+            .env("AWS_ACCESS_KEY_ID", "key")
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .env_remove("CTXBENCH_S3_KEY");
+        command
+    };
+    let mount = |endpoint: &str, name: &str| {
+        let dir = scratch.dir(name);
+        let mut command = command(endpoint, &["mount", "s3", "--agent-id", "alice"]);
+        command.arg(&dir);
+        Mount::of(command, &dir)
+    };
+    let (server, endpoint) = serve(servers::Quirk::None);
+    let first = mount(&endpoint, "first");
+    fs::write(first.dir.join("note.md"), "there").unwrap();
+    synced(&first);
+    first.end();
+    drop(server);
+    // The directory is unlocked as soon as the task of the server is gone.
+    std::thread::sleep(Duration::from_millis(200));
+
+    let (_server, endpoint) = serve(servers::Quirk::IgnoresConditions);
+    let mut second = mount(&endpoint, "second");
+    let note = second.said();
+    assert!(note.contains("ignores If-None-Match"), "{note}");
+    let file = second.dir.join("note.md");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "there");
+    let refused = fs::write(&file, "changed").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    second.end();
+    let restore = ["s3", "restore", "--agent-id", "alice", "note.md", "--at", "1", "--to", "x"];
+    let import = ["s3", "import", "--agent-id", "alice"];
+    for arguments in [&restore[..], &import] {
+        let refused = command(&endpoint, arguments).output().unwrap();
+        assert!(!refused.status.success(), "{}", stdout(&refused));
+    }
+    let (said, is_well) = doctor(command(&endpoint, &["doctor"]));
+    assert!(!is_well && said.contains("MISSING   S3 server: it ignores If-None-Match"), "{said}");
 }
 
 #[test]
@@ -212,6 +247,49 @@ fn a_log_that_is_kept_open_for_appending_takes_nothing_from_what_others_append()
     }
     a.end();
     b.end();
+}
+
+#[test]
+fn two_hosts_that_append_at_once_keep_every_line_in_one_file() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.dir("server"), "0");
+    let mounts = ["a", "b"].map(|writer| server.mount(&scratch, writer, &["--poll", "50"]));
+    let log = |mount: &Mount| mount.dir.join("log.md");
+    fs::write(log(&mounts[0]), "begun\n").unwrap();
+    synced(&mounts[0]);
+    wait_for("the file", || log(&mounts[1]).exists());
+    std::thread::scope(|scope| {
+        for (mount, writer) in mounts.iter().zip(["a", "b"]) {
+            scope.spawn(move || {
+                for line in 0..25 {
+                    let mut file = File::options().append(true).open(log(mount)).unwrap();
+                    // One call: `writeln!` would make several.
+                    file.write_all(format!("{writer} {line}\n").as_bytes()).unwrap();
+                    drop(file);
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+        }
+    });
+    mounts.iter().for_each(synced);
+    let sorted = |mount: &Mount| {
+        let text = fs::read_to_string(log(mount)).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    wait_for("both hosts to agree", || sorted(&mounts[0]) == sorted(&mounts[1]));
+    let mut all = vec!["begun".to_owned()];
+    all.extend(["a", "b"].iter().flat_map(|writer| (0..25).map(move |line| format!("{writer} {line}"))));
+    all.sort();
+    for mount in mounts {
+        assert_eq!(sorted(&mount), all);
+        assert_eq!(fs::read_dir(&mount.dir).unwrap().count(), 1, "no conflict file");
+        mount.end();
+    }
 }
 
 #[test]
@@ -289,7 +367,9 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     // In the process of `s3 serve` itself, which can then be stopped.
     let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
     let a = server.mount(&scratch, "a", &[]);
-    fs::write(a.dir.join("note.md"), "far away").unwrap();
+    // Larger than what a poll brings with its commit.
+    let text = "far away ".repeat(10_000);
+    fs::write(a.dir.join("note.md"), &text).unwrap();
     synced(&a);
     a.end();
     let b = server.mount(&scratch, "b", &["--timeout", "20", "--poll", "60000"]);
@@ -312,10 +392,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     );
 
     kill_process(server_process, Signal::CONT).unwrap();
-    assert_eq!(
-        fs::read_to_string(b.dir.join("note.md")).unwrap(),
-        "far away"
-    );
+    assert_eq!(fs::read_to_string(b.dir.join("note.md")).unwrap(), text);
     b.end();
     server.end();
 }
@@ -410,7 +487,7 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
     let refused = plain.output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(
-        stderr(&refused).contains("add --allow-offline"),
+        stderr(&refused).contains("does not answer"),
         "{}",
         stderr(&refused)
     );
@@ -418,7 +495,7 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
     let mut a = Mount::of(offline, &dir);
     let said = a.said();
     assert!(
-        said.starts_with("offline: ") && said.contains("0 changes wait"),
+        said.contains("does not answer") && said.contains("changes are uploaded when it does"),
         "{said}"
     );
     assert_eq!(fs::read_to_string(dir.join("before.md")).unwrap(), "before");
@@ -437,30 +514,167 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
 }
 
 #[test]
-fn old_versions_come_back_by_the_command_line() {
+fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // Its objects are plain files, which the test can damage.
+    let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
+    let a = server.mount(&scratch, "a", &["--poll", "50", "--delay", "60000"]);
+    fs::create_dir(a.dir.join("notes")).unwrap();
+    for text in ["one", "two"] {
+        fs::write(a.dir.join("notes/plan.md"), text).unwrap();
+        synced(&a);
+    }
+    fs::rename(a.dir.join("notes"), a.dir.join("kept")).unwrap();
+    fs::write(a.dir.join("x.bin"), vec![7; 200_000]).unwrap();
+    synced(&a);
+    let ask = |command: &str, more: &[&str]| {
+        let mut command = server.command(&["s3", command, "--agent-id", "alice"]);
+        command.args(more).output().unwrap()
+    };
+    let done = |command: &str, more: &[&str]| {
+        let output = ask(command, more);
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let refused = |command: &str, more: &[&str]| {
+        let output = ask(command, more);
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+        stderr(&output)
+    };
+
+    let log = done("log", &[]);
+    for line in [
+        "  added      notes/plan.md\n",
+        "  changed    notes/plan.md\n",
+        "  renamed    notes -> kept\n",
+        "  added      x.bin\n",
+    ] {
+        assert!(log.contains(line), "{line} is not in {log}");
+    }
+    let heads = |log: &str| -> Vec<u64> {
+        let heads = log.lines().filter(|line| !line.starts_with(' '));
+        heads.map(|head| head.split(' ').next().unwrap().parse().unwrap()).collect()
+    };
+    assert_eq!(heads(&log), [4, 3, 2, 1]);
+    assert!(log.starts_with("4 2") && log.lines().next().unwrap().ends_with("Z a"), "{log}");
+    assert_eq!(heads(&done("log", &["x.bin"])), [4]);
+    assert_eq!(heads(&done("log", &["notes/plan.md"])), [4, 3, 2]);
+    assert!(refused("log", &["nothing.md"]).contains("no commit of agent alice changed nothing.md"));
+    assert!(refused("log", &["--prefix", "other"]).contains("has no memory of agent alice"));
+
+    assert_eq!(done("show", &["notes/plan.md", "--at", "2"]), "one");
+    assert_eq!(done("show", &["kept/plan.md"]), "two");
+    assert_eq!(done("show", &["x.bin"]).len(), 200_000);
+    assert!(refused("show", &["kept/plan.md", "--at", "9"]).contains("no commit 9: the newest is 4"));
+    assert!(refused("show", &["plan.md"]).contains("plan.md is not in commit 4"));
+
+    let restored = done("restore", &["notes", "--at", "2"]);
+    assert_eq!(restored, "notes is as notes was in commit 2: commit 5\n");
+    wait_for("the restored file", || {
+        fs::read_to_string(a.dir.join("notes/plan.md")).ok().as_deref() == Some("one")
+    });
+    assert!(done("restore", &["x.bin", "--at", "4"]).ends_with("nothing had changed\n"));
+    assert!(done("check", &["--mirror", "off"]).ends_with(": whole\n"));
+
+    let planned = done("gc", &["--older-than", "0s", "--dry-run"]);
+    assert!(planned.contains("history before commit 5 would be given up"), "{planned}");
+    assert_eq!(done("gc", &["--older-than", "30d"]).lines().next(), Some("no more history is given up: no commit is older than that"));
+    let collected = done("gc", &["--older-than", "0s"]);
+    assert!(collected.contains("history before commit 5 given up"), "{collected}");
+    assert!(collected.contains("nothing deleted: run this again in two days"), "{collected}");
+    assert!(refused("show", &["notes/plan.md", "--at", "2"]).contains("history begins with commit 5"));
+    // A new host begins with what is kept, and the mount goes on.
+    fs::write(a.dir.join("after.md"), "after").unwrap();
+    synced(&a);
+    let b = server.mount(&scratch, "b", &[]);
+    assert_eq!(fs::read_to_string(b.dir.join("after.md")).unwrap(), "after");
+    assert_eq!(fs::read_to_string(b.dir.join("notes/plan.md")).unwrap(), "one");
+    assert_eq!(fs::read(b.dir.join("x.bin")).unwrap(), vec![7; 200_000]);
+    b.end();
+    a.end();
+
+    // Damage is found and named.
+    damage_blob(&scratch.path().join("server"));
+    let output = ask("check", &["--mirror", "off"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stdout(&output).contains("DAMAGED chunk "), "{}", stdout(&output));
+}
+
+/// Changes a byte in the file of an object that holds the byte 7 two hundred thousand times.
+fn damage_blob(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            damage_blob(&path);
+        } else if let Ok(mut bytes) = fs::read(&path)
+            && let Some(at) = bytes.windows(1000).position(|window| *window == [7; 1000])
+        {
+            bytes[at + 10] = 8;
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn other_s3_tools_read_the_mirror_and_their_edits_are_imported() {
     if !can_mount() {
         return;
     }
     let scratch = Scratch::new();
     let server = Server::start(&scratch.dir("server"), "0");
-    let a = server.mount(&scratch, "a", &[]);
-    let file = a.dir.join("plan.md");
-    for text in ["one", "two"] {
-        fs::write(&file, text).unwrap();
-        synced(&a);
-    }
-    let versions = |more: &[&str]| {
-        ctxbench(["s3", "versions"])
-            .arg(&file)
-            .args(more)
-            .output()
-            .unwrap()
+    let a = server.mount(&scratch, "a", &["--poll", "50"]);
+    fs::create_dir(a.dir.join("notes")).unwrap();
+    fs::write(a.dir.join("notes/plan.md"), "# Plan\n\nfirst\n").unwrap();
+    fs::write(a.dir.join("data.bin"), "not mirrored").unwrap();
+    synced(&a);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = server.client();
+    let get = |key: &str| {
+        let object = async {
+            let object = client.get(&Key::from(key)).await.ok()?;
+            Some(String::from_utf8(object.bytes().await.unwrap().to_vec()).unwrap())
+        };
+        runtime.block_on(object)
     };
-    assert!(stdout(&versions(&[])).contains("\"version\":1"));
-    assert_eq!(stdout(&versions(&["--show", "1"])), "one");
-    assert!(stderr(&versions(&["--show", "9"])).contains("is not kept"));
-    assert!(versions(&["--restore", "1"]).status.success());
-    assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+    let key = "agents/alice/notes/plan.md";
+    wait_for("the mirror", || get(key).is_some());
+    let object = get(key).unwrap();
+    let (front, body) = object.split_once("\n---\n").unwrap();
+    assert!(front.starts_with("---\nctxbench:\n  version: "), "{object}");
+    for field in ["  modified: ", "  created: ", "  sha256: "] {
+        assert!(front.contains(field), "{field} is not in {object}");
+    }
+    assert_eq!(body, "# Plan\n\nfirst\n");
+    assert_eq!(get("agents/alice/data.bin"), None);
+
+    // Another tool edits the object, front matter and all, and adds one.
+    let edited = object.replace("first\n", "first\nsecond, by hand\n");
+    let put = |key: &str, text: String| {
+        runtime.block_on(client.put(&Key::from(key), text.into())).unwrap();
+    };
+    put(key, edited);
+    put("agents/alice/new.md", "by hand".to_owned());
+    let import = || {
+        let output = server.command(&["s3", "import", "--agent-id", "alice"]).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let imported = import();
+    assert!(imported.contains("added   new.md\n"), "{imported}");
+    assert!(imported.contains("changed notes/plan.md\n"), "{imported}");
+    wait_for("the imported edits", || {
+        let text = |name: &str| fs::read_to_string(a.dir.join(name)).ok();
+        text("notes/plan.md").as_deref() == Some("# Plan\n\nfirst\nsecond, by hand\n")
+            && text("new.md").as_deref() == Some("by hand")
+    });
+    assert!(import().starts_with("nothing to import"));
+    // The removal of a file reaches the mirror, too.
+    fs::remove_file(a.dir.join("notes/plan.md")).unwrap();
+    synced(&a);
+    wait_for("the removal", || get(key).is_none());
     a.end();
 }
 
@@ -529,7 +743,7 @@ fn what_is_wrong_is_one_line_and_nothing_is_mounted() {
     let secret = refused(&|command| {
         command.env("AWS_SECRET_ACCESS_KEY", "hush");
     });
-    assert!(secret.contains("refuses the credentials"), "{secret}");
+    assert!(secret.contains("refuses the access key"), "{secret}");
     assert!(!secret.contains("hush"), "{secret}");
     let bucket = refused(&|command| {
         command.args(["--bucket", "nowhere"]);
@@ -575,9 +789,9 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
     for said in [
         &format!("s3        {endpoint} (from CTXBENCH_S3_ENDPOINT)\n"),
         "s3        region us-east-1, bucket ctxbench in the path (path style)\n",
-        "s3        credentials from the environment\n",
+        "s3        access key from the environment\n",
         "ok        S3 server: ",
-        "conditions of writes honoured? A mount tries that",
+        "and honours If-None-Match\n",
     ] {
         assert!(well.contains(said), "{said} is not in {well}");
     }
@@ -617,7 +831,7 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
         command.env("AWS_SECRET_ACCESS_KEY", "hush");
     });
     assert!(
-        keys.contains("refuses the credentials from the environment") && !keys.contains("hush"),
+        keys.contains("refuses the access key from the environment") && !keys.contains("hush"),
         "{keys}"
     );
     let bucket = ailing(&|command| {
@@ -629,7 +843,7 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
             .env_remove("AWS_ACCESS_KEY_ID")
             .env("HOME", "/nonexistent");
     });
-    assert!(none.contains("no credentials for "), "{none}");
+    assert!(none.contains("no access key for "), "{none}");
     // One that takes the connection and says nothing.
     let process = Pid::from_raw(server.process.id() as i32).unwrap();
     kill_process(process, Signal::STOP).unwrap();

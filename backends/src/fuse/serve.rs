@@ -174,7 +174,10 @@ pub fn serve(
     let mut session =
         Session::new(front_end, dir, &config(&*store, options)).map_err(session_error)?;
     let unmounter = session.unmount_callable();
-    store.attach(Arc::new(Cached(session.notifier())));
+    store.attach(Arc::new(Cached {
+        notifier: session.notifier(),
+        mounted: Arc::clone(&mounted),
+    }));
 
     let (events, inbox) = mpsc::channel();
     let ended = events.clone();
@@ -223,26 +226,33 @@ pub fn serve(
 }
 
 /// The kernel's caches of one mount.
-struct Cached(Notifier);
+struct Cached {
+    notifier: Notifier,
+    mounted: Arc<Mounted>,
+}
 
 impl KernelCache for Cached {
     fn forget_inode(&self, ino: Ino) {
-        if let Err(error) = self.0.inval_inode(INodeNo(ino), 0, 0) {
+        if let Err(error) = self.notifier.inval_inode(INodeNo(ino), 0, 0) {
             tracing::debug!(ino, %error, "the kernel did not forget an inode");
         }
     }
 
     fn learn(&self, ino: Ino, offset: u64, bytes: &[u8]) {
-        if let Err(error) = self.0.store(INodeNo(ino), offset, bytes) {
+        if let Err(error) = self.notifier.store(INodeNo(ino), offset, bytes) {
             tracing::debug!(ino, %error, "the kernel did not learn of a file's content");
         }
     }
 
     fn forget_name(&self, parent: Ino, name: &[u8]) {
-        let forgotten = self.0.inval_entry(INodeNo(parent), OsStr::from_bytes(name));
+        let forgotten = self.notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(name));
         if let Err(error) = forgotten {
             tracing::debug!(parent, %error, "the kernel did not forget a name");
         }
+    }
+
+    fn is_unreferenced(&self, ino: Ino) -> bool {
+        self.mounted.inodes.orphaned(ino)
     }
 }
 

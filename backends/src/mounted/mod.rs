@@ -179,14 +179,11 @@ impl Backend for Mounted {
             Mounted::S3(mount) => (
                 "",
                 match mount.variant {
-                    S3Variant::Fsync | S3Variant::Unversioned => {
+                    S3Variant::Fsync => {
                         "as sqlite after a killed daemon; fsync makes everything before it be in the bucket, which survives the loss of the machine"
                     }
                     S3Variant::Close => {
                         "as sqlite after a killed daemon; close and fsync make what is closed or synced be in the bucket, which survives the loss of the machine"
-                    }
-                    S3Variant::LastWrite => {
-                        "as s3, but of two hosts that change one file the change that arrives last replaces the other"
                     }
                     S3Variant::Default | S3Variant::Fresh => {
                         "as sqlite after a killed daemon or power loss; the bucket, which survives the loss of the machine, follows within a second"
@@ -292,11 +289,9 @@ impl Backend for Mounted {
             },
             Mounted::S3(mount) => Promises {
                 machine_loss: Some(match mount.variant {
-                    S3Variant::Fsync | S3Variant::Unversioned => Acknowledgement::Fsync,
+                    S3Variant::Fsync => Acknowledgement::Fsync,
                     S3Variant::Close => Acknowledgement::Close,
-                    S3Variant::Default | S3Variant::Fresh | S3Variant::LastWrite => {
-                        Acknowledgement::Sync
-                    }
+                    S3Variant::Default | S3Variant::Fresh => Acknowledgement::Sync,
                 }),
                 ..local
             },

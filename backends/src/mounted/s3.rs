@@ -18,12 +18,8 @@ pub(crate) enum S3Variant {
     Default,
     /// `fsync` waits until the change is in the bucket.
     Fsync,
-    /// `close` waits for the bucket, too, and the mount polls for other writers' commits every 50 ms.
+    /// `close` waits for the bucket, too, and the mount polls for other writers' commits every 10 ms.
     Close,
-    /// When two hosts change one file, the later commit replaces the other.
-    LastWrite,
-    /// As [`S3Variant::Fsync`], without versions of overwritten files, as file systems without versions do.
-    Unversioned,
     /// Each restart begins with an empty cache, as on a host that has never mounted the memory.
     Fresh,
 }
@@ -36,14 +32,7 @@ pub(crate) struct S3Mount {
 }
 
 impl S3Variant {
-    const ALL: [Self; 6] = [
-        Self::Default,
-        Self::Fsync,
-        Self::Close,
-        Self::LastWrite,
-        Self::Unversioned,
-        Self::Fresh,
-    ];
+    const ALL: [Self; 4] = [Self::Default, Self::Fsync, Self::Close, Self::Fresh];
 
     /// Its suffix in a backend's name.
     fn suffix(self) -> &'static str {
@@ -51,8 +40,6 @@ impl S3Variant {
             Self::Default => "",
             Self::Fsync => "-fsync",
             Self::Close => "-close",
-            Self::LastWrite => "-last-write",
-            Self::Unversioned => "-unversioned",
             Self::Fresh => "-fresh",
         }
     }
@@ -62,9 +49,7 @@ impl S3Variant {
         match self {
             Self::Default | Self::Fresh => &[],
             Self::Fsync => &["--sync", "fsync"],
-            Self::Close => &["--sync", "close", "--poll", "50"],
-            Self::LastWrite => &["--conflicts", "last-write-wins"],
-            Self::Unversioned => &["--sync", "fsync", "--no-versions"],
+            Self::Close => &["--sync", "close", "--poll", "10"],
         }
     }
 
@@ -72,9 +57,7 @@ impl S3Variant {
     pub(super) fn difference(self) -> &'static str {
         match self {
             Self::Default | Self::Fsync | Self::Fresh => "",
-            Self::Close => ", close waits for it, and others' changes are looked for every 50 ms",
-            Self::LastWrite => ", the last write wins",
-            Self::Unversioned => ", no version is kept of what is overwritten",
+            Self::Close => ", close waits for it, and the mount polls for commits of others every 10 ms",
         }
     }
 }
@@ -163,8 +146,6 @@ mod tests {
             ("s3-fsync-embedded@30ms", S3Variant::Fsync),
             ("s3-fresh-minio@1ms", S3Variant::Fresh),
             ("s3-close-minio", S3Variant::Close),
-            ("s3-last-write-embedded", S3Variant::LastWrite),
-            ("s3-unversioned-minio", S3Variant::Unversioned),
         ] {
             let mount = S3Mount::of_name(name).unwrap();
             assert_eq!((mount.variant, mount.name().as_str()), (variant, name));

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::Attributes;
+use s3::client::{Bucket, MirrorClient};
+use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 
-use super::config::{AccessKey, ConflictPolicy, S3Config, Secret, SyncMode};
-use super::remote::{Expect, Remote};
 use crate::backend::{
     Access, Backend, Capabilities, Description, FileClient, Need, Receipt, Site, Unavailable,
     Workspace,
@@ -106,9 +105,7 @@ impl Backend for S3Bare {
                 source: "the server that is measured".to_owned(),
             },
             sync: SyncMode::Close,
-            conflicts: ConflictPolicy::KeepBoth,
-            front_matter_visible: false,
-            keep_versions: false,
+            mirror: MirrorMode::Off,
             poll: REQUEST_LIMIT,
             delay: Duration::ZERO,
             timeout: REQUEST_LIMIT,
@@ -133,7 +130,7 @@ struct BareClient {
     /// Empty: there is nothing on disk.
     dir: PathBuf,
     config: S3Config,
-    connected: Option<(Remote, tokio::runtime::Runtime)>,
+    connected: Option<(MirrorClient, tokio::runtime::Runtime)>,
 }
 
 impl BareClient {
@@ -141,7 +138,7 @@ impl BareClient {
         format!("{}{path}", self.config.prefix)
     }
 
-    fn connected(&self) -> io::Result<&(Remote, tokio::runtime::Runtime)> {
+    fn connected(&self) -> io::Result<&(MirrorClient, tokio::runtime::Runtime)> {
         self.connected
             .as_ref()
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
@@ -150,21 +147,18 @@ impl BareClient {
 
 impl FileClient for BareClient {
     fn write(&mut self, path: &str, content: &[u8]) -> io::Result<()> {
-        let (remote, runtime) = self.connected()?;
+        let (bucket, runtime) = self.connected()?;
         let (key, body) = (self.key(path), content.to_vec().into());
-        let put = remote.put(&key, body, Attributes::new(), &Expect::Anything);
+        let put = bucket.put(&key, body, &[]);
         runtime.block_on(put).map_err(io::Error::other)?;
         Ok(())
     }
 
     fn fill(&mut self, files: &[(String, &[u8])]) -> io::Result<()> {
-        let (remote, runtime) = self.connected()?;
+        let (bucket, runtime) = self.connected()?;
         let puts = files.iter().map(|(path, content)| {
             let (key, body) = (self.key(path), content.to_vec().into());
-            async move {
-                let put = remote.put(&key, body, Attributes::new(), &Expect::Anything);
-                put.await.map(drop)
-            }
+            async move { bucket.put(&key, body, &[]).await }
         });
         let all = stream::iter(puts).buffer_unordered(FILLED_AT_ONCE);
         let all = all.try_collect::<()>();
@@ -172,16 +166,18 @@ impl FileClient for BareClient {
     }
 
     fn read(&mut self, path: &str, into: &mut Vec<u8>) -> io::Result<()> {
-        let (remote, runtime) = self.connected()?;
-        let fetched = runtime.block_on(remote.get(&self.key(path)));
-        into.extend_from_slice(&fetched.map_err(io::Error::other)?.body);
+        let (bucket, runtime) = self.connected()?;
+        let fetched = runtime.block_on(bucket.get(&self.key(path)));
+        let fetched = fetched.map_err(io::Error::other)?;
+        let object = fetched.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        into.extend_from_slice(&object.body);
         Ok(())
     }
 
     fn list(&mut self, dir: &str) -> io::Result<Vec<(String, u64)>> {
-        let (remote, runtime) = self.connected()?;
+        let (bucket, runtime) = self.connected()?;
         let prefix = self.key(&format!("{dir}/"));
-        let listed = runtime.block_on(remote.list(&prefix));
+        let listed = runtime.block_on(bucket.list(&prefix));
         let listed = listed.map_err(io::Error::other)?.into_iter();
         let named = listed.filter_map(|own| {
             let name = own.key.strip_prefix(&prefix)?.to_owned();
@@ -207,12 +203,13 @@ impl Workspace for BareClient {
 
     /// A new client: its first request connects.
     fn start(&mut self) -> io::Result<()> {
-        let remote = Remote::new(&self.config).map_err(io::Error::other)?;
+        let bucket = Bucket::new(&self.config).map_err(io::Error::other)?;
+        let client = MirrorClient::new(&bucket, &self.config);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
-        self.connected = Some((remote, runtime));
+        self.connected = Some((client, runtime));
         Ok(())
     }
 }

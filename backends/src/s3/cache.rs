@@ -1,582 +1,676 @@
-//! The local side: what the bucket holds as far as this mount knows, and the journal of what it does not hold yet.
+//! The working copy of a mount: a `sqlite` file system, its journal against the base, and placeholders.
 //!
-//! It is a `sqlite` file system with more tables. Triggers write the journal in the transaction of the change
-//! itself, so no change can get past it, and none is journalled that did not happen.
+//! What the protocol asks of it is [`Replica`]; what a commit of others changes in it is in [`super::adopt`].
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use rusqlite::params;
-use serde::{Deserialize, Serialize};
+use bytes::Bytes;
+use s3::merge::{MERGE_MAX, Merged, Needs};
+use s3::replica::{Head, Local, MergeWork, NOTHING, Replica, ReplicaError, Writer};
+use s3::tree::{
+    Attributes, Body, CHUNK, Changes, Chunk, Content, Hash, INLINE_MAX, Name, Node, NodeId, Place,
+    Tree,
+};
 
-use super::config::S3Config;
-use super::layout;
-use super::object::Meta;
-use super::remote::S3OpenError;
-use super::seal::Seal;
-use crate::sqlite::SqliteStore;
+use super::adopt::{Adopted, adopt};
+use super::tables::{self, Advance};
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{signed, unsigned};
-use crate::sqlite::{names, nodes};
-use crate::store::{Errno, Ino, Kind, ROOT, Result, StoreError};
+use crate::sqlite::{SqliteStore, held, names, nodes, xattrs};
+use crate::store::{
+    Attr, Caller, Errno, Ino, Kind, ROOT, Result, Seek, Store, StoreError, Timestamp,
+};
 
-/// Permissions of a directory that nothing says more about.
-pub(super) const DIRECTORY_PERMISSIONS: u16 = 0o755;
+/// Bytes of small files that a commit takes up at once.
+const INLINE_TOTAL: usize = 16 << 20;
 
-/// A name, and the object that its file is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Object {
-    pub(super) parent: Ino,
-    pub(super) name: Vec<u8>,
-    pub(super) key: String,
-    pub(super) ino: Ino,
-    pub(super) etag: String,
-    pub(super) meta: Meta,
-}
+/// How often a long file that changes meanwhile is hashed without the lock, before it is hashed with it.
+const HASHED_AHEAD_MAX: u32 = 3;
 
-/// What the manifest says of a directory: what its keys cannot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Entry {
-    /// The prefix of the directory that it is in.
-    pub(super) parent: String,
-    /// Its name there, as a component of a key.
-    pub(super) name: String,
-    /// Its permission bits.
-    pub(super) permissions: u16,
-}
+/// Files from this size on are hashed without the lock.
+const HASHED_AHEAD: u64 = 1 << 20;
 
-/// What keys and entity tags do not tell, kept in one object for all writers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Manifest {
-    /// Directories by their prefix.
-    #[serde(default)]
-    pub(super) directories: BTreeMap<String, Entry>,
-    /// Objects whose attributes changed while their content, and so their entity tag, stayed; by version.
-    #[serde(default)]
-    pub(super) touched: BTreeMap<String, u64>,
-}
+/// The inodes with missing chunks, as the table has them. Changed only under the store's lock.
+#[derive(Debug, Default)]
+pub(super) struct Placeholders(RwLock<HashSet<Ino>>);
 
-pub(super) fn json<T: Serialize>(value: &T) -> Result<String> {
-    serde_json::to_string(value).map_err(|error| StoreError::storage(Errno::IO, error))
-}
+impl Placeholders {
+    fn read(&self) -> RwLockReadGuard<'_, HashSet<Ino>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
 
-pub(super) fn parse<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T> {
-    serde_json::from_str(text)
-        .map_err(|error| StoreError::storage(Errno::IO, format!("the cache is damaged: {error}")))
-}
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, HashSet<Ino>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
 
-/// Whose cache a file is: a mount of anything else refuses it.
-pub(super) fn of(config: &S3Config) -> String {
-    format!(
-        "{} bucket {} {}agents/{}{}",
-        config.endpoint,
-        config.bucket,
-        config.prefix,
-        config.agent,
-        if config.seal.is_some() { " sealed" } else { "" }
-    )
-}
-
-/// The version of the tables in `schema.sql` and `doubt.sql`. The first had no setting that says so, and no `doubt.sql`.
-const TABLES_VERSION: u32 = 2;
-
-/// Refuses tables that a later ctxbench has made.
-pub(super) fn must_be_known(
-    file: &Path,
-    version: Option<&str>,
-) -> std::result::Result<(), S3OpenError> {
-    match version.map(str::parse::<u32>) {
-        None | Some(Ok(0..=TABLES_VERSION)) => Ok(()),
-        Some(_) => Err(S3OpenError::Newer {
-            file: file.to_owned(),
-            reason: format!(
-                "its tables have version {}; this ctxbench knows version {TABLES_VERSION}",
-                version.unwrap_or_default()
-            ),
-        }),
+    pub(super) fn contains(&self, ino: Ino) -> bool {
+        self.read().contains(&ino)
     }
 }
 
-/// Makes a database the cache of a bucket, or checks that it is.
-pub(super) fn prepare(
-    store: &SqliteStore,
-    file: &Path,
-    config: &S3Config,
-) -> std::result::Result<(), S3OpenError> {
-    let of = of(config);
-    let wrong = |error: StoreError| S3OpenError::of_cache(file, &error);
-    let found = store
-        .transaction(|db| {
-            let has_tables = db.row(
-                "SELECT 1 FROM sqlite_schema WHERE name = 's3_setting'",
-                (),
-                |_| Ok(()),
-            )?;
-            if has_tables.is_none() {
-                if !names::is_empty(db, ROOT)? {
-                    return Ok(None);
-                }
-                db.connection.execute_batch(include_str!("schema.sql"))?;
-                set(db, "of", &of)?;
-                set(db, "tables", &TABLES_VERSION.to_string())?;
-                db.execute("INSERT INTO s3_directory (ino, prefix) VALUES (1, '')", ())?;
-            }
-            let found = setting(db, "of")?.unwrap_or_default();
-            Ok(Some((found, setting(db, "tables")?)))
+/// What [`Cache::local`] saw of a file that is uploaded afterwards.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    ino: Ino,
+    ctime: i64,
+}
+
+/// A mount's working copy.
+#[derive(Debug)]
+pub(super) struct Cache {
+    store: Arc<SqliteStore>,
+    placeholders: Arc<Placeholders>,
+    owner: Caller,
+    writer: Writer,
+    writers: HashSet<u64>,
+    head: Head,
+    base: Tree,
+    intents: Vec<[u8; 16]>,
+    /// Acknowledged commits that the tables do not have yet. If they never get them, the next session finds the commits
+    /// in the log and knows them by their nonces.
+    unsaved: Vec<Unsaved>,
+    seen: HashMap<NodeId, Seen>,
+    /// Content of long files by inode and ctime, hashed without the lock.
+    hashed: HashMap<Ino, (i64, Content)>,
+    /// What the kernel has to be told of the last adopted commits.
+    pub(super) adopted: Adopted,
+}
+
+/// A commit of this working copy that the tables do not have yet.
+#[derive(Debug)]
+struct Unsaved {
+    head: Head,
+    advance: Advance,
+    mark: Option<u64>,
+}
+
+fn failed(error: StoreError) -> ReplicaError {
+    ReplicaError(error.to_string())
+}
+
+impl Cache {
+    /// The working copy in `store`, whose tables exist, for a new session called `name`.
+    ///
+    /// # Errors
+    /// If the tables cannot be read, or the session's identity cannot be made durable.
+    pub(super) fn open(
+        store: Arc<SqliteStore>,
+        placeholders: Arc<Placeholders>,
+        owner: Caller,
+        writer: Writer,
+    ) -> Result<Self> {
+        let (head, base, intents, writers, missing) = store.transaction(|db| {
+            tables::add_writer(db, writer.id)?;
+            // An inode number that has an identity must not be given to another file.
+            store.skip_inos(tables::tidy_identities(db)?);
+            let head = tables::head(db)?;
+            let base = tables::base(db)?;
+            let intents = tables::intents(db)?;
+            Ok((head, base, intents, tables::writers(db)?, tables::placeholders(db)?))
+        })?;
+        // A power cut must not bring back a time without this session.
+        store.sync()?;
+        *placeholders.write() = missing.into_iter().collect();
+        Ok(Self {
+            store,
+            placeholders,
+            owner,
+            writers: writers.into_iter().filter(|id| *id != writer.id).collect(),
+            writer,
+            head,
+            base,
+            intents,
+            unsaved: Vec::new(),
+            seen: HashMap::new(),
+            hashed: HashMap::new(),
+            adopted: Adopted::default(),
         })
-        .map_err(wrong)?;
-    match found {
-        Some((found, version)) if found == of => {
-            must_be_known(file, version.as_deref())?;
-            let bring_up_to_date = |db: &Db| {
-                db.connection.execute_batch(include_str!("doubt.sql"))?;
-                db.connection.execute_batch(include_str!("version.sql"))?;
-                set(db, "tables", &TABLES_VERSION.to_string())
+    }
+
+    /// Makes everything in the working copy a local change, for a new log.
+    ///
+    /// # Errors
+    /// If the tables cannot be written: then nothing has changed.
+    pub(super) fn forget_base(&mut self) -> Result<()> {
+        let (root, nothing) = (s3::tree::ROOT, Tree::default());
+        let has_changed_root = self.base.node(root) != nothing.node(root);
+        self.store.transaction(|db| {
+            tables::clear_base(db)?;
+            match has_changed_root {
+                true => tables::journal_inode(db, ROOT),
+                false => Ok(()),
+            }
+        })?;
+        (self.head, self.base) = (NOTHING, nothing);
+        self.intents.clear();
+        self.unsaved.clear();
+        Ok(())
+    }
+
+    /// Frees the space of files that adopted commits have removed, before any kernel knows them.
+    pub(super) fn reclaim_orphans(&mut self) -> Result<()> {
+        let adopted = std::mem::take(&mut self.adopted);
+        adopted.orphans.into_iter().try_for_each(|ino| self.store.reclaim(ino))
+    }
+
+    pub(super) fn base(&self) -> &Tree {
+        &self.base
+    }
+
+    /// Hashes long files, chunk by chunk, so that the lock is not held for long.
+    fn hash_ahead(&mut self, long: &[Ino]) -> Result<()> {
+        self.hashed.retain(|ino, _| long.contains(ino));
+        for ino in long {
+            let Some(attr) = nodes::find(&self.store.db(), *ino)? else {
+                continue;
             };
-            store.transaction(bring_up_to_date).map_err(wrong)
+            let mut content = Content {
+                size: attr.size,
+                chunks: Vec::new(),
+            };
+            for at in 0..attr.size.div_ceil(CHUNK) {
+                content.chunks.push(self.hash_chunk(&attr, at)?);
+            }
+            self.hashed.insert(*ino, (attr.ctime.0, content));
         }
-        Some((found, _)) => Err(S3OpenError::Cache(format!(
-            "{} is the cache of {found}, not of {of}\n  fix: choose another file with --cache",
-            file.display()
-        ))),
-        None => Err(S3OpenError::Cache(format!(
-            "{} is a `sqlite` file system with files in it, and no cache of a bucket\n  fix: choose another file with --cache",
-            file.display()
-        ))),
+        Ok(())
+    }
+
+    fn hash_chunk(&self, attr: &Attr, at: u64) -> Result<Chunk> {
+        let db = self.store.db();
+        if let Some(chunk) = chunk_without_bytes(&db, attr, at)? {
+            return Ok(chunk);
+        }
+        let (start, length) = (at * CHUNK, CHUNK.min(attr.size - at * CHUNK));
+        let mut bytes = Vec::new();
+        self.store
+            .read_held(db, attr.ino, start, length as usize, &mut bytes)?;
+        // The file may have been cut since; its ctime then tells so.
+        bytes.resize(length as usize, 0);
+        Ok(local_chunk(&bytes))
     }
 }
 
-pub(super) fn setting(db: &Db, name: &str) -> Result<Option<String>> {
-    db.row(
-        "SELECT value FROM s3_setting WHERE name = ?1",
-        [name],
-        |row| row.get(0),
-    )
-}
-
-pub(super) fn set(db: &Db, name: &str, value: &str) -> Result<()> {
-    db.execute(
-        "INSERT INTO s3_setting VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        [name, value],
-    )?;
-    Ok(())
-}
-
-/// Runs `work`, which brings in what the bucket holds, without journalling it.
-pub(super) fn applying<T>(db: &Db, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
-    db.execute("UPDATE s3_clock SET is_applying = 1", ())?;
-    let done = work(db)?;
-    db.execute("UPDATE s3_clock SET is_applying = 0", ())?;
-    Ok(done)
-}
-
-/// Ends the batch that changes are journalled under, and begins the next; its number.
-pub(super) fn end_batch(db: &Db) -> Result<u64> {
-    let batch = db.row("SELECT batch FROM s3_clock", (), |row| row.get(0))?;
-    db.execute("UPDATE s3_clock SET batch = batch + 1", ())?;
-    Ok(unsigned(batch.unwrap_or(0)))
-}
-
-/// How many inodes and names are journalled, and objects that others have not been told of yet.
-pub(super) fn pending(db: &Db) -> Result<u64> {
-    let count = db.row(
-        "SELECT (SELECT count(*) FROM s3_dirty_inode) + (SELECT count(*) FROM s3_dirty_name)
-              + (SELECT count(*) FROM s3_touched)",
-        (),
-        |row| row.get(0),
-    )?;
-    Ok(unsigned(count.unwrap_or(0)))
-}
-
-/// Whether no more is journalled than one file and its name.
-pub(super) fn may_be_one_file(db: &Db) -> Result<bool> {
-    let more = db.row(
-        "SELECT (SELECT count(*) FROM (SELECT 1 FROM s3_dirty_inode LIMIT 2)) > 1
-             OR (SELECT count(*) FROM (SELECT 1 FROM s3_dirty_name LIMIT 2)) > 1",
-        (),
-        |row| row.get(0),
-    )?;
-    Ok(!more.unwrap_or(true))
-}
-
-pub(super) fn dirty_inodes(db: &Db, batch: u64) -> Result<Vec<Ino>> {
-    let mut statement = db.statement("SELECT ino FROM s3_dirty_inode WHERE batch <= ?1")?;
-    let rows = statement.query_map([signed(batch)], |row| row.get(0))?;
-    Ok(rows
-        .map(|ino| ino.map(unsigned))
-        .collect::<rusqlite::Result<_>>()?)
-}
-
-pub(super) fn dirty_names(db: &Db, batch: u64) -> Result<Vec<(Ino, Vec<u8>)>> {
-    let mut statement = db.statement("SELECT parent, name FROM s3_dirty_name WHERE batch <= ?1")?;
-    let rows = statement.query_map([signed(batch)], |row| {
-        Ok((unsigned(row.get(0)?), row.get(1)?))
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-pub(super) fn is_dirty_inode(db: &Db, ino: Ino) -> Result<bool> {
-    let found = db.row(
-        "SELECT 1 FROM s3_dirty_inode WHERE ino = ?1",
-        [signed(ino)],
-        |_| Ok(()),
-    )?;
-    Ok(found.is_some())
-}
-
-pub(super) fn is_dirty_name(db: &Db, parent: Ino, name: &[u8]) -> Result<bool> {
-    let found = db.row(
-        "SELECT 1 FROM s3_dirty_name WHERE parent = ?1 AND name = ?2",
-        params![signed(parent), name],
-        |_| Ok(()),
-    )?;
-    Ok(found.is_some())
-}
-
-/// Journals a name that has not changed, as if it had.
-pub(super) fn journal_name(db: &Db, parent: Ino, name: &[u8]) -> Result<()> {
-    db.execute(
-        "INSERT INTO s3_dirty_name SELECT ?1, ?2, batch FROM s3_clock WHERE true
-         ON CONFLICT (parent, name) DO UPDATE SET batch = excluded.batch",
-        params![signed(parent), name],
-    )?;
-    Ok(())
-}
-
-/// Journals a file that has not changed, as if it had.
-pub(super) fn journal(db: &Db, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
-    journal_name(db, parent, name)?;
-    journal_inode(db, ino)
-}
-
-/// Journals an inode that has not changed, as if it had.
-pub(super) fn journal_inode(db: &Db, ino: Ino) -> Result<()> {
-    db.execute(
-        "INSERT INTO s3_dirty_inode SELECT ?1, batch FROM s3_clock WHERE true
-         ON CONFLICT (ino) DO UPDATE SET batch = excluded.batch",
-        [signed(ino)],
-    )?;
-    Ok(())
-}
-
-/// What the batch has brought up is journalled no more, unless it has changed again.
-pub(super) fn clean_inode(db: &Db, ino: Ino, batch: u64) -> Result<()> {
-    db.execute(
-        "DELETE FROM s3_dirty_inode WHERE ino = ?1 AND batch <= ?2",
-        [signed(ino), signed(batch)],
-    )?;
-    Ok(())
-}
-
-pub(super) fn clean_name(db: &Db, parent: Ino, name: &[u8], batch: u64) -> Result<()> {
-    db.execute(
-        "DELETE FROM s3_dirty_name WHERE parent = ?1 AND name = ?2 AND batch <= ?3",
-        params![signed(parent), name, signed(batch)],
-    )?;
-    Ok(())
-}
-
-type ObjectRow = (i64, Vec<u8>, String, i64, String, String);
-
-fn object_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<ObjectRow> {
-    Ok((
-        row.get(0)?,
-        row.get(1)?,
-        row.get(2)?,
-        row.get(3)?,
-        row.get(4)?,
-        row.get(5)?,
-    ))
-}
-
-fn to_object((parent, name, key, ino, etag, meta): ObjectRow) -> Result<Object> {
-    Ok(Object {
-        parent: unsigned(parent),
-        name,
-        key,
-        ino: unsigned(ino),
-        etag,
-        meta: parse(&meta)?,
-    })
-}
-
-pub(super) fn object(db: &Db, parent: Ino, name: &[u8]) -> Result<Option<Object>> {
-    let found = db.row(OBJECT_BY_NAME, params![signed(parent), name], object_row)?;
-    found.map(to_object).transpose()
-}
-
-pub(super) fn object_of_key(db: &Db, key: &str) -> Result<Option<Object>> {
-    let found = db.row(OBJECT_BY_KEY, [key], object_row)?;
-    found.map(to_object).transpose()
-}
-
-const OBJECT_BY_KEY: &str =
-    "SELECT parent, name, key, ino, etag, meta FROM s3_object WHERE key = ?1";
-const OBJECT_BY_NAME: &str =
-    "SELECT parent, name, key, ino, etag, meta FROM s3_object WHERE parent = ?1 AND name = ?2";
-const OBJECT_BY_INO: &str =
-    "SELECT parent, name, key, ino, etag, meta FROM s3_object WHERE ino = ?1";
-const ALL_OBJECTS: &str = "SELECT parent, name, key, ino, etag, meta FROM s3_object";
-
-pub(super) fn objects_of(db: &Db, ino: Ino) -> Result<Vec<Object>> {
-    let mut statement = db.statement(OBJECT_BY_INO)?;
-    let rows = statement.query_map([signed(ino)], object_row)?;
-    rows.map(|row| to_object(row?)).collect()
-}
-
-pub(super) fn objects(db: &Db) -> Result<Vec<Object>> {
-    let mut statement = db.statement(ALL_OBJECTS)?;
-    let rows = statement.query_map((), object_row)?;
-    rows.map(|row| to_object(row?)).collect()
-}
-
-/// The entity tags and versions of all objects, by key.
-pub(super) fn etags(db: &Db) -> Result<HashMap<String, (String, u64)>> {
-    let mut statement = db.statement("SELECT key, etag, version FROM s3_object")?;
-    let rows = statement.query_map((), |row| {
-        Ok((row.get(0)?, (row.get(1)?, unsigned(row.get(2)?))))
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-/// The version that the last object of a key had which is no more; 0 if there was none that this cache knows of.
-pub(super) fn last_version(db: &Db, key: &str) -> Result<u64> {
-    let found = db.row(
-        "SELECT version FROM s3_version WHERE key = ?1",
-        [key],
-        |row| row.get(0).map(unsigned),
-    )?;
-    Ok(found.unwrap_or(0))
-}
-
-/// The entity tag that the last object of a key had which is no more.
-pub(super) fn last_etag(db: &Db, key: &str) -> Result<Option<String>> {
-    db.row(
-        "SELECT etag FROM s3_last_etag WHERE key = ?1",
-        [key],
-        |row| row.get(0),
-    )
-}
-
-/// Notes whether an object was written with the content it had.
-pub(super) fn set_touched(db: &Db, key: &str, version: u64) -> Result<()> {
-    db.execute(
-        "INSERT INTO s3_touched VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET version = excluded.version",
-        params![key, signed(version)],
-    )?;
-    Ok(())
-}
-
-/// An object is gone: there is nothing to say of it.
-pub(super) fn forget_touched(db: &Db, key: &str) -> Result<()> {
-    db.execute("DELETE FROM s3_touched WHERE key = ?1", [key])?;
-    Ok(())
-}
-
-/// What the manifest has to say of objects whose entity tags do not tell.
-pub(super) fn touched(db: &Db) -> Result<BTreeMap<String, u64>> {
-    let mut statement = db.statement("SELECT key, version FROM s3_touched")?;
-    let rows = statement.query_map((), |row| Ok((row.get(0)?, unsigned(row.get(1)?))))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-/// The manifest says so now.
-pub(super) fn clear_touched(db: &Db, said: &BTreeMap<String, u64>) -> Result<()> {
-    for (key, version) in said {
-        db.execute(
-            "DELETE FROM s3_touched WHERE key = ?1 AND version <= ?2",
-            params![key, signed(*version)],
-        )?;
-    }
-    Ok(())
-}
-
-pub(super) fn put_object(db: &Db, object: &Object) -> Result<()> {
-    // A key is one name's: whatever had it before has lost it.
-    db.execute(
-        "DELETE FROM s3_object WHERE key = ?1 AND NOT (parent = ?2 AND name = ?3)",
-        params![object.key, signed(object.parent), object.name],
-    )?;
-    db.execute(
-        "INSERT INTO s3_object (parent, name, key, ino, etag, version, meta) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-         ON CONFLICT (parent, name) DO UPDATE SET key = excluded.key, ino = excluded.ino,
-           etag = excluded.etag, version = excluded.version, meta = excluded.meta",
-        params![
-            signed(object.parent),
-            object.name,
-            object.key,
-            signed(object.ino),
-            object.etag,
-            signed(object.meta.version),
-            json(&object.meta)?,
-        ],
-    )?;
-    Ok(())
-}
-
-pub(super) fn remove_object(db: &Db, parent: Ino, name: &[u8]) -> Result<()> {
-    db.execute(
-        "DELETE FROM s3_object WHERE parent = ?1 AND name = ?2",
-        params![signed(parent), name],
-    )?;
-    Ok(())
-}
-
-/// The prefix of a directory, if it has one yet, and what the manifest says of it.
-pub(super) fn directory(db: &Db, dir: Ino) -> Result<Option<(String, Option<Entry>)>> {
-    let found: Option<(String, Option<String>)> = db.row(
-        "SELECT prefix, entry FROM s3_directory WHERE ino = ?1",
-        [signed(dir)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    )?;
-    found
-        .map(|(prefix, entry)| Ok((prefix, entry.as_deref().map(parse).transpose()?)))
-        .transpose()
-}
-
-pub(super) fn directory_of_prefix(db: &Db, prefix: &str) -> Result<Option<Ino>> {
-    db.row(
-        "SELECT ino FROM s3_directory WHERE prefix = ?1",
-        [prefix],
-        |row| row.get(0).map(unsigned),
-    )
-}
-
-pub(super) fn set_directory(db: &Db, dir: Ino, prefix: &str, entry: Option<&Entry>) -> Result<()> {
-    let entry = entry.map(json).transpose()?;
-    db.execute(
-        "INSERT INTO s3_directory VALUES (?1, ?2, ?3)
-         ON CONFLICT (ino) DO UPDATE SET prefix = excluded.prefix, entry = excluded.entry",
-        params![signed(dir), prefix, entry],
-    )?;
-    Ok(())
-}
-
-pub(super) fn remove_directory(db: &Db, prefix: &str) -> Result<()> {
-    db.execute("DELETE FROM s3_directory WHERE prefix = ?1", [prefix])?;
-    Ok(())
-}
-
-/// Prefixes whose directories are gone.
-pub(super) fn removed_directories(db: &Db) -> Result<Vec<(String, bool)>> {
-    let mut statement = db.statement(
-        "SELECT prefix, entry IS NOT NULL FROM s3_directory d WHERE NOT EXISTS
-         (SELECT 1 FROM inode WHERE inode.ino = d.ino AND inode.nlink > 0)",
-    )?;
-    let rows = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-/// All directories that the manifest has an entry of.
-pub(super) fn entries(db: &Db) -> Result<Vec<(Ino, String, Entry)>> {
-    let mut statement =
-        db.statement("SELECT ino, prefix, entry FROM s3_directory WHERE entry IS NOT NULL")?;
-    let rows = statement.query_map((), |row| {
-        Ok((unsigned(row.get(0)?), row.get(1)?, row.get::<_, String>(2)?))
-    })?;
-    rows.map(|row| {
-        let (ino, prefix, entry) = row?;
-        Ok((ino, prefix, parse(&entry)?))
-    })
-    .collect()
-}
-
-/// The name of a directory in its parent.
-pub(super) fn name_of(db: &Db, parent: Ino, dir: Ino) -> Result<Vec<u8>> {
-    let name = db.row(
-        "SELECT name FROM dirent WHERE parent = ?1 AND ino = ?2",
-        [signed(parent), signed(dir)],
-        |row| row.get(0),
-    )?;
-    name.ok_or_else(|| Errno::NOENT.into())
-}
-
-/// The prefix of a directory; a new one gets its path, or the next free one like it.
-pub(super) fn ensure_prefix(db: &Db, dir: Ino, seal: Option<&Seal>) -> Result<String> {
-    if let Some((prefix, _)) = directory(db, dir)? {
-        return Ok(prefix);
-    }
-    let parent = nodes::parent(db, dir)?;
-    let above = ensure_prefix(db, parent, seal)?;
-    let component = layout::component(&name_of(db, parent, dir)?, seal);
-    let free = free_key(db, &format!("{above}{component}"))?;
-    let prefix = format!("{free}/");
-    set_directory(db, dir, &prefix, None)?;
-    Ok(prefix)
-}
-
-/// A key that is no file's, and no directory's: the given one, or the next free one like it.
-pub(super) fn free_key(db: &Db, key: &str) -> Result<String> {
-    let mut free = key.to_owned();
-    let mut other = 2;
-    while object_of_key(db, &free)?.is_some()
-        || directory_of_prefix(db, &format!("{free}/"))?.is_some()
-    {
-        free = format!("{key}~{other}");
-        other += 1;
-    }
-    Ok(free)
-}
-
-/// The prefix of the parent, and the last component, of a prefix.
-pub(super) fn split_prefix(prefix: &str) -> (&str, &str) {
-    let path = prefix.strip_suffix('/').unwrap_or(prefix);
-    match path.rfind('/') {
-        Some(at) => (&prefix[..=at], &path[at + 1..]),
-        None => ("", path),
+fn local_chunk(bytes: &[u8]) -> Chunk {
+    Chunk {
+        hash: Hash::of(bytes),
+        length: bytes.len() as u32,
+        place: Place::Local,
     }
 }
 
-/// What the manifest has to say of a directory: `None` if its files' keys say it all.
-pub(super) fn needed_entry(db: &Db, dir: Ino, seal: Option<&Seal>) -> Result<Option<Entry>> {
-    if dir == ROOT {
-        return Ok(None);
+/// The chunk `at` of a file, if it is missing here or a hole: its bytes need not be read.
+fn chunk_without_bytes(db: &Db, attr: &Attr, at: u64) -> Result<Option<Chunk>> {
+    if let Some((_, chunk)) = tables::missing(db, attr.ino, at, at)?.pop() {
+        return Ok(Some(chunk));
     }
-    let attr = nodes::get_directory(db, dir)?;
-    let prefix = ensure_prefix(db, dir, seal)?;
-    let parent = nodes::parent(db, dir)?;
-    let entry = Entry {
-        parent: ensure_prefix(db, parent, seal)?,
-        name: layout::component(&name_of(db, parent, dir)?, seal),
-        permissions: attr.permissions,
+    let (start, length) = (at * CHUNK, CHUNK.min(attr.size - at * CHUNK));
+    match held::seek(db, attr.ino, start, Seek::Data) {
+        Ok(data) if data < start + length => return Ok(None),
+        Err(error) if error.errno != Errno::NXIO => return Err(error),
+        _ => {}
+    }
+    static ZEROS: OnceLock<Hash> = OnceLock::new();
+    let zeros = || Hash::of(&vec![0; length as usize]);
+    let hash = match length {
+        CHUNK => *ZEROS.get_or_init(zeros),
+        _ => zeros(),
     };
-    let is_plain = split_prefix(&prefix) == (entry.parent.as_str(), entry.name.as_str());
-    let is_said =
-        is_plain && attr.permissions == DIRECTORY_PERMISSIONS && has_files_below(db, dir)?;
-    Ok((!is_said).then_some(entry))
+    Ok(Some(Chunk {
+        hash,
+        length: length as u32,
+        place: Place::Hole,
+    }))
 }
 
-/// Whether there is a file in a directory or in a plain one of its directories.
-fn has_files_below(db: &Db, dir: Ino) -> Result<bool> {
-    let found = db.row(
-        "SELECT 1 FROM dirent WHERE parent = ?1 AND mode <> ?2 LIMIT 1",
-        params![signed(dir), Kind::Directory.mode_bits()],
-        |_| Ok(()),
-    )?;
-    Ok(found.is_some())
+/// The local changes, read under the store's lock.
+pub(super) struct Reader<'a> {
+    pub(super) db: &'a Db,
+    cache: &'a Cache,
+    local: Local,
+    room: usize,
+    seen: HashMap<NodeId, Seen>,
+    /// Long files are left out that are not hashed yet.
+    is_brief: bool,
+    long: Vec<Ino>,
 }
 
-pub(super) fn add_audit(db: &Db, json: &str) -> Result<()> {
-    db.execute("INSERT INTO s3_audit (json) VALUES (?1)", [json])?;
-    Ok(())
-}
-
-/// What is to go into the audit log, and the last line of it.
-pub(super) fn audit(db: &Db) -> Result<(String, i64)> {
-    let mut statement = db.statement("SELECT line, json FROM s3_audit ORDER BY line")?;
-    let mut rows = statement.query(())?;
-    let (mut text, mut last) = (String::new(), 0);
-    while let Some(row) = rows.next()? {
-        last = row.get(0)?;
-        text.push_str(&row.get::<_, String>(1)?);
-        text.push('\n');
+impl Reader<'_> {
+    /// The identity of an inode; a new one gets the one that this session gives it.
+    fn identity(&mut self, ino: Ino) -> Result<NodeId> {
+        if let Some(id) = tables::identity(self.db, ino)? {
+            return Ok(id);
+        }
+        let id = NodeId {
+            writer: self.cache.writer.id,
+            ino,
+        };
+        tables::identify(self.db, ino, id)?;
+        Ok(id)
     }
-    Ok((text, last))
+
+    fn name(&mut self, parent: Ino, name: &[u8]) -> Result<()> {
+        let found = names::find(self.db, parent, name)?;
+        let is_there = found.is_some() || tables::identity(self.db, parent)?.is_some();
+        if !is_there {
+            return Ok(());
+        }
+        let dir = self.identity(parent)?;
+        let name = Name(name.to_vec());
+        let to = match found {
+            Some(found) => {
+                let id = self.identity(found.ino)?;
+                if self.cache.base.node(id).is_none() {
+                    self.node(found.ino)?;
+                }
+                Some(id)
+            }
+            None => None,
+        };
+        if self.cache.base.name(dir, &name) != to {
+            self.local.changes.names.insert((dir, name), to);
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, ino: Ino) -> Result<()> {
+        let Some(attr) = nodes::find(self.db, ino)?.filter(|attr| attr.nlink > 0) else {
+            return Ok(());
+        };
+        let id = self.identity(ino)?;
+        if self.local.changes.nodes.contains_key(&id) {
+            return Ok(());
+        }
+        let body = match attr.kind {
+            Kind::File => Body::File(self.content(id, &attr)?),
+            Kind::Directory => Body::Directory,
+            Kind::Symlink => Body::Symlink(nodes::target(self.db, ino)?),
+            kind => Body::Special(kind.mode_bits()),
+        };
+        let node = Node {
+            body,
+            attributes: self.attributes(&attr)?,
+        };
+        if self.cache.base.node(id) != Some(&node) {
+            self.local.changes.nodes.insert(id, node);
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, attr: &Attr) -> Result<Attributes> {
+        let is_directory = attr.kind == Kind::Directory;
+        let mut found = Attributes {
+            permissions: attr.permissions,
+            uid: attr.uid,
+            gid: attr.gid,
+            rdev: attr.rdev,
+            atime: if is_directory { 0 } else { attr.atime.0 },
+            mtime: if is_directory { 0 } else { attr.mtime.0 },
+            btime: attr.btime.0,
+            xattrs: BTreeMap::new(),
+        };
+        let names = match self.cache.store.may_have_xattrs() {
+            true => xattrs::list(self.db, attr.ino)?,
+            false => Vec::new(),
+        };
+        for name in names {
+            let value = xattrs::get(self.db, attr.ino, &name)?;
+            found.xattrs.insert(Name(name), value.into());
+        }
+        Ok(found)
+    }
+
+    fn content(&mut self, id: NodeId, attr: &Attr) -> Result<Content> {
+        let seen = Seen {
+            ino: attr.ino,
+            ctime: attr.ctime.0,
+        };
+        self.seen.insert(id, seen);
+        let before = self.cache.base.node(id).and_then(Node::content);
+        let mut content = match self.cache.hashed.get(&attr.ino) {
+            Some((ctime, content)) if *ctime == attr.ctime.0 => content.clone(),
+            _ if self.is_brief && attr.size >= HASHED_AHEAD => {
+                self.long.push(attr.ino);
+                return Ok(Content::default());
+            }
+            _ => self.hash(attr)?,
+        };
+        // Chunks that the base has are in the bucket.
+        for (at, chunk) in content.chunks.iter_mut().enumerate() {
+            let known = before.and_then(|before| before.chunks.get(at));
+            if let Some(known) = known.filter(|it| it.hash == chunk.hash && it.length == chunk.length)
+            {
+                *chunk = *known;
+            }
+        }
+        Ok(content)
+    }
+
+    fn hash(&mut self, attr: &Attr) -> Result<Content> {
+        let mut content = Content {
+            size: attr.size,
+            chunks: Vec::new(),
+        };
+        let may_lack_bytes =
+            attr.size > INLINE_MAX || self.cache.placeholders.contains(attr.ino);
+        for at in 0..attr.size.div_ceil(CHUNK) {
+            if may_lack_bytes && let Some(chunk) = chunk_without_bytes(self.db, attr, at)? {
+                content.chunks.push(chunk);
+                continue;
+            }
+            let (start, length) = (at * CHUNK, CHUNK.min(attr.size - at * CHUNK));
+            let mut bytes = Vec::new();
+            held::read(self.db, attr.ino, start, length as usize, &mut bytes)?;
+            let chunk = local_chunk(&bytes);
+            if attr.size <= INLINE_MAX && bytes.len() <= self.room {
+                self.room -= bytes.len();
+                self.local.inline.insert(chunk.hash, bytes.into());
+            }
+            content.chunks.push(chunk);
+        }
+        Ok(content)
+    }
 }
 
-pub(super) fn audited(db: &Db, last: i64) -> Result<()> {
-    db.execute("DELETE FROM s3_audit WHERE line <= ?1", [last])?;
-    Ok(())
+impl Cache {
+    /// Reads the local changes in the transaction that `db` has open.
+    fn read_local(&self, db: &Db, is_brief: bool) -> Result<Read> {
+        let mut reader = Reader {
+            db,
+            cache: self,
+            local: Local::default(),
+            room: INLINE_TOTAL,
+            seen: HashMap::new(),
+            is_brief,
+            long: Vec::new(),
+        };
+        // Rows that callers' changes have left to the commit are journalled by it.
+        db.write_rows()?;
+        let (inodes, names) = (tables::dirty_inodes(db)?, tables::dirty_names(db)?);
+        for ino in inodes {
+            reader.node(ino)?;
+        }
+        for (parent, name) in names {
+            reader.name(parent, &name)?;
+        }
+        Ok(Read {
+            local: reader.local,
+            seen: reader.seen,
+            long: reader.long,
+        })
+    }
+}
+
+/// What a reader has found.
+struct Read {
+    local: Local,
+    seen: HashMap<NodeId, Seen>,
+    /// Long files that have to be hashed first.
+    long: Vec<Ino>,
+}
+
+impl Replica for Cache {
+    fn head(&self) -> Head {
+        self.head
+    }
+
+    fn base(&self) -> &Tree {
+        &self.base
+    }
+
+    fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    fn was_writer(&self, id: u64) -> bool {
+        self.writers.contains(&id)
+    }
+
+    fn intents(&self) -> Vec<[u8; 16]> {
+        self.intents.clone()
+    }
+
+    fn local(&mut self, nonce: [u8; 16]) -> std::result::Result<Local, ReplicaError> {
+        let store = Arc::clone(&self.store);
+        let is_clean = {
+            let db = store.db();
+            tables::is_clean(&db).map_err(failed)? && !db.has_open_changes()
+        };
+        if is_clean {
+            return Ok(Local::default());
+        }
+        let mut attempts = 0;
+        loop {
+            let read = store.transaction(|db| {
+                self.save_in(db)?;
+                let mut read = self.read_local(db, attempts < HASHED_AHEAD_MAX)?;
+                if read.long.is_empty() {
+                    read.local.mark = tables::end_batch(db)?;
+                    if !read.local.changes.is_empty() {
+                        tables::add_intent(db, nonce)?;
+                    }
+                }
+                Ok(read)
+            });
+            let read = read.map_err(failed)?;
+            self.unsaved.clear();
+            if read.long.is_empty() {
+                if !read.local.changes.is_empty() {
+                    self.intents.push(nonce);
+                }
+                self.seen = read.seen;
+                return Ok(read.local);
+            }
+            self.hash_ahead(&read.long).map_err(failed)?;
+            attempts += 1;
+        }
+    }
+
+    fn settle(&mut self, mark: u64) -> std::result::Result<(), ReplicaError> {
+        let store = Arc::clone(&self.store);
+        let settled = store.transaction(|db| tables::clear_journal(db, mark));
+        settled.map_err(failed)
+    }
+
+    fn read(&mut self, id: NodeId, index: usize) -> std::result::Result<Option<Bytes>, ReplicaError> {
+        let Some(seen) = self.seen.get(&id).copied() else {
+            return Ok(None);
+        };
+        let db = self.store.db();
+        // What it is now: the session compares digests.
+        let start = index as u64 * CHUNK;
+        let attr = nodes::find(&db, seen.ino).map_err(failed)?;
+        let Some(attr) = attr.filter(|attr| attr.kind == Kind::File && attr.size > start) else {
+            return Ok(None);
+        };
+        let length = CHUNK.min(attr.size - start) as usize;
+        let mut bytes = Vec::with_capacity(length);
+        let read = self.store.read_held(db, seen.ino, start, length, &mut bytes);
+        read.map_err(failed)?;
+        Ok(Some(bytes.into()))
+    }
+
+    fn is_unchanged(&mut self, id: NodeId) -> std::result::Result<bool, ReplicaError> {
+        let Some(seen) = self.seen.get(&id).copied() else {
+            return Ok(true);
+        };
+        let attr = nodes::find(&self.store.db(), seen.ino).map_err(failed)?;
+        Ok(attr.is_some_and(|attr| attr.ctime.0 == seen.ctime))
+    }
+
+    fn acknowledge(
+        &mut self,
+        head: Head,
+        changes: &Changes,
+        mark: Option<u64>,
+    ) -> std::result::Result<(), ReplicaError> {
+        // The tables follow with the next transaction: until then the log itself is the record.
+        let advance = Advance::make(&mut self.base, changes);
+        self.unsaved.push(Unsaved {
+            head,
+            advance,
+            mark,
+        });
+        self.head = head;
+        self.intents.clear();
+        Ok(())
+    }
+
+    fn adopt(
+        &mut self,
+        head: Head,
+        theirs: &Changes,
+        merge: &mut MergeWork<'_>,
+    ) -> std::result::Result<std::result::Result<(), Needs>, ReplicaError> {
+        let store = Arc::clone(&self.store);
+        let mut attempts = 0;
+        let db = loop {
+            let db = store.db();
+            if tables::is_clean(&db).map_err(failed)? && !db.has_open_changes() {
+                break db;
+            }
+            let read = db.transaction(|db| self.read_local(db, attempts < HASHED_AHEAD_MAX));
+            let long = read.map_err(failed)?.long;
+            if long.is_empty() {
+                break db;
+            }
+            drop(db);
+            self.hash_ahead(&long).map_err(failed)?;
+            attempts += 1;
+        };
+        let mut adopted = Adopted::default();
+        let done: Result<std::result::Result<(), Needs>> = db.transaction(|db| {
+            self.save_in(db)?;
+            let local = self.read_local(db, false)?.local;
+            let merged = match self.merge(db, &local.changes, merge)? {
+                Ok(merged) => merged,
+                Err(needs) => return Ok(Err(needs)),
+            };
+            let before = self.current(&local.changes, &merged);
+            let advance = Advance::make(&mut self.base, theirs);
+            tables::save(db, &self.base, &advance)?;
+            let owner = Caller {
+                now: Timestamp::now(),
+                ..self.owner
+            };
+            adopted = adopt(db, &store, &owner, &self.base, &before, &merged)?;
+            tables::set_head(db, head)?;
+            Ok(Ok(()))
+        });
+        let done = match done {
+            // Before the next write to a tail.
+            Ok(Ok(())) => adopted.finish(&store, &self.placeholders, &db).map(Ok),
+            other => other,
+        };
+        drop(db);
+        match done {
+            Ok(Ok(())) => {
+                self.head = head;
+                self.intents.clear();
+                self.unsaved.clear();
+                self.adopted.add(adopted);
+                Ok(Ok(()))
+            }
+            Ok(Err(needs)) => {
+                self.unsaved.clear();
+                Ok(Err(needs))
+            }
+            Err(error) => {
+                self.reload()?;
+                Err(failed(error))
+            }
+        }
+    }
+}
+
+impl Cache {
+    /// Writes acknowledged commits to the tables.
+    ///
+    /// # Errors
+    /// If the tables cannot be written; the next call tries again.
+    pub(super) fn save(&mut self) -> Result<()> {
+        if self.unsaved.is_empty() {
+            return Ok(());
+        }
+        self.store.transaction(|db| self.save_in(db))?;
+        self.unsaved.clear();
+        Ok(())
+    }
+
+    fn save_in(&self, db: &Db) -> Result<()> {
+        for unsaved in &self.unsaved {
+            tables::save(db, &self.base, &unsaved.advance)?;
+            tables::set_head(db, unsaved.head)?;
+            if let Some(mark) = unsaved.mark {
+                tables::clear_journal(db, mark)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the tables have, after a transaction that failed: the base in memory was ahead of them.
+    fn reload(&mut self) -> std::result::Result<(), ReplicaError> {
+        let read = {
+            let db = self.store.db();
+            tables::base(&db).and_then(|base| Ok((base, tables::head(&db)?, tables::intents(&db)?)))
+        };
+        (self.base, self.head, self.intents) = read.map_err(failed)?;
+        self.unsaved.clear();
+        Ok(())
+    }
+
+    fn merge(
+        &self,
+        db: &Db,
+        ours: &Changes,
+        merge: &mut MergeWork<'_>,
+    ) -> Result<std::result::Result<Merged, Needs>> {
+        let mut read = |id: NodeId| -> std::result::Result<Option<Bytes>, ReplicaError> {
+            let found = (|| {
+                let Some(ino) = tables::ino_of(db, id)? else {
+                    return Ok(None);
+                };
+                let attr = nodes::find(db, ino)?;
+                match attr.filter(|it| it.size <= MERGE_MAX) {
+                    Some(_) if tables::is_placeholder(db, ino)? => Ok(None),
+                    Some(attr) => {
+                        let mut bytes = Vec::new();
+                        held::read(db, ino, 0, attr.size as usize, &mut bytes)?;
+                        Ok(Some(bytes.into()))
+                    }
+                    None => Ok(None),
+                }
+            })();
+            found.map_err(failed)
+        };
+        let mut error = None;
+        let writer = self.writer.id;
+        let mut fresh = || match self.store.new_ino() {
+            Ok(ino) => NodeId { writer, ino },
+            Err(failure) => {
+                error = Some(failure);
+                NodeId { writer, ino: 0 }
+            }
+        };
+        let merged = merge(&self.base, ours, &mut read, &mut fresh);
+        if let Some(error) = error {
+            return Err(error);
+        }
+        merged.map_err(|error| StoreError::storage(Errno::IO, error))
+    }
+
+    /// The content that the working copy has now of the files that the merge changes.
+    fn current(&self, ours: &Changes, merged: &Merged) -> BTreeMap<NodeId, Content> {
+        let forks: HashMap<NodeId, NodeId> = merged.forks.iter().map(|(id, fork)| (*fork, *id)).collect();
+        let forked: HashSet<NodeId> = merged.forks.iter().map(|(id, _)| *id).collect();
+        let of = |id: &NodeId| {
+            if forked.contains(id) {
+                return None;
+            }
+            let old = forks.get(id).unwrap_or(id);
+            let node = ours.nodes.get(old).or_else(|| self.base.node(*old))?;
+            Some((*id, node.content()?.clone()))
+        };
+        merged.actions.nodes.keys().filter_map(of).collect()
+    }
 }

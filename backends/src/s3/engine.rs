@@ -1,55 +1,48 @@
-//! The thread that keeps bucket and cache together: it uploads, looks for news, and tidies, one after the other.
+//! The thread that runs the protocol for one mount: it commits, polls, and writes checkpoints and the mirror.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
+use s3::replica::Replica;
+use s3::session::{Contact, Session, SessionError};
 use tokio::sync::Notify;
 
-use super::error::is_damage;
-use super::noted::Left;
-use super::{GIVE_UP_EVERY, Inner, cache};
+use super::cache::Cache;
+use super::invalidation::Stale;
+use super::mirroring::Mirror;
+use super::open::Link;
+use super::{GIVE_UP_EVERY, Inner, random, session_error};
 use crate::fuse::interrupt::requester_gave_up;
-use crate::store::{Errno, Ino, StoreError};
+use crate::store::{Errno, Store, StoreError, Timestamp};
 
-/// How long the thread waits at most after failures in a row, before it asks a server again.
+/// The longest pause after failures in a row.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// How long it waits at most before it tries again what cannot go up for a reason of its own: that is read and sent.
-const REST_MAX: Duration = Duration::from_secs(60);
+/// How often a session that polls checks that its head is still in the log.
+const GLANCE_EVERY: Duration = Duration::from_secs(10);
 
-/// How long nothing must have been asked for before others are told of what was written.
-const IDLE: Duration = Duration::from_millis(200);
+/// How long the mirror lags behind at least, so that one object is written for many changes.
+const MIRROR_AFTER: Duration = Duration::from_secs(2);
 
-/// How long what is under way may go on when the mount is to end.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// The slowest connection that an upload has time on, in bytes a second.
+const SLOWEST: u64 = 64 << 10;
 
-/// How an order ended: with what went wrong as whoever waits is told it.
+/// How long the end of a mount may be put off by a checkpoint.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(5);
+
 type Done = Result<(), (Errno, String)>;
-
 type Answer = SyncSender<Done>;
 
 enum Order {
-    /// Bring up all that is journalled now, and say when it is.
-    Upload(Until, Answer),
-    /// Look for news now.
-    Pull(Answer),
-    /// Note what has gone up without the engine.
-    Note,
+    /// Commit what is journalled now.
+    Commit(Answer),
+    /// Adopt what others have committed.
+    Poll(Answer),
     Stop,
-}
-
-/// What somebody who waits for an upload waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Until {
-    /// The bucket has everything, or at least all of this file: it is safe, and a journal that does not know so yet will
-    /// find out.
-    InBucket(Ino),
-    /// The journal knows, too: nothing is pending any more.
-    Noted,
 }
 
 /// The engine of one mount.
@@ -57,16 +50,37 @@ pub(super) enum Until {
 pub(super) struct Engine {
     inner: Arc<Inner>,
     orders: Sender<Order>,
-    /// Told when what is under way is not to be waited for any more.
+    /// Ends a poll that is under way, because something else is wanted.
     hurry: Arc<Notify>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+const GONE: &str = "the sync thread has ended";
+
 impl Engine {
-    pub(super) fn start(inner: Arc<Inner>, runtime: Handle) -> std::io::Result<Self> {
+    pub(super) fn start(
+        inner: Arc<Inner>,
+        link: Link,
+        (cache, contact): (Cache, Contact),
+        mirror: Option<Mirror>,
+    ) -> std::io::Result<Self> {
         let (orders, inbox) = channel();
         let hurry = Arc::new(Notify::new());
-        let mut running = Running::new(Arc::clone(&inner), runtime, Arc::clone(&hurry));
+        let now = Instant::now();
+        let mut running = Running {
+            inner: Arc::clone(&inner),
+            contact,
+            checkpoint: cache.head().number,
+            cache,
+            mirror,
+            mirror_due: None,
+            link,
+            hurry: Arc::clone(&hurry),
+            next_poll: now + inner.config.poll,
+            next_glance: now + GLANCE_EVERY,
+            failures: 0,
+            not_before: now,
+        };
         let thread = std::thread::Builder::new()
             .name("sync".to_owned())
             .spawn(move || running.run(&inbox))?;
@@ -78,44 +92,57 @@ impl Engine {
         })
     }
 
-    fn order(&self, order: impl FnOnce(Answer) -> Order) -> Result<Ordered, StoreError> {
+    /// Waits until everything that was changed before is in the log.
+    pub(super) fn commit(&self) -> Result<(), StoreError> {
+        self.order(Order::Commit)
+    }
+
+    /// Waits until everything that others have committed before is here.
+    pub(super) fn poll(&self) -> Result<(), StoreError> {
+        self.order(Order::Poll)
+    }
+
+    fn order(&self, order: impl FnOnce(Answer) -> Order) -> Result<(), StoreError> {
+        let gone = || StoreError::storage(Errno::IO, GONE);
         let (answer, answered) = sync_channel(1);
-        let sent = self.orders.send(order(answer));
-        sent.map_err(|_| StoreError::storage(Errno::IO, GONE))?;
-        Ok(Ordered {
-            inner: Arc::clone(&self.inner),
-            answered,
-        })
+        self.orders.send(order(answer)).map_err(|_| gone())?;
+        self.hurry.notify_one();
+        let requests = || self.inner.requests();
+        let mut progress = requests();
+        let mut deadline = Instant::now() + self.inner.config.timeout;
+        loop {
+            match answered.recv_timeout(GIVE_UP_EVERY) {
+                Ok(done) => {
+                    return done.map_err(|(errno, reason)| StoreError::storage(errno, reason));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+                Err(RecvTimeoutError::Timeout) if requester_gave_up() => {
+                    return Err(Errno::INTR.into());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let now = requests();
+            if now != progress {
+                let sent = |requests: &BTreeMap<&str, u64>| requests.get("s3_bytes_sent").copied().unwrap_or(0);
+                let long = Duration::from_secs(sent(&now).saturating_sub(sent(&progress)) / SLOWEST);
+                deadline = Instant::now() + self.inner.config.timeout + long;
+                progress = now;
+            } else if Instant::now() >= deadline {
+                let seconds = self.inner.config.timeout.as_secs();
+                let reason = format!("the bucket has not answered within {seconds} s");
+                return Err(StoreError::storage(Errno::TIMEDOUT, reason));
+            }
+        }
     }
 
-    /// Has everything that has been journalled brought up.
-    pub(super) fn upload(&self, until: Until) -> Result<Ordered, StoreError> {
-        self.order(|answer| Order::Upload(until, answer))
-    }
-
-    /// Has the bucket looked at now.
-    pub(super) fn pull(&self) -> Result<Ordered, StoreError> {
-        self.order(Order::Pull)
-    }
-
-    /// Has it noted what has gone up without the engine.
-    pub(super) fn note(&self) {
-        // An error means that it has ended.
-        let _ = self.orders.send(Order::Note);
-    }
-
-    /// Ends the thread. What it is at has a short while to end by itself: the rest is journalled.
+    /// Ends the thread. What is under way is dropped: the journal has it.
     pub(super) fn stop(&self) {
         self.inner.is_ending.store(true, Ordering::Release);
         // An error means that it has ended.
         let _ = self.orders.send(Order::Stop);
         self.hurry.notify_one();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take()
             && thread.join().is_err()
         {
             tracing::error!("the sync thread panicked");
@@ -123,330 +150,294 @@ impl Engine {
     }
 }
 
-/// What the thread was told to do.
-pub(super) struct Ordered {
+struct Running {
     inner: Arc<Inner>,
-    answered: Receiver<Done>,
-}
-
-impl Ordered {
-    /// Waits until it is done.
-    ///
-    /// # Errors
-    /// What went wrong; `ETIMEDOUT` when nothing has been read or answered for as long as a request may take, and `EINTR` when
-    /// whoever asked has given up. It goes on in the background then.
-    pub(super) fn wait(self) -> Result<(), StoreError> {
-        let timeout = self.inner.config.timeout;
-        let mut answered = self.inner.progress();
-        let mut deadline = Instant::now() + timeout;
-        loop {
-            match self.answered.recv_timeout(GIVE_UP_EVERY) {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err((errno, reason))) => return Err(StoreError::storage(errno, reason)),
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(StoreError::storage(Errno::IO, GONE));
-                }
-                Err(RecvTimeoutError::Timeout) if requester_gave_up() => {
-                    return Err(Errno::INTR.into());
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            let now_answered = self.inner.progress();
-            if now_answered != answered {
-                answered = now_answered;
-                deadline = Instant::now() + timeout;
-            } else if Instant::now()
-                >= deadline.max(self.inner.remote.patience().unwrap_or(deadline))
-            {
-                let reason = format!("S3: no answer within {} s", timeout.as_secs());
-                return Err(StoreError::storage(Errno::TIMEDOUT, reason));
-            }
-        }
-    }
-}
-
-const GONE: &str = "the sync thread has ended";
-
-/// Something that is tried until it is done.
-struct Trying {
-    what: &'static str,
+    cache: Cache,
+    contact: Contact,
+    /// The last checkpoint that this mount knows of.
+    checkpoint: u64,
+    mirror: Option<Mirror>,
+    mirror_due: Option<Instant>,
+    link: Link,
+    hurry: Arc<Notify>,
+    next_poll: Instant,
+    next_glance: Instant,
     failures: u32,
-    /// Nothing is tried by itself before then, after a failure.
+    /// Nothing is tried unasked before then.
     not_before: Instant,
 }
 
-impl Trying {
-    fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            failures: 0,
-            not_before: Instant::now(),
-        }
-    }
-
-    fn may(&self) -> bool {
-        Instant::now() >= self.not_before
-    }
-
-    fn is_done(&mut self) {
-        if self.failures > 0 {
-            let (what, failures) = (self.what, self.failures);
-            tracing::warn!("{what}: done, after {failures} failures");
-        }
-        *self = Self::new(self.what);
-    }
-
-    /// Says it once.
-    fn has_failed(&mut self, error: &StoreError, longest: Duration) {
-        if self.failures == 0 {
-            tracing::warn!("{}: {error}; trying again", self.what);
-            if is_damage(&error.to_string()) {
-                tracing::error!(
-                    "the cache is damaged: unmount, and mount again with --rebuild-cache"
-                );
-            }
-        }
-        self.failures += 1;
-        let wait = Duration::from_millis(200) * 2_u32.saturating_pow(self.failures.min(10));
-        self.not_before = Instant::now() + wait.min(longest);
-    }
+/// A request was dropped because the mount ends, or because something else is wanted.
+fn dropped() -> SessionError {
+    s3::objects::Fault::Unknown("the request was dropped".to_owned()).into()
 }
 
-struct Running {
-    inner: Arc<Inner>,
-    runtime: Handle,
-    hurry: Arc<Notify>,
-    next_pull: Instant,
-    uploads: Trying,
-    pulls: Trying,
-    /// What could not go up for reasons of its own, and rests until it is tried again.
-    left: Option<Left>,
-    /// How many changes there were when changes were brought up last.
-    tried: u64,
-    /// The server did what it was asked for last.
-    is_reached: bool,
-    last_order: Instant,
-    /// Nobody is told what went up before then, after a failure.
-    next_tidy: Instant,
+/// Files that cannot be committed until they are written again.
+fn nowhere(files: &[String]) -> SessionError {
+    let files = files.join(", ");
+    let reason = format!(
+        "the content of {files} is neither in this cache nor in the bucket any more: write or remove these files"
+    );
+    s3::replica::ReplicaError(reason).into()
 }
 
 impl Running {
-    fn new(inner: Arc<Inner>, runtime: Handle, hurry: Arc<Notify>) -> Self {
-        let now = Instant::now();
-        Self {
-            next_pull: now + inner.config.poll,
-            inner,
-            runtime,
-            hurry,
-            uploads: Trying::new("bringing up changes"),
-            pulls: Trying::new("looking for changes of others"),
-            left: None,
-            tried: 0,
-            is_reached: true,
-            last_order: now - IDLE,
-            next_tidy: now,
-        }
-    }
-
     fn run(&mut self, inbox: &Receiver<Order>) {
-        let tick = self.inner.config.delay.clamp(
-            Duration::from_millis(10),
-            self.inner.config.poll.max(Duration::from_millis(10)),
-        );
         loop {
-            let mut uploads = Vec::new();
-            let mut pulls = Vec::new();
-            // Others wait to be told of what went up.
-            let has_news = self.inner.has_news.load(Ordering::Acquire);
-            let wait = if has_news { tick.min(IDLE) } else { tick };
+            let now = Instant::now();
+            let due = [Some(self.next_poll.max(self.not_before)), self.mirror_due];
+            let due = due.into_iter().flatten().min().unwrap_or(now);
+            let wait = due.saturating_duration_since(now).min(self.inner.config.delay);
             let first = match inbox.recv_timeout(wait) {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            // Everybody who waits by now is served by the same batch.
+            let is_idle = first.is_none();
+            // All callers that wait by now share a commit.
+            let (mut commits, mut polls) = (Vec::new(), Vec::new());
             for order in first.into_iter().chain(inbox.try_iter()) {
                 match order {
-                    Order::Upload(until, answer) => uploads.push((until, answer)),
-                    Order::Pull(answer) => pulls.push(answer),
-                    Order::Note => {
-                        // Who has the turn otherwise has taken it since, and has noted it.
-                        if let Ok(_turn) = self.inner.turn.try_lock() {
-                            self.inner.note_waiting();
-                        }
-                        self.last_order = Instant::now();
-                    }
-                    Order::Stop => {
-                        // A server that does not answer has made everybody wait long enough.
-                        if self.is_reached {
-                            self.tidy();
-                        }
+                    Order::Commit(answer) => commits.push(answer),
+                    Order::Poll(answer) => polls.push(answer),
+                    Order::Stop => return self.end(),
+                }
+            }
+            let may = Instant::now() >= self.not_before;
+            if !commits.is_empty() || (may && self.inner.has_changes()) {
+                let done = self.commit();
+                self.answer(commits, &done);
+            }
+            if !polls.is_empty() || (may && Instant::now() >= self.next_poll) {
+                let done = self.poll(!polls.is_empty());
+                self.answer(polls, &done);
+            }
+            if self.mirror_due.is_some_and(|due| Instant::now() >= due) {
+                self.write_mirror();
+            }
+            if is_idle {
+                self.save();
+            }
+        }
+    }
+
+    fn save(&mut self) {
+        if let Err(error) = self.cache.save() {
+            // The next session reads the commits from the log again.
+            tracing::debug!(%error, "noting commits in the cache");
+        }
+    }
+
+    /// Leaves a checkpoint for the next mount without a cache, if the bucket answers.
+    fn end(&mut self) {
+        self.save();
+        let (last, is_writer) = (self.checkpoint, self.inner.tally.commits.load(Ordering::Relaxed) > 0);
+        if self.failures > 0 || !is_writer {
+            return;
+        }
+        let link = &self.link;
+        let now = || Timestamp::now().0;
+        let mut session = Session::new(&link.objects, &mut self.cache, &now, &random, &mut self.contact);
+        let written = async { tokio::time::timeout(LAST_CHECKPOINT, session.checkpoint(last, true)).await };
+        if !matches!(link.runtime.block_on(written), Ok(Ok(_))) {
+            // Nothing depends on it.
+            tracing::debug!("no checkpoint was written at the end");
+        }
+    }
+
+    fn answer(&mut self, waiting: Vec<Answer>, done: &Result<(), SessionError>) {
+        if let Err(error) = done
+            && !self.inner.is_ending.load(Ordering::Acquire)
+        {
+            self.has_failed(error);
+        }
+        for answer in waiting {
+            let told = done.as_ref().map_err(|error| {
+                let error = session_error(error);
+                (error.errno, error.reason.unwrap_or_default())
+            });
+            // The caller may have given up.
+            let _ = answer.send(told.copied());
+        }
+    }
+
+    /// Says the first of several failures, and puts off the next attempt.
+    fn has_failed(&mut self, error: &SessionError) {
+        if self.failures == 0 {
+            match error {
+                SessionError::Broken(_) => tracing::error!(
+                    "{error}. Nothing is uploaded any more; what was changed here is kept. If the bucket is right as it is, mount with --rebuild-cache; if it was emptied by mistake, restore it, or mount with --refill-bucket"
+                ),
+                _ => tracing::warn!("the bucket: {error}; trying again"),
+            }
+        }
+        self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);
+        self.failures += 1;
+        let pause = Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(10));
+        self.not_before = Instant::now() + pause.min(BACKOFF_MAX);
+    }
+
+    fn has_succeeded(&mut self) {
+        if self.failures > 0 {
+            tracing::warn!("the bucket answers again, after {} failures", self.failures);
+            self.failures = 0;
+        }
+        self.not_before = Instant::now();
+    }
+
+    /// Runs `work` with a session. It is dropped when the mount ends, and if `may_hurry` also when an order comes.
+    fn session<T>(
+        &mut self,
+        may_hurry: bool,
+        work: impl AsyncFnOnce(
+            &mut Session<'_, s3::client::Client, Cache>,
+        ) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
+        let now = || Timestamp::now().0;
+        let inner = Arc::clone(&self.inner);
+        let mut session = Session::new(
+            &self.link.objects,
+            &mut self.cache,
+            &now,
+            &random,
+            &mut self.contact,
+        );
+        let hurry = &self.hurry;
+        self.link.runtime.block_on(async {
+            let ended = async {
+                loop {
+                    hurry.notified().await;
+                    if may_hurry || inner.is_ending.load(Ordering::Acquire) {
+                        // The order that came is taken up next.
                         return;
                     }
                 }
-            }
-            let changes = self.inner.changes.load(Ordering::Acquire);
-            let is_new = changes != self.tried;
-            // What cannot go up holds up nothing that has come since.
-            let only_rests = self.left.is_some() && self.is_reached;
-            let may_try = self.uploads.may() || (is_new && only_rests);
-            if !uploads.is_empty() || (may_try && self.inner.has_changes()) {
-                if !uploads.is_empty() || is_new {
-                    self.last_order = Instant::now();
-                }
-                self.tried = changes;
-                self.bring_up(uploads);
-            }
-            if !pulls.is_empty() || (self.pulls.may() && Instant::now() >= self.next_pull) {
-                let done = self.until_hurried(self.inner.pull());
-                self.next_pull = Instant::now() + self.inner.config.poll;
-                self.is_reached = done.is_ok();
-                match &done {
-                    Ok(()) => self.pulls.is_done(),
-                    Err(error) => {
-                        self.pulls.has_failed(error, BACKOFF_MAX);
-                        self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-                for answer in pulls {
-                    let _ = answer.send(told(done.as_ref()));
-                }
-            }
-            let is_idle = self.last_order.elapsed() >= IDLE;
-            if is_idle && self.is_reached && Instant::now() >= self.next_tidy {
-                self.tidy();
-            }
-        }
-    }
-
-    /// Brings up what there is, for all who wait. What could not go up before rests, unless it is time or somebody waits
-    /// for that.
-    fn bring_up(&mut self, mut waiting: Vec<(Until, Answer)>) {
-        let mut resting = self.left.take();
-        let is_wanted = |left: &Left| {
-            waiting.iter().any(|(until, _)| match until {
-                Until::InBucket(ino) => left.concerns(*ino),
-                Until::Noted => true,
-            })
-        };
-        if self.uploads.may() || resting.as_ref().is_some_and(is_wanted) {
-            resting = None;
-        }
-        let mut in_bucket = || {
-            waiting.retain(|(until, answer)| {
-                let waits = *until == Until::Noted;
-                if !waits {
-                    // Nobody may be waiting any more.
-                    let _ = answer.send(Ok(()));
-                }
-                waits
-            });
-        };
-        let done = self.until_hurried(self.inner.upload(resting.as_ref(), &mut in_bucket));
-        if !waiting.is_empty() {
-            self.last_order = Instant::now();
-        }
-        for (until, answer) in waiting {
-            let is_there =
-                matches!((until, &done), (Until::InBucket(ino), Err(left)) if !left.concerns(ino));
-            let done = done.as_ref().map_err(|left| &left.reason);
-            // Nobody may be waiting any more.
-            let _ = answer.send(if is_there { Ok(()) } else { told(done) });
-        }
-        self.is_reached = done.as_ref().err().is_none_or(|left| left.own.is_some());
-        if done.is_err() {
-            self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);
-        }
-        match done {
-            Ok(()) => self.uploads.is_done(),
-            Err(left) if left.own.is_none() => {
-                self.uploads.has_failed(&left.reason, BACKOFF_MAX);
-                self.left = resting;
-            }
-            Err(left) => {
-                if resting.is_none() {
-                    self.uploads.has_failed(&left.reason, REST_MAX);
-                }
-                self.left = Some(left);
-            }
-        }
-    }
-
-    /// Does `work`, but for no longer than [`LAST_WORDS`] once the mount is to end.
-    fn until_hurried<E: From<StoreError>>(
-        &self,
-        work: impl Future<Output = Result<(), E>>,
-    ) -> Result<(), E> {
-        let work = async {
-            let _turn = self.inner.turn.lock().await;
-            self.inner.note_waiting();
-            work.await
-        };
-        self.runtime.block_on(async {
-            let hurried = async {
-                self.hurry.notified().await;
-                // For the order to stop, which comes next.
-                self.hurry.notify_one();
-                tokio::time::sleep(self.inner.config.timeout.min(LAST_WORDS)).await;
             };
             tokio::select! {
-                done = work => done,
-                () = hurried => Err(StoreError::storage(Errno::IO, "S3: the mount ends").into()),
+                biased;
+                done = work(&mut session) => done,
+                () = ended => Err(dropped()),
             }
         })
     }
 
-    /// Writes what nobody waits for: the index, and the audit log.
-    fn tidy(&mut self) {
-        if !self.inner.has_news.load(Ordering::Acquire) {
-            return;
+    fn commit(&mut self) -> Result<(), SessionError> {
+        let changes = self.inner.changes.load(Ordering::Acquire);
+        let done = self.session(false, async |session| session.commit().await);
+        self.take_adopted();
+        let done = done?;
+        self.has_succeeded();
+        if done.number.is_some() {
+            // Being created right after the head, it has proved that there was nothing to poll for.
+            self.next_poll = Instant::now() + self.inner.config.poll;
+            self.inner.tally.commits.fetch_add(1, Ordering::Relaxed);
+            self.mirror_soon();
+            self.make_checkpoint();
         }
-        let tidied: Result<(), StoreError> = self.until_hurried(async {
-            self.inner.write_index().await?;
-            self.inner.write_audit().await
+        // A file that changed meanwhile was taken as it was read: with all changes before this call, and maybe with some of
+        // those that the next batch takes.
+        if done.restless == 0 {
+            self.inner.synced.fetch_max(changes, Ordering::AcqRel);
+        }
+        match done.missing.is_empty() {
+            true => Ok(()),
+            false => Err(nowhere(&done.missing)),
+        }
+    }
+
+    fn poll(&mut self, is_waited_for: bool) -> Result<(), SessionError> {
+        let is_due = Instant::now() >= self.next_glance;
+        let done = self.session(!is_waited_for, async |session| {
+            if is_due {
+                session.glance().await?;
+            }
+            session.follow().await
         });
-        match tidied {
-            // Only uploads make news, and they are this thread's.
-            Ok(()) => self.inner.has_news.store(false, Ordering::Release),
+        self.take_adopted();
+        match done {
+            Ok(adopted) => {
+                self.inner.tally.adopted.fetch_add(adopted, Ordering::Relaxed);
+                self.has_succeeded();
+            }
+            // Cut short for an order: it is tried again soon.
+            Err(error) if error == dropped() && !is_waited_for => return Ok(()),
             Err(error) => {
-                tracing::debug!(%error, "index and audit log wait");
-                self.next_tidy = Instant::now() + BACKOFF_MAX;
+                self.next_poll = Instant::now() + self.inner.config.poll;
+                return Err(error);
             }
         }
+        self.inner.tally.polls.fetch_add(1, Ordering::Relaxed);
+        if is_due {
+            self.next_glance = Instant::now() + GLANCE_EVERY;
+        }
+        self.next_poll = Instant::now() + self.inner.config.poll;
+        Ok(())
+    }
+
+    /// Tells the kernel what adopted commits have changed.
+    fn take_adopted(&mut self) {
+        let adopted = std::mem::take(&mut self.cache.adopted);
+        self.inner
+            .tally
+            .conflicts
+            .fetch_add(adopted.conflicts, Ordering::Relaxed);
+        let stale = Stale {
+            inodes: adopted.inodes.into_iter().collect(),
+            names: adopted.names.into_iter().collect(),
+            orphans: adopted.orphans.into_iter().collect(),
+        };
+        if !(stale.inodes.is_empty() && stale.names.is_empty()) {
+            self.inner.kernel.send(stale);
+        }
+    }
+
+    fn make_checkpoint(&mut self) {
+        let last = self.checkpoint;
+        let head = self.cache.head().number;
+        match self.session(false, async |session| session.checkpoint(last, false).await) {
+            Ok(true) => self.checkpoint = head,
+            Ok(false) => {}
+            // Nothing depends on it; the next commit tries again.
+            Err(error) => tracing::debug!(%error, "writing a checkpoint"),
+        }
+    }
+
+    fn mirror_soon(&mut self) {
+        if self.mirror.is_some() {
+            self.mirror_due
+                .get_or_insert_with(|| Instant::now() + MIRROR_AFTER);
+        }
+    }
+
+    fn write_mirror(&mut self) {
+        self.mirror_due = None;
+        let Some(mirror) = &mut self.mirror else {
+            return;
+        };
+        let (base, head) = (self.cache.base(), self.cache.head().number);
+        let written = self.link.runtime.block_on(mirror.write(&self.inner, &self.link.objects, base, head));
+        if let Err(error) = written {
+            // Nothing depends on it; what is missing is written with the next commit.
+            tracing::debug!(%error, "writing the mirror");
+        }
     }
 }
 
-fn told(done: Result<&(), &StoreError>) -> Done {
-    match done {
-        Ok(()) => Ok(()),
-        Err(error) => Err((error.errno, error.to_string())),
+/// Makes everything durable here, and then in the bucket.
+///
+/// # Errors
+/// If either cannot be done; the reason says how much is left.
+pub(super) fn sync_before_end(inner: &Inner, engine: &Engine) -> Result<(), StoreError> {
+    inner.store.sync()?;
+    if !inner.has_changes() {
+        return Ok(());
     }
-}
-
-impl Inner {
-    /// Appends to the audit log: one object a time, never changed again.
-    async fn write_audit(&self) -> Result<(), StoreError> {
-        let (lines, last) = self.cache.transaction(cache::audit)?;
-        if lines.is_empty() {
-            return Ok(());
-        }
-        let at = jiff::Timestamp::now().as_nanosecond().to_string();
-        let mut body = lines.into_bytes();
-        if let Some(seal) = &self.seal {
-            body = seal
-                .seal(&body)
-                .map_err(|error| StoreError::storage(Errno::IO, error))?;
-        }
-        let key = self.layout.audit(&at);
-        let attributes = object_store::Attributes::new();
-        self.remote
-            .put(
-                &key,
-                body.into(),
-                attributes,
-                &super::remote::Expect::Anything,
-            )
-            .await?;
-        self.cache.transaction(|db| cache::audited(db, last))
-    }
+    engine.commit().map_err(|error| {
+        let pending = super::tables::pending(&inner.store.db()).unwrap_or(0);
+        let reason = error.reason.unwrap_or_default();
+        let reason = format!(
+            "{pending} changes are not in the bucket yet: {reason}; they are kept, and are uploaded when the cache is mounted again"
+        );
+        StoreError::storage(error.errno, reason)
+    })
 }

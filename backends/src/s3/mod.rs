@@ -1,176 +1,85 @@
-//! A [`Store`] in an S3 bucket, with a `sqlite` file system as its cache and journal.
+//! The `s3` store: a local `sqlite` file system that follows and feeds an agent's log in a bucket.
 //!
-//! # What survives
-//!
-//! Every call that returned is in the cache's database, with its entry in the journal, in one transaction: it
-//! survives a killed daemon, and power loss once `fsync` has returned, as `sqlite` promises. The bucket follows in
-//! the background; what had not got there is brought up by the next mount of the same cache. The bucket itself is
-//! what survives the loss of this machine: once `ctxbench s3 sync` (or a read of the attribute `user.ctx.sync`) has
-//! returned, or `fsync` or `close` where the [`SyncMode`] says so, everything before it is there. Where
-//! something can never go up, that is an error of `sync`, and of `fsync` and `close` of that file; who waits for another is
-//! told that it is there.
-//!
-//! # Order
-//!
-//! What is journalled goes up in batches. Nothing of a batch is begun before the one before it is there, and
-//! within one, new objects come first, then what overwrites others, then deletions. So whoever looks at the bucket
-//! sees no name of what is not there yet, unless that cannot go up for a reason of its own; that something was overwritten before another file was created, he is not
-//! shown in that order unless the bucket was waited for in between. Names, journal and layout: `docs/S3.md`.
-//!
-//! What lives elsewhere: FUSE ([`crate::fuse`]), the cache's own tables ([`crate::sqlite`]), servers.
+//! Every call that returned is in the local database and its journal: it survives a killed daemon, and power loss after
+//! `fsync`, as `sqlite` promises. The bucket follows in the background, in atomic commits; `ctxbench s3 sync`, or `fsync`
+//! and `close` where the [`SyncMode`] says so, wait for it. docs/S3.md explains the log; crate `s3` has the protocol.
 
-mod alone;
-mod apply;
-mod aside;
+mod adopt;
 mod bare;
 mod cache;
-mod check;
-mod config;
-mod conflict;
-mod copy;
-mod delete;
-mod diagnose;
-mod doubt;
 mod engine;
-mod error;
-mod expect;
-mod fetch;
-mod fits;
-mod forget;
-mod identity;
-mod keep;
-mod known;
-mod large;
-mod layout;
-mod manifest;
-mod mark;
-mod noted;
-mod object;
-mod old;
+mod hydrate;
+mod invalidation;
+mod mirroring;
 mod open;
-mod orders;
-mod plan;
-mod probe;
-mod pull;
-mod rebuild;
-mod refill;
-mod refresh;
-mod remote;
-mod requests;
-mod resolve;
-mod salvage;
-mod seal;
-mod stub;
-mod stubbed;
-mod unread;
-mod uplink;
-mod upload;
+mod rescue;
+mod tables;
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::{ControlFlow, Range};
-use std::pin::pin;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use s3::client::{Bucket, Client};
+use s3::config::{S3Config, SyncMode};
+use s3::objects::Fault;
+use s3::session::SessionError;
 use tokio::runtime::Runtime;
 
-use crate::fuse::interrupt::requester_gave_up;
-use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held};
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
 };
-use alone::ToNote;
 pub(crate) use bare::S3Bare;
-pub use check::{CheckedBucket, check};
-pub use config::{
-    AccessKey, ConfigError, ConflictPolicy, S3Config, Secret, SyncMode, check_name,
-    find_access_key, seal_key,
-};
-pub use diagnose::check_access;
-use doubt::Forgotten;
-use engine::{Engine, Until};
-use forget::{Forget, Forgetting};
-use layout::Layout;
-use manifest::KnownManifest;
-use noted::is_journalled;
-pub use open::OpenOptions;
-use remote::Remote;
-pub use remote::S3OpenError;
-use seal::Seal;
-use stubbed::Stubbed;
+use cache::Placeholders;
+use engine::Engine;
+use invalidation::{Invalidation, Stale};
+pub use open::{OpenError, OpenOptions};
 
-/// How often somebody who waits for the server is looked after: he may have given up.
+/// How often a thread that waits for the bucket checks whether its caller has given up.
 const GIVE_UP_EVERY: Duration = Duration::from_millis(100);
-
-/// What the server makes of conditions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conditions {
-    /// It refuses a write whose condition does not hold. If not, it overwrites silently: then somebody can come
-    /// between a look and a write, and his change is lost.
-    pub are_honoured: bool,
-    /// The same of parts that are made an object; also false where nobody has tried.
-    pub are_honoured_of_parts: bool,
-}
 
 /// What the store counts of its own work.
 #[derive(Debug, Default)]
 struct Tally {
-    batches: AtomicU64,
-    uploaded: AtomicU64,
+    commits: AtomicU64,
+    adopted: AtomicU64,
     conflicts: AtomicU64,
     polls: AtomicU64,
-    pulled: AtomicU64,
     fetches: AtomicU64,
     failures: AtomicU64,
-    wrong_checksums: AtomicU64,
 }
 
 /// What the threads of a mount share.
 #[derive(Debug)]
 struct Inner {
     config: S3Config,
-    layout: Layout,
-    seal: Option<Seal>,
-    remote: Remote,
-    cache: Arc<SqliteStore>,
+    /// Of reads, and of the engine.
+    buckets: [Bucket; 2],
+    /// For reads.
+    objects: Client,
+    store: Arc<SqliteStore>,
+    placeholders: Arc<Placeholders>,
     owner: Caller,
-    conditions: Conditions,
-    stubs: RwLock<HashMap<Ino, Arc<Stubbed>>>,
-    kernel: Forgetting,
-    manifest: Mutex<KnownManifest>,
-    /// Counts changes made through the mount; `synced` is what it was when the last batch that got there began.
+    kernel: Invalidation,
+    /// Changes made through the mount, and how many of them the log has.
     changes: AtomicU64,
     synced: AtomicU64,
-    /// Something went up that others have not been told of.
-    has_news: AtomicBool,
-    /// What was deleted, and may be listed still.
-    forgotten: Forgotten,
-    /// The mark that the bucket had is gone, or another: somebody has emptied the bucket, and not through a mount.
-    is_emptied: AtomicBool,
-    /// The server has not been met since this mount began.
-    is_offline: AtomicBool,
-    /// Held by who brings changes up, or looks for them.
-    turn: tokio::sync::Mutex<()>,
-    /// What has gone up without the engine, until who has the turn has noted it.
-    to_note: Mutex<Vec<ToNote>>,
-    /// Held by who copies a file that does not stand still, until it is sent.
-    copying: Arc<tokio::sync::Semaphore>,
-    /// An upload in parts was begun, by this mount or one before, and may not have ended.
-    may_have_unended: AtomicBool,
-    /// Pieces of files that were read to be sent.
-    read: AtomicU64,
-    /// Nobody waits for the server any more.
+    /// The mount ends: no request is waited for any more.
     is_ending: AtomicBool,
     tally: Tally,
 }
 
 impl Inner {
-    /// The whole key of an object of the agent's.
-    fn key(&self, key: &str) -> String {
-        format!("{}{key}", self.layout.files())
+    /// Requests and bytes, as [`Bucket::requests`] counts them.
+    fn requests(&self) -> BTreeMap<&'static str, u64> {
+        let [mut requests, engine] = self.buckets.each_ref().map(Bucket::requests);
+        for (kind, count) in engine {
+            *requests.entry(kind).or_default() += count;
+        }
+        requests
     }
 
     fn has_changes(&self) -> bool {
@@ -178,66 +87,77 @@ impl Inner {
     }
 }
 
-/// An agent's memory in a bucket.
+/// Fills a buffer with random bytes.
+fn random(bytes: &mut [u8]) {
+    if let Err(error) = getrandom::fill(bytes) {
+        // The kernel's generator cannot fail once it has been read, which opening the store did.
+        tracing::error!(%error, "random numbers");
+    }
+}
+
+/// A failed session as a caller of the file system sees it.
+fn session_error(error: &SessionError) -> StoreError {
+    let errno = match error {
+        SessionError::Fault(Fault::Refused(_)) => Errno::ACCESS,
+        _ => Errno::IO,
+    };
+    StoreError::storage(errno, error)
+}
+
+/// An agent's memory in a bucket, mounted.
 #[derive(Debug)]
 pub struct S3Store {
     inner: Arc<Inner>,
+    /// `None` where the memory can only be read.
     engine: Engine,
+    /// Why nothing can be written, if so.
+    read_only: Option<String>,
     notes: Vec<String>,
-    // Last: what runs on it is told to stop before.
+    // Last: requests run on it until the engine has ended.
     runtime: Runtime,
 }
 
 impl S3Store {
-    /// What whoever mounts has to be told, a line each: that the server is away, or what became of a damaged cache.
+    /// Messages for the user, a line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What the server makes of conditions.
-    pub fn conditions(&self) -> Conditions {
-        self.inner.conditions
-    }
-
-    /// How many changes of inodes and names are not in the bucket yet, or not told to others.
+    /// How many inodes and names are journalled: changed here, and not in the bucket yet.
     ///
     /// # Errors
     /// If the cache cannot be read.
     pub fn pending(&self) -> Result<u64> {
-        self.inner.cache.transaction(cache::pending)
+        match self.inner.has_changes() {
+            true => tables::pending(&self.inner.store.db()),
+            // The journal is cleared a moment later.
+            false => Ok(0),
+        }
     }
 
-    /// Waits until everything done so far is in the bucket.
+    /// Waits until everything that was changed before is in the bucket.
     ///
     /// # Errors
-    /// If the server cannot be reached: what is missing stays journalled.
+    /// If the bucket does not answer: what is missing stays journalled.
     pub fn upload(&self) -> Result<()> {
-        self.engine.upload(Until::Noted)?.wait()
+        self.engine.commit()
     }
 
-    /// Waits until the bucket has everything done so far, as soon as it has. What cannot get there is an error for who
-    /// waits for that file, and not for who waits for another that is there.
-    fn wait_for_bucket(&self, ino: Ino) -> Result<()> {
-        let inner = &self.inner;
-        let done = match self.upload_alone(ino) {
-            Some(done) => done,
-            None => self.engine.upload(Until::InBucket(ino))?.wait(),
-        };
-        done.or_else(|error| {
-            let is_there = !inner.is_emptied.load(Ordering::Acquire)
-                && !inner.cache.transaction(|db| is_journalled(db, ino))?;
-            if is_there { Ok(()) } else { Err(error) }
-        })
-    }
-
-    /// Looks now for what others have changed.
+    /// Waits until everything that others have committed before is here, and the kernel knows.
     ///
     /// # Errors
-    /// If the server cannot be reached.
+    /// If the bucket does not answer.
     pub fn pull(&self) -> Result<()> {
-        self.engine.pull()?.wait()?;
+        self.engine.poll()?;
         self.inner.kernel.settle();
         Ok(())
+    }
+
+    fn may_write(&self) -> Result<()> {
+        match &self.read_only {
+            None => Ok(()),
+            Some(reason) => Err(StoreError::storage(Errno::ROFS, reason)),
+        }
     }
 
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
@@ -247,77 +167,30 @@ impl S3Store {
         result
     }
 
-    fn fetch(&self, ino: Ino, range: Range<u64>) -> Result<()> {
-        if self.inner.is_here(ino, &range) {
-            return Ok(());
-        }
-        let stubbed = self.inner.stub_of(ino);
-        if stubbed
-            .as_ref()
-            .is_some_and(|stubbed| stubbed.has_just_timed_out())
-        {
-            return Err(Errno::TIMEDOUT.into());
-        }
-        let _waiting = self.inner.kernel.waiting.begin(ino);
-        let timeout = self.inner.config.timeout;
-        let fetched = self.runtime.block_on(async {
-            let mut fetching = pin!(self.inner.fetch(ino, range));
-            let mut come = self.inner.come(ino);
-            let mut deadline = Instant::now() + timeout;
-            loop {
-                match tokio::time::timeout(GIVE_UP_EVERY, &mut fetching).await {
-                    Ok(fetched) => return Ok(fetched?),
-                    // What has come so far stays; the rest comes when somebody asks again.
-                    Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
-                    Err(_) => {}
-                }
-                let now_come = self.inner.come(ino);
-                if now_come != come {
-                    come = now_come;
-                    deadline = Instant::now() + timeout;
-                } else if Instant::now() >= deadline {
-                    let reason = format!("S3: nothing has come within {} s", timeout.as_secs());
-                    return Err(StoreError::storage(Errno::TIMEDOUT, reason));
-                }
-            }
-        });
-        if let (Err(error), Some(stubbed)) = (&fetched, stubbed)
-            && error.errno == Errno::TIMEDOUT
-        {
-            stubbed.time_out();
-        }
-        fetched
-    }
-
-    /// The database, with a range of a file here for as long as its lock is held: what others have written takes its
-    /// place before or after.
-    fn hold(&self, ino: Ino, range: Range<u64>) -> Result<MutexGuard<'_, Db>> {
-        let mut attempts = 0..fetch::ATTEMPTS;
-        loop {
-            let db = self.inner.cache.db();
-            if self.inner.is_here(ino, &range) {
-                return Ok(db);
-            }
-            drop(db);
-            if attempts.next().is_none() {
-                return Err(fetch::keeps_changing());
-            }
-            self.fetch(ino, range.clone())?;
-        }
-    }
-
-    /// As [`S3Store::hold`], with all of the file.
-    fn hold_all(&self, ino: Ino) -> Result<MutexGuard<'_, Db>> {
-        self.hold(ino, 0..u64::MAX)
-    }
-
     /// Whether a call that promises the bucket has anything to wait for.
-    fn must_wait(&self, promise: bool) -> bool {
-        promise && self.inner.has_changes()
+    fn must_wait(&self, promises: bool) -> bool {
+        promises && self.inner.has_changes()
     }
 
     fn fsync_promises_bucket(&self) -> bool {
         self.inner.config.sync != SyncMode::Local
+    }
+
+    /// Performs the request that reading an attribute is, if it is one.
+    fn request(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(Some(match name {
+            b"user.ctx.sync" => {
+                self.inner.store.sync()?;
+                self.upload()?;
+                b"durable".to_vec()
+            }
+            b"user.ctx.pull" => {
+                self.pull()?;
+                b"done".to_vec()
+            }
+            b"user.ctx.pending" => self.pending()?.to_string().into_bytes(),
+            _ => return Ok(None),
+        }))
     }
 }
 
@@ -333,39 +206,50 @@ impl Store for S3Store {
     }
 
     fn coherence(&self) -> Coherence {
-        // What others change reaches the kernel through `KernelCache`.
+        // Changes of others reach the kernel as invalidations.
         Coherence::Exclusive
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.inner.cache.lookup(parent, name)
+        self.inner.store.lookup(parent, name)
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.inner.cache.getattr(ino)
+        self.inner.store.getattr(ino)
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        let cache = &self.inner.cache;
-        let db = match change.size {
-            None | Some(0) => cache.db(),
-            Some(_) => self.hold_all(ino)?,
+        self.may_write()?;
+        let inner = &self.inner;
+        let Some(size) = change.size else {
+            return self.changed(inner.store.setattr(caller, ino, change));
         };
-        let attr = self.changed(cache.setattr_held(&db, caller, ino, change))?;
-        if change.size == Some(0) {
-            // The tables have let go of it in the same transaction.
-            self.inner.forget_stub(ino);
+        // The chunk in which the file ends then, or ended.
+        let db = self.hold_of_size(ino, |old| {
+            let end = size.min(old);
+            end.saturating_sub(1)..end
+        })?;
+        if !inner.placeholders.contains(ino) {
+            let attr = self.changed(inner.store.setattr_held(&db, caller, ino, change))?;
+            drop(db);
+            return Ok(inner.store.with_tail(attr));
+        }
+        let forget = |db: &_| tables::clear_missing(db, ino, size.div_ceil(s3::tree::CHUNK), true);
+        let attr = inner.store.setattr_with(&db, caller, ino, change, forget);
+        let attr = self.changed(attr)?;
+        if !tables::is_placeholder(&db, ino)? {
+            inner.placeholders.write().remove(&ino);
         }
         drop(db);
-        Ok(cache.with_tail(attr))
+        Ok(inner.store.with_tail(attr))
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
-        self.inner.cache.parent(dir)
+        self.inner.store.parent(dir)
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.inner.cache.readlink(ino)
+        self.inner.store.readlink(ino)
     }
 
     fn create(
@@ -375,21 +259,23 @@ impl Store for S3Store {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr> {
-        self.inner.must_fit(parent, name)?;
-        self.changed(self.inner.cache.create(caller, parent, name, node))
+        self.may_write()?;
+        self.changed(self.inner.store.create(caller, parent, name, node))
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.inner.must_fit(parent, name)?;
-        self.changed(self.inner.cache.link(caller, ino, parent, name))
+        self.may_write()?;
+        self.changed(self.inner.store.link(caller, ino, parent, name))
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.changed(self.inner.cache.unlink(caller, parent, name))
+        self.may_write()?;
+        self.changed(self.inner.store.unlink(caller, parent, name))
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.changed(self.inner.cache.rmdir(caller, parent, name))
+        self.may_write()?;
+        self.changed(self.inner.store.rmdir(caller, parent, name))
     }
 
     fn rename(
@@ -399,37 +285,40 @@ impl Store for S3Store {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        self.inner.must_fit(to.0, to.1)?;
-        self.changed(self.inner.cache.rename(caller, from, to, mode))
+        self.may_write()?;
+        self.changed(self.inner.store.rename(caller, from, to, mode))
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
-        self.inner.cache.reclaim(ino)?;
-        if self.inner.is_stub(ino) && self.inner.cache.getattr(ino).is_err() {
-            self.inner.forget_stub(ino);
+        self.inner.store.reclaim(ino)?;
+        if self.inner.placeholders.contains(ino) && self.inner.store.getattr(ino).is_err() {
+            self.inner.placeholders.write().remove(&ino);
         }
         Ok(())
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         let db = self.hold(ino, offset..offset.saturating_add(size as u64))?;
-        self.inner.cache.read_held(db, ino, offset, size, out)
+        self.inner.store.read_held(db, ino, offset, size, out)
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        let db = self.hold_all(ino)?;
+        self.may_write()?;
+        let end = offset.saturating_add(data.len() as u64);
+        let db = self.hold_for_write(ino, offset..end)?;
         self.changed(held::write(&db, caller, ino, offset, data))
     }
 
     fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
-        let db = self.hold_all(ino)?;
+        self.may_write()?;
+        let db = self.hold_for_write(ino, end..u64::MAX)?;
         let written = self.changed(held::append(&db, caller, ino, data));
         drop(db);
         if written? != end {
-            // The kernel has the old size, and these bytes in the wrong place.
-            self.inner.kernel.tell(Forget {
+            // The kernel has the old size, and these bytes at the wrong offset.
+            self.inner.kernel.send(Stale {
                 inodes: vec![ino],
-                names: Vec::new(),
+                ..Stale::default()
             });
         }
         Ok(())
@@ -447,18 +336,19 @@ impl Store for S3Store {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        let db = self.hold_all(ino)?;
+        self.may_write()?;
+        let end = offset.saturating_add(length);
+        let db = self.hold_for_write(ino, offset..end)?;
         self.changed(held::fallocate(&db, caller, ino, how, offset, length))
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        let db = self.inner.cache.db();
-        if !self.inner.is_stub(ino) {
-            return held::seek(&db, ino, offset, what);
+        let inner = &self.inner;
+        if !inner.placeholders.contains(ino) {
+            return held::seek(&inner.store.db(), ino, offset, what);
         }
-        drop(db);
-        // Where its holes are is not known: the only one is the end, as the interface allows.
-        let size = self.inner.size(ino)?;
+        // The holes of missing chunks are not known: the only one is the end, as the interface allows.
+        let size = inner.store.getattr(ino)?.size;
         match what {
             _ if offset >= size => Err(Errno::NXIO.into()),
             Seek::Data => Ok(offset),
@@ -473,18 +363,18 @@ impl Store for S3Store {
         with_attr: bool,
         emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.inner.cache.readdir(dir, after, with_attr, emit)
+        self.inner.store.readdir(dir, after, with_attr, emit)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        match self.order(ino, name)? {
+        match self.request(name)? {
             Some(answer) => Ok(answer),
-            None => self.inner.cache.getxattr(ino, name),
+            None => self.inner.store.getxattr(ino, name),
         }
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.inner.cache.listxattr(ino)
+        self.inner.store.listxattr(ino)
     }
 
     fn setxattr(
@@ -495,59 +385,47 @@ impl Store for S3Store {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        if self.set_order(caller, ino, name, value)? {
-            return Ok(());
+        self.may_write()?;
+        if matches!(name, b"user.ctx.sync" | b"user.ctx.pull" | b"user.ctx.pending") {
+            return Err(Errno::PERM.into());
         }
-        self.changed(self.inner.cache.setxattr(caller, ino, name, value, mode))
+        self.changed(self.inner.store.setxattr(caller, ino, name, value, mode))
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.changed(self.inner.cache.removexattr(caller, ino, name))
+        self.may_write()?;
+        self.changed(self.inner.store.removexattr(caller, ino, name))
     }
 
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
-        if !self.must_wait(self.fsync_promises_bucket()) {
-            return self.inner.cache.fsync(ino, data_only);
+        match self.must_wait(self.fsync_promises_bucket()) {
+            // A commit contains all changes before it.
+            true => self.upload(),
+            false => self.inner.store.fsync(ino, data_only),
         }
-        // What goes up is on this disk before.
-        self.wait_for_bucket(ino)
     }
 
     fn sync(&self) -> Result<()> {
-        self.inner.cache.sync()?;
-        if !self.inner.has_changes() {
-            return Ok(());
-        }
-        self.upload().map_err(|error| {
-            let pending = self.pending().unwrap_or(0);
-            StoreError::storage(
-                error.errno,
-                format!(
-                    "{pending} changes are not in the bucket yet: {}; they are kept, and go up when the cache is mounted again",
-                    error.reason.unwrap_or_default()
-                ),
-            )
-        })
+        engine::sync_before_end(&self.inner, &self.engine)
     }
 
     fn wants_close(&self) -> bool {
         self.inner.config.sync == SyncMode::Close
     }
 
-    fn close(&self, ino: Ino) -> Result<()> {
-        if self.must_wait(self.wants_close()) {
-            self.wait_for_bucket(ino)?;
+    fn close(&self, _ino: Ino) -> Result<()> {
+        match self.must_wait(self.wants_close()) {
+            true => self.upload(),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn is_slow(&self, ino: Ino, call: Slow) -> bool {
         match call {
             Slow::Read { offset, size } => {
-                let range = offset..offset.saturating_add(size as u64);
-                !self.inner.is_here(ino, &range)
+                !self.is_here(ino, &(offset..offset.saturating_add(size as u64)))
             }
-            Slow::Change => self.inner.is_stub(ino),
+            Slow::Change => self.inner.placeholders.contains(ino),
             Slow::Close => self.must_wait(self.wants_close()),
             Slow::Fsync => self.must_wait(self.fsync_promises_bucket()),
             Slow::Xattr => true,
@@ -556,7 +434,7 @@ impl Store for S3Store {
     }
 
     fn attach(&self, kernel: Arc<dyn KernelCache>) {
-        self.inner.kernel.attach(kernel);
+        self.inner.kernel.attach(kernel, Arc::clone(&self.inner.store));
     }
 
     fn detach(&self) {
@@ -565,28 +443,21 @@ impl Store for S3Store {
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        self.inner.cache.statfs()
+        self.inner.store.statfs()
     }
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let tally = &self.inner.tally;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut counters = self.inner.cache.counters();
-        counters.extend(self.inner.remote.requests());
+        let mut counters = self.inner.store.counters();
+        counters.extend(self.inner.requests());
         counters.extend([
-            ("s3_batches", load(&tally.batches)),
-            ("s3_uploaded", load(&tally.uploaded)),
+            ("s3_commits", load(&tally.commits)),
+            ("s3_adopted", load(&tally.adopted)),
             ("s3_conflicts", load(&tally.conflicts)),
             ("s3_polls", load(&tally.polls)),
-            ("s3_pulled", load(&tally.pulled)),
             ("s3_fetches", load(&tally.fetches)),
             ("s3_failures", load(&tally.failures)),
-            ("s3_wrong_checksums", load(&tally.wrong_checksums)),
-            // 1 while others have not been told of what went up.
-            (
-                "s3_untold",
-                u64::from(self.inner.has_news.load(Ordering::Acquire)),
-            ),
         ]);
         counters
     }

@@ -1,377 +1,346 @@
-//! Opening: everything that can be wrong is found out here, before anything is mounted.
+//! Opening a memory: the cache, the first look at the log, and what to do where either is damaged.
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use bytes::Bytes;
-use object_store::Attributes;
+use s3::client::{Bucket, Client};
+use s3::config::S3Config;
+use s3::access::S3OpenError;
+use s3::objects::{Fault, Key, Objects, Put};
+use s3::replica::{Replica, Writer};
+use s3::session::{Broken, Contact, Session, SessionError};
 use tokio::runtime::Runtime;
 
-use super::config::S3Config;
-use super::doubt::Forgotten;
+use super::cache::{Cache, Placeholders};
 use super::engine::Engine;
-use super::forget::Forgetting;
-use super::known::{self, Known};
-use super::layout::Layout;
-use super::mark::Filling;
-use super::probe::probe;
-use super::pull::Look;
-use super::remote::{Expect, Remote, RemoteError, S3OpenError};
-use super::seal::Seal;
-use super::stubbed::Stubbed;
-use super::{Conditions, Inner, S3Store, Tally};
-use super::{aside, cache, pull, stub};
-use crate::sqlite::SqliteStore;
-use crate::store::Caller;
+use super::invalidation::Invalidation;
+use super::mirroring::Mirror;
+use super::tables::{self, TABLES_VERSION};
+use super::{Inner, S3Store, Tally, random, rescue};
+use crate::sqlite::{self, SqliteStore, names};
+use crate::store::{Caller, ROOT, StoreError, Timestamp};
 
-/// What a sealed memory's check object holds.
-const SEAL_CHECK: &[u8] = b"ctxbench seal 1";
+/// The setting of a cache whose server has ignored `If-None-Match`.
+const UNCONDITIONAL: &str = "unconditional";
 
-/// What a mount may do that it does not do by itself.
+/// What a mount does only when it is told to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// While the server is away: begin with what an earlier mount of the same memory has left in the cache. What is
-    /// wrong with the credentials, the bucket, the clock or the certificate stays an error where the server says so.
+    /// Begin with what the cache holds if the server does not answer now.
     pub allow_offline: bool,
-    /// Bring everything up again that is gone from a bucket which was emptied, and not through a mount.
+    /// Begin a new log with what the cache holds: the bucket was emptied by mistake.
     pub refill_bucket: bool,
+    /// Set the cache aside and begin with a new one; take over what only the old one has.
+    pub rebuild_cache: bool,
 }
 
-/// What was found out about the server, all at once.
-struct Reached {
-    look: Look,
-    /// The bytes that tell a wrong key, of a sealed memory.
-    seal_check: Option<Bytes>,
-    /// What it makes of conditions, and the mark that says so in the bucket; where it was asked for.
-    probed: Option<(Conditions, Option<String>)>,
+/// Why a memory cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The cache cannot be opened.
+    #[error("{0}\n  fix: `ctxbench doctor --store` names what is wrong; mount with --rebuild-cache to begin with a new cache, which takes over what only this one has")]
+    Store(#[from] sqlite::OpenError),
+    /// The file is something else, or the cache of another memory.
+    #[error("{0}")]
+    Cache(String),
+    /// The bucket cannot be used.
+    #[error("{0}")]
+    Bucket(#[from] S3OpenError),
+    /// A request for the log failed, though the bucket answers.
+    #[error("the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` names what is wrong with a log")]
+    Fault {
+        /// What came of the request.
+        fault: Fault,
+    },
+    /// The log is not the one that the cache knows.
+    #[error("{broken}\n  fix: if the bucket was emptied by mistake, restore it, or mount with --refill-bucket to upload what the cache holds; if the bucket is right, mount with --rebuild-cache")]
+    Broken {
+        /// What is wrong.
+        broken: Broken,
+    },
 }
 
-/// Asks for everything at once: a mount far away shall not wait for one answer after the other. Nothing else is waited
-/// for when the first question has found what is wrong.
-async fn reach(
-    remote: &Remote,
-    layout: &Layout,
-    seal: Option<&Seal>,
-    config: &S3Config,
-    is_new: bool,
-    known_seal: Option<&[u8]>,
-) -> Result<Reached, S3OpenError> {
-    let probed = async {
-        match is_new {
-            true => Some(probe(remote, layout, config, Filling::First).await),
-            false => None,
+fn in_cache(file: &Path) -> impl Fn(StoreError) -> OpenError + '_ {
+    move |error| OpenError::Cache(format!("the cache {}: {error}", file.display()))
+}
+
+/// Which memory a cache is of.
+fn memory(config: &S3Config) -> String {
+    format!(
+        "{} bucket {} {}agents/{}{}",
+        config.endpoint,
+        config.bucket,
+        config.prefix,
+        config.agent,
+        if config.seal.is_some() { " sealed" } else { "" }
+    )
+}
+
+/// Makes a database the cache of a memory, or checks that it is.
+fn prepare(store: &SqliteStore, file: &Path, config: &S3Config) -> Result<(), OpenError> {
+    let memory = memory(config);
+    let found = store.transaction(|db| {
+        let has_tables = db.row(
+            "SELECT 1 FROM sqlite_schema WHERE name = 's3_setting'",
+            (),
+            |_| Ok(()),
+        )?;
+        if has_tables.is_none() {
+            if !names::is_empty(db, ROOT)? {
+                return Ok(None);
+            }
+            db.connection.execute_batch(include_str!("schema.sql"))?;
+            tables::set_setting(db, "memory", &memory)?;
+            tables::set_setting(db, "tables", TABLES_VERSION)?;
         }
-    };
-    let rest = async {
-        Ok(tokio::join!(
-            check_seal(remote, layout, seal, config, known_seal),
-            pull::look(remote, layout, None, is_new),
-            probed
-        ))
-    };
-    let ((), (seal_check, look, probed)) = tokio::try_join!(remote.check(config), rest)?;
-    Ok(Reached {
-        look,
-        seal_check: seal_check?,
-        probed: probed.transpose()?,
-    })
+        Ok(Some((
+            tables::setting(db, "memory")?.unwrap_or_default(),
+            tables::setting(db, "tables")?.unwrap_or_default(),
+        )))
+    });
+    let name = file.display();
+    match found.map_err(in_cache(file))? {
+        Some((found, version)) if found == memory && version == TABLES_VERSION => {
+            let written = tables::write_tails(&store.db(), || store.settle());
+            written.map_err(in_cache(file))
+        }
+        Some((found, version)) if found == memory => Err(OpenError::Cache(format!(
+            "{name} has tables of version {version:?}; this ctxbench knows version {TABLES_VERSION}\n  fix: choose another file with --cache"
+        ))),
+        Some((found, _)) => Err(OpenError::Cache(format!(
+            "{name} is the cache of {found}, not of {memory}\n  fix: choose another file with --cache"
+        ))),
+        None => Err(OpenError::Cache(format!(
+            "{name} is a `sqlite` file system with files in it, and no cache of a bucket\n  fix: choose another file with --cache"
+        ))),
+    }
 }
 
-pub(super) fn start_runtime() -> Result<Runtime, S3OpenError> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("s3")
-        .enable_all()
-        .build()
-        .map_err(|error| S3OpenError::Cache(format!("starting threads: {error}")))
+/// The files of a database that may exist beside it.
+pub(super) fn files_of(file: &Path) -> impl Iterator<Item = PathBuf> {
+    ["", "-wal", "-shm", "-redo", "-log", "-tails"].map(|suffix| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    }).into_iter()
+}
+
+/// Removes a database that was made a moment ago.
+fn remove_new(file: &Path) {
+    for file in files_of(file) {
+        let removed = match file.is_dir() {
+            true => std::fs::remove_dir_all(&file),
+            false => std::fs::remove_file(&file),
+        };
+        if let Err(error) = removed
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "removing {}", file.display());
+        }
+    }
+}
+
+fn no_threads(error: std::io::Error) -> OpenError {
+    OpenError::Cache(format!("starting threads: {error}"))
+}
+
+/// The engine's way to the bucket: connections and a runtime of its own, so that a commit waits for no other thread.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) bucket: Bucket,
+    pub(super) objects: Client,
+    pub(super) runtime: Runtime,
+}
+
+impl Link {
+    fn new(config: &S3Config) -> Result<Self, OpenError> {
+        let bucket = Bucket::new(config)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Self {
+            objects: Client::new(&bucket, config),
+            bucket,
+            runtime: runtime.map_err(no_threads)?,
+        })
+    }
+}
+
+/// A cache that has met its log.
+struct Joined {
+    cache: Cache,
+    contact: Contact,
+    notes: Vec<String>,
+    read_only: Option<String>,
 }
 
 impl S3Store {
     /// Opens an agent's memory in a bucket, with the cache at `file`, which is created where there is none.
     ///
     /// # Errors
-    /// See [`S3OpenError`]; nothing is changed in the bucket but what asking takes.
-    pub fn open(config: S3Config, file: &Path, owner: &Caller) -> Result<Self, S3OpenError> {
-        Self::open_with(config, file, owner, OpenOptions::default())
-    }
-
-    /// As [`S3Store::open`], with what may be done beyond that.
-    ///
-    /// # Errors
-    /// As [`S3Store::open`].
-    pub fn open_with(
+    /// See [`OpenError`]. A cache that did not exist does not exist afterwards either.
+    pub fn open(
         config: S3Config,
         file: &Path,
         owner: &Caller,
         options: OpenOptions,
-    ) -> Result<Self, S3OpenError> {
-        Self::open_in_place(config, file, owner, options, false)
-    }
-
-    /// As [`S3Store::open_with`]; in the place of a cache that was set aside, only for who has done that.
-    pub(super) fn open_in_place(
-        config: S3Config,
-        file: &Path,
-        owner: &Caller,
-        options: OpenOptions,
-        is_rebuilding: bool,
-    ) -> Result<Self, S3OpenError> {
-        let must_be_there = || match is_rebuilding {
-            true => Ok(()),
-            false => aside::must_not_be_on_its_way(file),
+    ) -> Result<Self, OpenError> {
+        let aside = match options.rebuild_cache && file.exists() {
+            true => Some(rescue::set_aside(file)?),
+            false => None,
         };
-        must_be_there()?;
-        let remote = Remote::new(&config)?;
-        let runtime = start_runtime()?;
-        let layout = Layout::new(&config.prefix, &config.agent, &config.writer);
-        let seal = config.seal.as_ref().map(Seal::new);
         let is_new = !file.exists();
-        known::must_not_be_cut(file)?;
-        let earlier = known::read(file).filter(|known| known.of == cache::of(&config));
-        let known_seal = earlier.as_ref().and_then(|known| known.seal_check.clone());
-        let reached = runtime.block_on(reach(
-            &remote,
-            &layout,
-            seal.as_ref(),
-            &config,
-            is_new,
-            known_seal.as_deref(),
-        ));
-        let (reached, away) = match reached {
-            Ok(reached) => (Some(reached), None),
-            Err(error) if error.is_away() && options.allow_offline => {
-                must_be_enough(&error, earlier.as_ref(), file, seal.as_ref(), &config)?;
-                (None, Some(error.first_line()))
+        let opened = Self::open_cache(config, file, owner, options, aside.as_deref());
+        if opened.is_err() {
+            if is_new {
+                remove_new(file);
             }
-            Err(S3OpenError::Unreachable {
-                endpoint, reason, ..
-            }) => {
-                return Err(S3OpenError::Unreachable {
-                    endpoint,
-                    reason,
-                    cache: earlier.map(|_| file.to_owned()),
-                });
+            if let Some(aside) = &aside {
+                rescue::put_back(aside, file)?;
             }
-            Err(error) => return Err(error),
-        };
-        let cache = SqliteStore::open_committing(file, owner)
-            .map_err(|error| S3OpenError::of_open(file, error))?;
-        // Nobody sets aside what is held, but somebody may have before.
-        must_be_there()?;
-        cache::prepare(&cache, file, &config)?;
-        let (look, probed) = match reached {
-            Some(reached) => {
-                if let Some(check) = &reached.seal_check {
-                    cache
-                        .transaction(|db| known::keep_seal_check(db, check))
-                        .map_err(|error| S3OpenError::of_cache(file, &error))?;
-                }
-                (Some(reached.look), reached.probed)
-            }
-            None => (None, None),
-        };
-        let known = cache
-            .transaction(known::settings)
-            .map_err(|error| S3OpenError::of_cache(file, &error))?;
-        let conditions = match (known.conditions, probed) {
-            // A mark that is not known yet is settled after the first look: one that is written before would vouch for
-            // a bucket that was emptied.
-            (Some(conditions), None) => conditions,
-            (_, probed) => {
-                let (conditions, mark) = match probed {
-                    Some(probed) => probed,
-                    None => runtime.block_on(probe(&remote, &layout, &config, Filling::First))?,
-                };
-                cache
-                    .transaction(|db| known::keep_conditions(db, conditions, mark.as_deref()))
-                    .map_err(|error| S3OpenError::of_cache(file, &error))?;
-                conditions
-            }
-        };
-        if !conditions.are_honoured {
-            tracing::warn!(
-                "{} ignores conditions of writes: a change that another writer makes between a look and a write is overwritten, and nobody is told",
-                config.endpoint
-            );
         }
-        if conditions.are_honoured && !conditions.are_honoured_of_parts {
-            tracing::warn!(
-                "{} is not known to honour conditions of uploads in parts: a change that another writer makes between a look and the end of one is overwritten, and nobody is told",
-                config.endpoint
-            );
+        opened
+    }
+
+    fn open_cache(
+        config: S3Config,
+        file: &Path,
+        owner: &Caller,
+        options: OpenOptions,
+        aside: Option<&Path>,
+    ) -> Result<Self, OpenError> {
+        let bucket = Bucket::new(&config)?;
+        let link = Link::new(&config)?;
+        let store = Arc::new(SqliteStore::open(file, owner)?);
+        prepare(&store, file, &config)?;
+        let placeholders = Arc::new(Placeholders::default());
+        let joined = join(
+            &link,
+            (&store, &placeholders),
+            (&config, owner),
+            file,
+            options,
+        )?;
+        let Joined {
+            cache,
+            contact,
+            mut notes,
+            read_only,
+        } = joined;
+        if let Some(aside) = aside {
+            notes.extend(rescue::take_over(aside, &store, &cache, owner).map_err(in_cache(file))?);
         }
-        let (stubs, pending) = cache
-            .transaction(|db| {
-                stub::settle_all(db)?;
-                Ok((stub::all(db)?, cache::pending(db)?))
-            })
-            .map_err(|error| S3OpenError::of_cache(file, &error))?;
-        let stubs: HashMap<_, _> = stubs
-            .into_iter()
-            .map(|(ino, stub, parts)| (ino, Arc::new(Stubbed::new(stub, parts))))
-            .collect();
-        let mut notes = Vec::new();
-        if let Some(away) = &away {
-            notes.push(format!(
-                "offline: {away}; what {} holds can be read and changed, {pending} changes wait, and go up by themselves when the server answers",
-                file.display()
-            ));
-        }
+        let is_clean = {
+            let db = store.db();
+            tables::is_clean(&db).map_err(in_cache(file))? && !db.has_open_changes()
+        };
         let inner = Arc::new(Inner {
-            config,
-            layout,
-            seal,
-            remote,
-            cache: Arc::new(cache),
+            objects: Client::new(&bucket, &config),
+            buckets: [bucket, link.bucket.clone()],
+            placeholders,
             owner: *owner,
-            conditions,
-            stubs: RwLock::new(stubs),
-            kernel: Forgetting::default(),
-            manifest: Mutex::default(),
-            // What an earlier mount could not bring up counts as a change.
-            changes: AtomicU64::new(u64::from(pending > 0)),
+            kernel: Invalidation::default(),
+            changes: AtomicU64::new(u64::from(!is_clean && read_only.is_none())),
             synced: AtomicU64::new(0),
-            has_news: AtomicBool::new(false),
-            forgotten: Forgotten::default(),
-            is_emptied: AtomicBool::new(false),
-            is_offline: AtomicBool::new(away.is_some()),
-            turn: tokio::sync::Mutex::default(),
-            to_note: Mutex::default(),
-            copying: Arc::new(tokio::sync::Semaphore::new(1)),
-            may_have_unended: AtomicBool::new(true),
-            read: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
             tally: Tally::default(),
+            store,
+            config,
         });
-        let unreadable = |error: crate::store::StoreError| {
-            let reason = error.to_string();
-            if super::error::is_damage(&reason) {
-                return S3OpenError::of_cache(file, &reason);
-            }
-            S3OpenError::Cache(format!("reading the bucket: {reason}"))
-        };
-        if options.refill_bucket && look.is_some() {
-            let refilled = runtime.block_on(inner.refill());
-            notes.push(refilled.map_err(unreadable)?.to_string());
-        }
-        if let Some(look) = look {
-            match runtime.block_on(inner.take_in(look)) {
-                // What is here can be read, and copied elsewhere; nothing goes up.
-                Err(error) if inner.is_emptied.load(Ordering::Acquire) => {
-                    tracing::error!("{error}");
-                }
-                taken => {
-                    taken.map_err(unreadable)?;
-                    if let Err(error) = runtime.block_on(inner.settle_mark()) {
-                        tracing::warn!(
-                            "the mark of the bucket cannot be written: a bucket that somebody empties would be taken for one whose files were removed; the next mount tries again: {error}"
-                        );
-                    }
-                }
-            }
-        }
-        for note in &notes {
-            tracing::warn!("{note}");
-        }
-        let engine = Engine::start(Arc::clone(&inner), runtime.handle().clone())
-            .map_err(|error| S3OpenError::Cache(format!("starting threads: {error}")))?;
+        let mirror = Mirror::new(&link.bucket, &inner.config, cache.base());
+        let engine = Engine::start(Arc::clone(&inner), link, (cache, contact), mirror)
+            .map_err(no_threads)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("s3")
+            .enable_all()
+            .build()
+            .map_err(no_threads)?;
         Ok(Self {
             inner,
             engine,
+            read_only,
             notes,
             runtime,
         })
     }
 }
 
-/// Whether what an earlier mount has left is enough to do without the server: that mount has found everything right,
-/// and the key is the one it had.
-fn must_be_enough(
-    error: &S3OpenError,
-    earlier: Option<&Known>,
+/// Whether a server refuses to overwrite the first commit, with the same bytes.
+async fn honours_conditions(objects: &Client) -> Result<bool, Fault> {
+    match objects.get(Key::Log(1), None).await? {
+        Some(first) => Ok(objects.put_new(Key::Log(1), first).await? == Put::Exists),
+        None => Ok(false),
+    }
+}
+
+/// Opens the working copy and joins the log.
+fn join(
+    link: &Link,
+    (store, placeholders): (&Arc<SqliteStore>, &Arc<Placeholders>),
+    (config, owner): (&S3Config, &Caller),
     file: &Path,
-    seal: Option<&Seal>,
-    config: &S3Config,
-) -> Result<(), S3OpenError> {
-    let lacks = |why: String| {
-        Err(S3OpenError::NothingCached {
-            endpoint: config.endpoint.clone(),
-            reason: error.first_line(),
-            why,
+    options: OpenOptions,
+) -> Result<Joined, OpenError> {
+    let mut id = [0; 8];
+    random(&mut id);
+    let writer = Writer {
+        // 0 is the root's; SQLite's integers are signed.
+        id: (u64::from_le_bytes(id) >> 1).max(1),
+        name: config.writer.clone(),
+    };
+    let mut cache = Cache::open(Arc::clone(store), Arc::clone(placeholders), *owner, writer)
+        .map_err(in_cache(file))?;
+    let (mut notes, mut read_only) = (Vec::new(), None);
+    let now = || Timestamp::now().0;
+    let mut contact = Contact::default();
+    let was_unconditional = tables::setting(&store.db(), UNCONDITIONAL).map_err(in_cache(file))?;
+    let attempt = |cache: &mut Cache, contact: &mut Contact| {
+        let mut session = Session::new(&link.objects, cache, &now, &random, contact);
+        link.runtime.block_on(async {
+            match session.join().await {
+                // What is there can be read.
+                Err(SessionError::Broken(Broken::Unconditional)) => {
+                    session.follow().await?;
+                    Ok(false)
+                }
+                Ok(_) if was_unconditional.is_some() => Ok(honours_conditions(&link.objects).await?),
+                joined => joined.map(|_| true),
+            }
         })
     };
-    let path = file.display();
-    let Some(earlier) = earlier else {
-        return lacks(format!(
-            "{path} is no cache of bucket {} and agent {} at this endpoint",
-            config.bucket, config.agent
-        ));
-    };
-    if earlier.conditions.is_none() {
-        return lacks(format!("the mount that made {path} was cut short"));
+    let mut joined = attempt(&mut cache, &mut contact);
+    if options.refill_bucket
+        && let Err(SessionError::Broken(Broken::Gone(_) | Broken::Different(_))) = joined
+    {
+        cache.forget_base().map_err(in_cache(file))?;
+        contact = Contact::default();
+        joined = attempt(&mut cache, &mut contact);
     }
-    match (seal, &earlier.seal_check) {
-        (None, _) => Ok(()),
-        (Some(seal), Some(check)) if is_of_key(seal, check) => Ok(()),
-        (Some(_), Some(_)) => Err(wrong_key(config, "is sealed with another key")),
-        (Some(_), None) => lacks(format!(
-            "{path} was made before caches could tell a wrong key"
-        )),
-    }
-}
-
-fn is_of_key(seal: &Seal, check: &[u8]) -> bool {
-    seal.open(check).is_ok_and(|plain| plain == SEAL_CHECK)
-}
-
-fn wrong_key(config: &S3Config, problem: &'static str) -> S3OpenError {
-    S3OpenError::Key {
-        agent: config.agent.clone(),
-        bucket: config.bucket.clone(),
-        problem,
-    }
-}
-
-/// Whether the key is the one that this memory was written with; a new memory is marked with it, and one whose mark
-/// is gone, though this machine knows it, with the same. The mark, of a sealed memory.
-pub(super) async fn check_seal(
-    remote: &Remote,
-    layout: &Layout,
-    seal: Option<&Seal>,
-    config: &S3Config,
-    known: Option<&[u8]>,
-) -> Result<Option<Bytes>, S3OpenError> {
-    let failed = |error: RemoteError| S3OpenError::of_request(&config.endpoint, &error);
-    let found = match remote.get(&layout.seal_check()).await {
-        Ok(fetched) => Some(fetched.body),
-        Err(RemoteError::NotFound(_)) => None,
-        Err(error) => return Err(failed(error)),
-    };
-    match (seal, found) {
-        (None, None) => Ok(None),
-        (None, Some(_)) => Err(wrong_key(config, "is sealed, and no key was given")),
-        (Some(seal), Some(body)) if is_of_key(seal, &body) => Ok(Some(body)),
-        (Some(_), Some(_)) => Err(wrong_key(config, "is sealed with another key")),
-        (Some(seal), None) => {
-            let body = match known {
-                Some(known) if is_of_key(seal, known) => Bytes::copy_from_slice(known),
-                _ => {
-                    let listed = remote.list(layout.files()).await.map_err(failed)?;
-                    if !listed.is_empty() {
-                        return Err(wrong_key(config, "is not sealed, but a key was given"));
-                    }
-                    let sealed = seal.seal(SEAL_CHECK);
-                    Bytes::from(
-                        sealed.map_err(|error| S3OpenError::Cache(format!("sealing: {error}")))?,
-                    )
-                }
-            };
-            let key = layout.seal_check();
-            let put = remote.put(&key, body.clone(), Attributes::new(), &Expect::Anything);
-            put.await.map_err(failed)?;
-            Ok(Some(body))
+    match joined {
+        Ok(true) => {}
+        Ok(false) => {
+            let noted = store.transaction(|db| tables::set_setting(db, UNCONDITIONAL, "yes"));
+            noted.map_err(in_cache(file))?;
+            let reason = Broken::Unconditional.to_string();
+            notes.push(format!("{}: {reason}", config.endpoint));
+            read_only = Some(reason);
         }
+        Err(SessionError::Fault(Fault::Unknown(reason))) if options.allow_offline && cache.head().number > 0 => {
+            notes.push(format!("{} does not answer ({reason}): this is what the cache holds; changes are uploaded when it does", config.endpoint));
+        }
+        Err(SessionError::Fault(fault)) => {
+            // The failed request has not told what is wrong with the address, the key or the bucket.
+            link.runtime.block_on(s3::access::check(config))?;
+            return Err(OpenError::Fault { fault });
+        }
+        Err(SessionError::Broken(broken)) => return Err(OpenError::Broken { broken }),
+        Err(error) => return Err(OpenError::Cache(format!("the cache {}: {error}", file.display()))),
     }
+    cache.reclaim_orphans().map_err(in_cache(file))?;
+    Ok(Joined {
+        cache,
+        contact,
+        notes,
+        read_only,
+    })
 }

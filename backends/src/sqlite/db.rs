@@ -137,8 +137,13 @@ impl Db {
         dropped.is_none_or(|row| !row.is_new)
     }
 
-    /// Writes the deferred rows.
-    fn write_deferred(&self) -> Result<()> {
+    /// Whether changes are recorded that are not committed.
+    pub(crate) fn has_open_changes(&self) -> bool {
+        self.is_pending()
+    }
+
+    /// Writes the rows that changes have left to the commit.
+    pub(crate) fn write_rows(&self) -> Result<()> {
         let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
         for row in deferred.values() {
             match row.is_new {
@@ -359,7 +364,7 @@ impl Db {
             .as_ref()
             .map(|redo| redo.last() + unrecorded);
         self.is_committing.set(true);
-        let applied = self.write_deferred().and_then(|()| match last {
+        let applied = self.write_rows().and_then(|()| match last {
             Some(last) => self.execute("UPDATE log SET applied = ?1", [signed(last)]),
             None => Ok(0),
         });

@@ -59,6 +59,33 @@ impl SqliteStore {
         Ok(())
     }
 
+    /// As [`Store::setattr`](crate::store::Store::setattr), and does `also` in the same transaction.
+    pub(crate) fn setattr_with(
+        &self,
+        db: &Db,
+        caller: &Caller,
+        ino: Ino,
+        change: &Change,
+        also: impl FnOnce(&Db) -> Result<()>,
+    ) -> Result<Attr> {
+        let (old_size, attr) = db.transaction(|db| {
+            also(db)?;
+            set_attr(db, caller, ino, change)
+        })?;
+        let tail = content::tail_length(attr.size);
+        if tail < content::tail_length(old_size) {
+            self.cut_tail(ino, tail);
+        }
+        Ok(attr)
+    }
+
+    /// Cuts a tail that a committed change has made shorter: before the next write to that range.
+    pub(crate) fn cut_tail(&self, ino: Ino, length: u64) {
+        if self.is_settled(ino) {
+            self.tails.cut(ino, length);
+        }
+    }
+
     /// Lets go of the lock before it reads from a tail.
     pub(crate) fn read_held(
         &self,
@@ -79,6 +106,23 @@ impl SqliteStore {
         }
         Ok(())
     }
+}
+
+/// Appends up to `size` bytes at `offset` to `out`, of one moment with the lock.
+pub(crate) fn read(
+    db: &Db,
+    ino: Ino,
+    offset: u64,
+    size: usize,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let in_tail = content::read(db, ino, offset, size, out)?;
+    if in_tail > 0 {
+        let start = out.len() - in_tail;
+        db.tails
+            .read(ino, content::tail_length(offset), &mut out[start..])?;
+    }
+    Ok(())
 }
 
 /// Changes attributes; the size before, and the attributes after.

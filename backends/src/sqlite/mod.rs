@@ -23,7 +23,6 @@ pub(crate) mod db;
 pub(crate) mod held;
 mod log;
 pub(crate) mod log_mark;
-mod moment;
 pub(crate) mod names;
 pub(crate) mod nodes;
 mod open;
@@ -50,7 +49,6 @@ pub use check::{Checked, check};
 use db::{Db, Tally};
 use log::{Checkpointer, Log};
 pub use log_mark::go_on_without_log;
-pub(crate) use open::is_cut;
 pub use open::{OpenError, SCHEMA_VERSION};
 use open::{Ownership, connect, must_not_be_cut, or_full, own, prepare, unreadable};
 use record::Record;
@@ -180,8 +178,7 @@ impl SqliteStore {
     /// power loss the database may otherwise be in a state that still needs it, such as before a rename
     /// that replaced the file. False leaves it to the next mount to clear away.
     fn is_settled(&self, ino: Ino) -> bool {
-        // The caller has committed it.
-        let synced = self.log.sync(&self.tails);
+        let synced = self.settle();
         if let Err(error) = &synced {
             tracing::warn!(ino, %error, "space of a tail is not freed");
         }
@@ -191,6 +188,21 @@ impl SqliteStore {
     /// Extended attributes are about to be set in another way than [`Store::setxattr`].
     pub(crate) fn expect_xattrs(&self) {
         self.has_xattrs.store(true, Ordering::Release);
+    }
+
+    /// Whether there may be any extended attribute.
+    pub(crate) fn may_have_xattrs(&self) -> bool {
+        self.has_xattrs.load(Ordering::Acquire)
+    }
+
+    /// Makes what is committed, and the tails, durable: [`Store::sync`] under a lock that the caller holds.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.log.sync(&self.tails)
+    }
+
+    /// Leaves out the inode numbers up to `last`: another table still refers to them.
+    pub(crate) fn skip_inos(&self, last: Ino) {
+        self.next_ino.fetch_max(last + 1, Ordering::Relaxed);
     }
 
     /// An inode number that was never used.

@@ -190,6 +190,15 @@ pub(super) fn update_row(db: &Db, attr: &Attr) -> Result<()> {
     Ok(())
 }
 
+/// Writes back what [`update`] leaves out, because no call of a file system changes it.
+pub(crate) fn set_origin(db: &Db, attr: &Attr) -> Result<()> {
+    db.execute(
+        "UPDATE inode SET btime = ?2, rdev = ?3 WHERE ino = ?1",
+        params![signed(attr.ino), attr.btime.0, attr.rdev],
+    )?;
+    Ok(())
+}
+
 /// Stamps a directory whose names have changed, and moves its count of subdirectories.
 pub(crate) fn names_changed(db: &Db, dir: Ino, caller: &Caller, subdirectories: i32) -> Result<()> {
     let mut attr = get(db, dir)?;

@@ -230,7 +230,7 @@ impl Tails {
     }
 
     /// Writes at `offset` of the tail of a file whose tail is `length` long, if that is not 0.
-    pub(super) fn write(&self, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> Result<()> {
         let tail = if length > 0 {
             self.get(ino)?
         } else {

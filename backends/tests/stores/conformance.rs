@@ -2,6 +2,7 @@
 
 use crate::below;
 use crate::common;
+use crate::hosts;
 use crate::model;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,14 @@ fn on_every_store_of_any_bytes(check: fn(&dyn Store)) {
     let dir = tempfile::tempdir().unwrap();
     check(&SqliteStore::open(&dir.path().join("t.db"), &caller(1)).unwrap());
     check(&AgentMemory::open(&dir.path().join("m.db"), &caller(1), None).unwrap());
+    let memory = hosts::Memory::new();
+    let host = memory.mount("host");
+    check(&host);
+    // Whatever the check has left, a host that has never mounted the memory reads it from the bucket.
+    host.upload().unwrap();
+    hosts::is_settled(&host);
+    assert_eq!(hosts::state(&memory.fresh()), hosts::state(&host));
+    memory.check();
 }
 
 #[test]

@@ -14,7 +14,7 @@ use backends::daemon_log;
 use backends::fuse::{MountOptions, Stop, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
-use backends::s3::{OpenOptions, S3Store, check_name};
+use backends::s3::{OpenOptions, S3Store};
 use backends::sqlite::{SqliteStore, go_on_without_log};
 use backends::store::{Caller, Store, Timestamp};
 use clap::{Args, ValueEnum};
@@ -23,6 +23,7 @@ use super::llm::{GenerateArgs, HistoryArgs, ModelArgs};
 use super::mount_daemon;
 use super::s3::{Behaviour, Bucket};
 use models::LlamaServer;
+use s3::config::check_name;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -286,11 +287,9 @@ impl Mount {
         let options = OpenOptions {
             allow_offline: behaviour.allow_offline,
             refill_bucket: behaviour.refill_bucket,
+            rebuild_cache: behaviour.rebuild_cache,
         };
-        let store = match behaviour.rebuild_cache {
-            true => S3Store::rebuild(config, &cache, owner)?,
-            false => S3Store::open_with(config, &cache, owner, options)?,
-        };
+        let store = S3Store::open(config, &cache, owner, options)?;
         let notes = store.notes().to_vec();
         Ok(Opened {
             notes,

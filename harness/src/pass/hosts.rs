@@ -163,59 +163,49 @@ pub(super) struct Rested {
 }
 
 impl Rested {
-    /// Counts on which hosts each line of `added` is. `added` are the lines whose write succeeded, `tried` all
+    /// Counts on which hosts and in which files each line of `added` is. `added` are the lines whose write succeeded, `tried` all
     /// lines that a host tried to write.
     pub(super) fn count(
         &self,
         added: &BTreeSet<Bytes>,
         tried: &BTreeSet<Bytes>,
         shared: &BTreeSet<&WorkspacePath>,
-        hosts: &mut Hosts,
     ) -> Result<Settled, Trouble> {
-        let mut names = BTreeSet::new();
-        let mut seen: BTreeMap<&[u8], usize> = BTreeMap::new();
+        let mut copies = BTreeSet::new();
+        // By line, on how many hosts it is: in any file, and in a shared one.
+        let mut seen: BTreeMap<&[u8], [usize; 2]> = BTreeMap::new();
         for tree in &self.shown {
-            let mut here = BTreeSet::new();
+            let mut here: BTreeMap<&[u8], bool> = BTreeMap::new();
             for (name, bytes) in tree {
                 only_lines(tried, bytes).map_err(|what| Trouble {
                     outcome: Outcome::WrongData,
                     reason: format!("{name} {what}"),
                 })?;
-                here.extend(bytes.split_inclusive(|byte| *byte == b'\n'));
-                names.insert(name.as_str());
-            }
-            here.into_iter()
-                .for_each(|line| *seen.entry(line).or_default() += 1);
-        }
-        let on = |hosts: usize| {
-            let found = added
-                .iter()
-                .filter(|line| seen.get(&line[..]) == Some(&hosts));
-            found.count() as u64
-        };
-        let missing: Vec<&Bytes> = added
-            .iter()
-            .filter(|line| !seen.contains_key(&line[..]))
-            .collect();
-        let mut kept = BTreeSet::new();
-        if !missing.is_empty() {
-            let subtree = hosts.subtree.clone();
-            for host in hosts.each() {
-                for file in shared {
-                    kept.extend(lines_of_versions(&file.below(&host.root().join(&subtree)))?);
+                let is_shared = shared.iter().any(|file| file.as_str() == *name);
+                for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+                    *here.entry(line).or_default() |= is_shared;
+                }
+                if !is_shared {
+                    copies.insert(name.as_str());
                 }
             }
+            for (line, is_shared) in here {
+                let hosts = seen.entry(line).or_default();
+                hosts[0] += 1;
+                hosts[1] += usize::from(is_shared);
+            }
         }
-        let in_versions = missing.iter().filter(|line| kept.contains(&line[..]));
-        let only_in_versions = in_versions.count() as u64;
-        let is_shared = |name: &&&str| shared.iter().any(|file| file.as_str() == **name);
+        let count = |is_so: fn([usize; 2]) -> bool| {
+            let hosts = |line: &&Bytes| seen.get(&line[..]).copied().unwrap_or_default();
+            added.iter().filter(|line| is_so(hosts(line))).count() as u64
+        };
         Ok(Settled {
             lines: added.len() as u64,
-            on_both: on(2),
-            on_one: on(1),
-            only_in_versions,
-            lost: missing.len() as u64 - only_in_versions,
-            conflict_copies: names.iter().filter(|name| !is_shared(name)).count() as u64,
+            on_both: count(|[_, shared]| shared == 2),
+            only_in_copies: count(|[any, shared]| any == 2 && shared < 2),
+            on_one: count(|[any, _]| any == 1),
+            lost: count(|[any, _]| any == 0),
+            conflict_copies: copies.len() as u64,
             agree: self.agree,
         })
     }
@@ -236,30 +226,10 @@ fn tree(root: &Path) -> io::Result<Tree> {
     Ok(files.collect())
 }
 
-/// The value of an extended attribute; `None` if the file or the file system has none.
-fn told(path: &Path, name: &str) -> io::Result<Option<String>> {
-    match attribute::get(path, name) {
-        Ok(value) => Ok(Some(value)),
-        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT) => Ok(None),
-        Err(error) => Err(io::Error::other(format!("asking for {name}: {error}"))),
-    }
-}
-
 /// Lets a host poll for others' commits, if its file system can.
 fn pull(root: &Path) -> io::Result<()> {
-    told(root, "user.ctx.pull").map(drop)
-}
-
-/// All lines in the versions that the backend keeps of a file.
-fn lines_of_versions(file: &Path) -> io::Result<BTreeSet<Vec<u8>>> {
-    let mut lines = BTreeSet::new();
-    let versions = told(file, "user.ctx.versions")?.unwrap_or_default();
-    for version in versions.lines() {
-        let version: serde_json::Value = serde_json::from_str(version)?;
-        let name = format!("user.ctx.version.{}", version["version"]);
-        let text = told(file, &name)?.unwrap_or_default();
-        let whole = text.split_inclusive('\n');
-        lines.extend(whole.map(|line| line.as_bytes().to_vec()));
+    match attribute::get(root, "user.ctx.pull") {
+        Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT) => Ok(()),
+        Err(error) => Err(io::Error::other(format!("polling for commits of the other host: {error}"))),
     }
-    Ok(lines)
 }

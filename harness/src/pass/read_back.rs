@@ -76,7 +76,7 @@ impl Pass<'_> {
         let rested = hosts.rest(patience, LIMIT, watchdog, self.interrupt);
         let found = rested.and_then(|rested| {
             let shared = self.expectations.script.shared_files();
-            rested.count(added, &self.expectations.end.lines(), &shared, hosts)
+            rested.count(added, &self.expectations.end.lines(), &shared)
         });
         watchdog.leave();
         match found {

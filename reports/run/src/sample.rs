@@ -246,13 +246,13 @@ pub struct Epoch {
 pub struct Settled {
     /// Lines appended with success: the sum of the four counts below.
     pub lines: u64,
-    /// Lines in a file on both hosts.
+    /// Lines in the shared file on both hosts.
     pub on_both: u64,
+    /// Lines on both hosts, but at least on one of them in a conflict copy only.
+    pub only_in_copies: u64,
     /// Lines in a file on one host only.
     pub on_one: u64,
-    /// Lines in no file, but in a kept version of a file.
-    pub only_in_versions: u64,
-    /// Lines in no file and no version.
+    /// Lines in no file.
     pub lost: u64,
     /// Conflict copies, kept in addition to the files that were written.
     pub conflict_copies: u64,

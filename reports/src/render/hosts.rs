@@ -36,15 +36,15 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Table(owned(&head), rows.collect()));
     }
     if !summary.shared_files.is_empty() {
-        parts.push(Text("Two hosts add lines to one file, without waiting for each other. When both have settled, the harness looks for each line in every file on both hosts, and then in the versions that are kept. A lost line is in none of them. No two edits are in flight at one moment: the file system lost it, not the writers.".to_owned()));
+        parts.push(Text("Two hosts add lines to one file, without waiting for each other. When both have settled, the harness looks for each line in every file on both hosts. A lost line is in none of them. No two edits are in flight at one moment: the file system lost it, not the writers.".to_owned()));
         let rows = summary.shared_files.iter().map(|own| {
             vec![
                 own.workload.clone(),
                 own.arm.clone(),
                 count(own.lines),
                 count(own.on_both),
+                count(own.only_in_copies),
                 count(own.on_one),
-                count(own.only_in_versions),
                 count(own.lost),
                 count(own.conflict_copies),
                 format!("{} of {}", own.agreed, own.passes),
@@ -54,11 +54,11 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
             "workload",
             "arm",
             "lines written",
-            "on both hosts",
-            "on one only",
-            "in an old version only",
+            "in the file on both hosts",
+            "in a conflict file only",
+            "on one host only",
             "lost",
-            "files kept beside",
+            "conflict files",
             "passes after which both show the same",
         ];
         parts.push(Table(owned(&head), rows.collect()));

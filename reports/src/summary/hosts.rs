@@ -39,13 +39,13 @@ pub struct SharedFiles {
     pub agreed: u64,
     /// Lines appended with success.
     pub lines: u64,
-    /// Lines in a file on both hosts.
+    /// Lines in the shared file on both hosts.
     pub on_both: u64,
+    /// Lines on both hosts, but at least on one of them in a conflict copy only.
+    pub only_in_copies: u64,
     /// Lines in a file on one host only.
     pub on_one: u64,
-    /// Lines in no file, but in a kept version of a file.
-    pub only_in_versions: u64,
-    /// Lines in no file and no version.
+    /// Lines in no file.
     pub lost: u64,
     /// Conflict copies, kept in addition to the files that were written.
     pub conflict_copies: u64,
@@ -105,7 +105,7 @@ pub(super) fn shared_files(plan: &Plan, groups: &Groups<'_>) -> Vec<SharedFiles>
             lines: 0,
             on_both: 0,
             on_one: 0,
-            only_in_versions: 0,
+            only_in_copies: 0,
             lost: 0,
             conflict_copies: 0,
         };
@@ -114,7 +114,7 @@ pub(super) fn shared_files(plan: &Plan, groups: &Groups<'_>) -> Vec<SharedFiles>
             sum.lines += one.lines;
             sum.on_both += one.on_both;
             sum.on_one += one.on_one;
-            sum.only_in_versions += one.only_in_versions;
+            sum.only_in_copies += one.only_in_copies;
             sum.lost += one.lost;
             sum.conflict_copies += one.conflict_copies;
         }
@@ -187,7 +187,7 @@ mod tests {
                 lines: 10,
                 on_both: 4,
                 on_one: 3,
-                only_in_versions: 2,
+                only_in_copies: 2,
                 lost: 1,
                 conflict_copies: 5,
                 agree: sample.round == 0,
@@ -199,7 +199,7 @@ mod tests {
             panic!("one arm of one workload");
         };
         assert_eq!((found.passes, found.agreed), (4, 1));
-        let parts = found.on_both + found.on_one + found.only_in_versions + found.lost;
+        let parts = found.on_both + found.on_one + found.only_in_copies + found.lost;
         assert_eq!((found.lines, parts), (40, 40));
         assert_eq!((found.lost, found.conflict_copies), (4, 20));
     }

@@ -1,4 +1,4 @@
-//! A real server in this process, machines with their caches, and a way to the server that can be broken.
+//! A real server in this process, memories in it, hosts that mount them, and a way to the server that can be broken.
 
 #![allow(
     dead_code,
@@ -7,16 +7,22 @@
     reason = "test helpers, each used by some"
 )]
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::s3::{AccessKey, ConflictPolicy, S3Config, S3Store, Secret, SyncMode};
-use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, RenameMode, Store};
-use object_store::aws::AmazonS3Builder;
+use backends::s3::{OpenError, OpenOptions, S3Store};
+use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, RenameMode, Seek, Store};
+use futures::{StreamExt, TryStreamExt};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt};
+use s3::client::{Bucket, Client};
+use s3::tree::Hash;
+use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use servers::{
     Access, Answered, Embedded, Fault, FaultProxy, Operation, Options, Quirk, Rule, Server, When,
 };
@@ -27,7 +33,10 @@ use crate::common::{caller, create, names, read};
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a call may take beyond that on a busy machine.
-pub const SLACK: Duration = Duration::from_secs(2);
+pub const SLACK: Duration = Duration::from_secs(8);
+
+/// How long a condition is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Service {
     pub access: Access,
@@ -37,7 +46,7 @@ pub struct Service {
 }
 
 /// How a server is started in `dir`.
-pub fn options(server: servers::Found, dir: &std::path::Path) -> Options {
+pub fn options(server: servers::Found, dir: &Path) -> Options {
     Options {
         server,
         dir: dir.to_owned(),
@@ -75,7 +84,7 @@ pub fn service() -> &'static Service {
     })
 }
 
-/// A server that does something otherwise than S3 does.
+/// A server that deviates from S3.
 pub struct Quirky {
     pub access: Access,
     pub runtime: tokio::runtime::Runtime,
@@ -110,12 +119,6 @@ impl Quirky {
     }
 }
 
-/// A part of the bucket that no other test uses.
-pub fn agent() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("a{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
 /// A mount of `agent`'s memory on a server, with nothing that happens by itself: a test says when.
 pub fn config_of(access: &Access, agent: &str, writer: &str) -> S3Config {
     S3Config {
@@ -133,132 +136,238 @@ pub fn config_of(access: &Access, agent: &str, writer: &str) -> S3Config {
             source: "the test".to_owned(),
         },
         sync: SyncMode::Local,
-        conflicts: ConflictPolicy::KeepBoth,
-        front_matter_visible: false,
-        keep_versions: true,
         poll: Duration::from_secs(3600),
         delay: Duration::from_secs(3600),
-        timeout: Duration::from_secs(10),
+        timeout: Duration::from_secs(20),
+        mirror: MirrorMode::Off,
         seal: None,
     }
 }
 
-/// As [`config_of`], on the server of this process.
-pub fn config(agent: &str, writer: &str) -> S3Config {
-    config_of(&service().access, agent, writer)
+/// An agent's memory, the caches of the hosts that mount it, and maybe a way to it that can be broken.
+pub struct Memory {
+    pub agent: String,
+    pub access: Access,
+    proxy: Option<FaultProxy>,
+    dir: tempfile::TempDir,
 }
 
-/// Caches, one a machine.
-pub struct Machines(tempfile::TempDir);
-
-impl Machines {
+impl Memory {
+    /// On the server of this process; no other test has that agent.
     pub fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self::on(&service().access)
     }
 
-    pub fn cache(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    pub fn mount(&self, config: S3Config) -> S3Store {
-        let cache = self.cache(&format!("{}.db", config.writer));
-        S3Store::open(config, &cache, &caller(1)).unwrap()
-    }
-}
-
-pub fn bucket() -> object_store::aws::AmazonS3 {
-    bucket_of(&service().access)
-}
-
-pub fn bucket_of(access: &Access) -> object_store::aws::AmazonS3 {
-    AmazonS3Builder::new()
-        .with_endpoint(&access.endpoint)
-        .with_region(&access.region)
-        .with_bucket_name(servers::BUCKET)
-        .with_access_key_id(&access.access_key)
-        .with_secret_access_key(&access.secret_key)
-        .with_allow_http(true)
-        .build()
-        .unwrap()
-}
-
-/// An object of an agent's as any S3 tool sees it; `None` if there is none.
-pub fn object_of(agent: &str, name: &str) -> Option<Vec<u8>> {
-    let key = Key::from(format!("agents/{agent}/{name}"));
-    service().runtime.block_on(async {
-        let got = bucket().get(&key).await.ok()?;
-        Some(got.bytes().await.unwrap().to_vec())
-    })
-}
-
-pub fn put_object(key: &str, body: &'static [u8]) {
-    let payload = PutPayload::from_static(body);
-    service()
-        .runtime
-        .block_on(async { bucket().put(&Key::from(key), payload).await })
-        .unwrap();
-}
-
-/// Many small objects of another tool's, at once.
-pub fn put_objects(keys: impl IntoIterator<Item = String>) {
-    use futures::{StreamExt, TryStreamExt};
-    let bucket = bucket();
-    let puts = keys.into_iter().map(|key| {
-        let bucket = &bucket;
-        async move {
-            bucket
-                .put(&Key::from(key), PutPayload::from_static(b"x"))
-                .await
+    pub fn on(access: &Access) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            agent: format!("a{}", NEXT.fetch_add(1, Ordering::Relaxed)),
+            access: access.clone(),
+            proxy: None,
+            dir: tempfile::tempdir().unwrap(),
         }
-    });
-    let puts = futures::stream::iter(puts).buffer_unordered(32);
-    service()
-        .runtime
-        .block_on(puts.try_for_each(|_| async { Ok(()) }))
-        .unwrap();
-}
-
-/// Every key of an agent's files.
-pub fn keys(agent: &str) -> Vec<String> {
-    use futures::TryStreamExt;
-    let prefix = Key::from(format!("agents/{agent}"));
-    let listed = service().runtime.block_on(async {
-        let listed: Vec<_> = bucket().list(Some(&prefix)).try_collect().await.unwrap();
-        listed
-    });
-    let mut keys: Vec<String> = listed
-        .into_iter()
-        .map(|object| object.location.to_string())
-        .collect();
-    keys.sort();
-    keys
-}
-
-/// Every key of an agent's, of files and of what is kept about them, in the order of a listing.
-pub fn all_keys(agent: &str) -> Vec<String> {
-    use futures::TryStreamExt;
-    let mut keys = Vec::new();
-    service().runtime.block_on(async {
-        for prefix in [".ctx", "agents", "ctx"] {
-            let prefix = Key::from(format!("{prefix}/{agent}"));
-            let all: Vec<_> = bucket().list(Some(&prefix)).try_collect().await.unwrap();
-            keys.extend(all.into_iter().map(|object| object.location.to_string()));
-        }
-    });
-    keys.sort();
-    keys
-}
-
-pub fn remove(key: &str) {
-    let removed = async { bucket().delete(&Key::from(key)).await };
-    service().runtime.block_on(removed).unwrap();
-}
-
-/// Everything of an agent's, files and what is kept about them.
-pub fn remove_everything(agent: &str) {
-    for key in all_keys(agent) {
-        remove(&key);
     }
+
+    /// As [`Memory::new`], behind a proxy.
+    pub fn behind_proxy() -> Self {
+        let endpoint = &service().access.endpoint;
+        let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
+        Self {
+            proxy: Some(FaultProxy::start(0, upstream).unwrap()),
+            ..Self::new()
+        }
+    }
+
+    pub fn proxy(&self) -> &FaultProxy {
+        self.proxy.as_ref().unwrap()
+    }
+
+    pub fn config(&self, writer: &str) -> S3Config {
+        let config = config_of(&self.access, &self.agent, writer);
+        match &self.proxy {
+            None => config,
+            Some(proxy) => S3Config {
+                endpoint: proxy.endpoint(),
+                timeout: TIMEOUT,
+                ..config
+            },
+        }
+    }
+
+    /// The cache of the host that writes as `writer`.
+    pub fn cache(&self, writer: &str) -> PathBuf {
+        self.dir.path().join(format!("{writer}.db"))
+    }
+
+    pub fn open(&self, config: S3Config, options: OpenOptions) -> Result<S3Store, OpenError> {
+        let cache = self.cache(&config.writer);
+        S3Store::open(config, &cache, &caller(1), options)
+    }
+
+    pub fn mount_as(&self, config: S3Config) -> S3Store {
+        self.open(config, OpenOptions::default()).unwrap()
+    }
+
+    pub fn mount(&self, writer: &str) -> S3Store {
+        self.mount_as(self.config(writer))
+    }
+
+    /// A host that has never mounted the memory, and whose way to the bucket is not broken.
+    pub fn fresh(&self) -> S3Store {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let writer = format!("fresh{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        self.mount_as(config_of(&self.access, &self.agent, &writer))
+    }
+
+    /// A fault of requests for this memory.
+    pub fn set(&self, fault: Fault, requests: &[Operation], when: When) {
+        let below = format!("agents/{}", self.agent);
+        self.proxy().set(vec![
+            Rule::always(fault).of(requests).below(&below).when(when),
+        ]);
+    }
+
+    /// How often the rule has done something: a fault that never happened proves nothing.
+    pub fn fired(&self) -> u64 {
+        self.proxy().fired().iter().map(|fired| fired.done).sum()
+    }
+
+    /// How often the server has accepted such a request for a key that begins so.
+    pub fn accepted(&self, operation: Operation, name: &str) -> usize {
+        let path = format!("/{}/agents/{}/{name}", servers::BUCKET, self.agent);
+        let all = self.proxy().seen().into_iter();
+        all.filter(|seen| {
+            let is_well = matches!(seen.answered, Answered::Status(200..=299));
+            seen.operation == operation && seen.path.starts_with(&path) && is_well
+        })
+        .count()
+    }
+
+    fn bucket(&self) -> AmazonS3 {
+        AmazonS3Builder::new()
+            .with_endpoint(&self.access.endpoint)
+            .with_region(&self.access.region)
+            .with_bucket_name(servers::BUCKET)
+            .with_access_key_id(&self.access.access_key)
+            .with_secret_access_key(&self.access.secret_key)
+            .with_allow_http(true)
+            .build()
+            .unwrap()
+    }
+
+    /// Everything in the bucket that belongs to the memory, by key.
+    pub fn objects(&self) -> BTreeMap<String, Vec<u8>> {
+        let bucket = self.bucket();
+        let prefix = Key::from(format!("agents/{}", self.agent));
+        let read = async {
+            let listed = bucket.list(Some(&prefix));
+            let read = listed.and_then(|object| {
+                let bucket = &bucket;
+                async move {
+                    let got = bucket.get(&object.location).await?;
+                    Ok((object.location.to_string(), got.bytes().await?.to_vec()))
+                }
+            });
+            read.try_collect().await.unwrap()
+        };
+        service().runtime.block_on(read)
+    }
+
+    /// The keys of the memory below its prefix.
+    pub fn keys(&self) -> Vec<String> {
+        let prefix = format!("agents/{}/", self.agent);
+        let objects = self.objects();
+        let keys = objects.keys();
+        keys.map(|key| key.strip_prefix(&prefix).unwrap().to_owned())
+            .collect()
+    }
+
+    /// Replaces everything that the bucket has of the memory.
+    pub fn replace_objects(&self, objects: &BTreeMap<String, Vec<u8>>) {
+        let bucket = self.bucket();
+        let prefix = Key::from(format!("agents/{}", self.agent));
+        service().runtime.block_on(async {
+            let listed: Vec<_> = bucket.list(Some(&prefix)).try_collect().await.unwrap();
+            for object in listed {
+                bucket.delete(&object.location).await.unwrap();
+            }
+            let bucket = &bucket;
+            let puts = objects.iter().map(|(key, body)| async move {
+                let key = Key::from(key.as_str());
+                bucket.put(&key, body.clone().into()).await.unwrap();
+            });
+            let puts = futures::stream::iter(puts).buffer_unordered(8);
+            puts.collect::<Vec<()>>().await;
+        });
+    }
+
+    /// Compares everything that can be reached with its digests.
+    pub fn check(&self) {
+        self.check_as(&config_of(&self.access, &self.agent, "checker"));
+    }
+
+    pub fn check_as(&self, config: &S3Config) {
+        let client = Client::new(&Bucket::new(config).unwrap(), config);
+        let checked = service().runtime.block_on(s3::check::check(&client, None));
+        assert_eq!(checked.unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// Copies the files of a cache that is not mounted.
+pub fn copy_cache(from: &Path, to: &Path) {
+    let with = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    for suffix in ["", "-wal", "-redo"] {
+        let (from, to) = (with(from, suffix), with(to, suffix));
+        if from.exists() {
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+    let (from, to) = (with(from, "-tails"), with(to, "-tails"));
+    for tail in std::fs::read_dir(from).into_iter().flatten().flatten() {
+        std::fs::create_dir_all(&to).unwrap();
+        std::fs::copy(tail.path(), to.join(tail.file_name())).unwrap();
+    }
+}
+
+/// Waits for a condition.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not so: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What `work` answers, which took no longer than the timeout.
+pub fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let done = work();
+    let took = begun.elapsed();
+    assert!(took < TIMEOUT + SLACK, "{what} took {took:?}");
+    done
+}
+
+/// The requests and bytes that `work` takes, without those that are none.
+pub fn spent(store: &S3Store, work: impl FnOnce()) -> BTreeMap<&'static str, u64> {
+    let requests = || {
+        let all = store.counters().into_iter();
+        all.filter(|(name, _)| name.starts_with("s3_"))
+    };
+    let before: BTreeMap<_, _> = requests().collect();
+    work();
+    let spent = requests().map(|(name, count)| (name, count - before[name]));
+    spent.filter(|(_, count)| *count > 0).collect()
+}
+
+/// The counters of requests that are expected, for [`only_requests`].
+pub fn only_requests(spent: &BTreeMap<&'static str, u64>) -> BTreeMap<&'static str, u64> {
+    let kinds = ["s3_get", "s3_put", "s3_list", "s3_head", "s3_delete"];
+    let of = |(name, count): (&&'static str, &u64)| kinds.contains(name).then_some((*name, *count));
+    spent.iter().filter_map(of).collect()
 }
 
 /// Time passes between operations.
@@ -267,15 +376,41 @@ pub fn now() -> Caller {
     caller(NOW.fetch_add(1, Ordering::Relaxed) as i64)
 }
 
-/// Gives a file its content, and makes it where it is not there.
+/// Bytes that no two seeds have in common, and that do not repeat within a chunk.
+pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+pub fn find(store: &S3Store, name: &str) -> Ino {
+    store.lookup(ROOT, name.as_bytes()).unwrap().ino
+}
+
+pub fn mkdir(store: &S3Store, parent: Ino, name: &str) -> Ino {
+    create(store, parent, name, Kind::Directory).ino
+}
+
+pub fn resize(store: &S3Store, ino: Ino, size: u64) {
+    let change = Change {
+        size: Some(size),
+        ..Change::default()
+    };
+    store.setattr(&now(), ino, &change).unwrap();
+}
+
+/// Gives a file its content, and makes it where there is none.
 pub fn write_in(store: &S3Store, parent: Ino, name: &str, content: &[u8]) -> Ino {
     let ino = match store.lookup(parent, name.as_bytes()) {
         Ok(attr) => {
-            let empty = Change {
-                size: Some(0),
-                ..Change::default()
-            };
-            store.setattr(&now(), attr.ino, &empty).unwrap();
+            resize(store, attr.ino, 0);
             attr.ino
         }
         Err(_) => create(store, parent, name, Kind::File).ino,
@@ -284,10 +419,30 @@ pub fn write_in(store: &S3Store, parent: Ino, name: &str, content: &[u8]) -> Ino
     ino
 }
 
+/// Gives a file of the root its content.
+pub fn write(store: &S3Store, name: &str, content: &[u8]) -> Ino {
+    write_in(store, ROOT, name, content)
+}
+
+/// Appends as the kernel does: at the end that it knows.
+pub fn append(store: &S3Store, ino: Ino, more: &[u8]) {
+    let end = store.getattr(ino).unwrap().size;
+    store.append(&now(), ino, end, more).unwrap();
+}
+
+pub fn bytes(store: &S3Store, ino: Ino) -> Vec<u8> {
+    let size = store.getattr(ino).unwrap().size;
+    read(store, ino, 0, size as usize)
+}
+
 pub fn text_in(store: &S3Store, parent: Ino, name: &str) -> String {
     let attr = store.lookup(parent, name.as_bytes()).unwrap();
-    let content = read(store, attr.ino, 0, attr.size as usize);
-    String::from_utf8(content).unwrap()
+    String::from_utf8(bytes(store, attr.ino)).unwrap()
+}
+
+/// A file of the root.
+pub fn text(store: &S3Store, name: &str) -> String {
+    text_in(store, ROOT, name)
 }
 
 /// What reading a file of the root answers.
@@ -300,127 +455,107 @@ pub fn try_text(store: &S3Store, name: &str) -> Result<String, Errno> {
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// What it answers, and that it took no longer than the timeout.
-pub fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    let begun = Instant::now();
-    let done = work();
-    let took = begun.elapsed();
-    assert!(took < TIMEOUT + SLACK, "{what} took {took:?}");
-    done
-}
-
-/// No conflict of a writer with himself, and nothing pending.
-pub fn is_settled(store: &S3Store) {
-    assert_eq!(store.pending().unwrap(), 0);
-    assert_eq!(store.counters()["s3_conflicts"], 0);
-    assert!(
-        names(store, ROOT)
-            .iter()
-            .all(|name| !name.contains("conflict")),
-        "{:?}",
-        names(store, ROOT)
-    );
-}
-
-/// An agent of its own, and a broken way to its bucket.
-pub struct Broken {
-    pub agent: String,
-    pub proxy: FaultProxy,
-    dir: tempfile::TempDir,
-}
-
-impl Broken {
-    pub fn new() -> Self {
-        let endpoint = &service().access.endpoint;
-        let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
-        Self {
-            agent: agent(),
-            proxy: FaultProxy::start(0, upstream).unwrap(),
-            dir: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    /// Behind the proxy.
-    pub fn config(&self, writer: &str) -> S3Config {
-        S3Config {
-            endpoint: self.proxy.endpoint(),
-            timeout: TIMEOUT,
-            ..config(&self.agent, writer)
-        }
-    }
-
-    pub fn cache(&self, writer: &str) -> PathBuf {
-        self.dir.path().join(format!("{writer}.db"))
-    }
-
-    pub fn mount_as(&self, config: S3Config) -> S3Store {
-        let cache = self.cache(&config.writer);
-        S3Store::open(config, &cache, &caller(1)).unwrap()
-    }
-
-    pub fn mount(&self, writer: &str) -> S3Store {
-        self.mount_as(self.config(writer))
-    }
-
-    /// Another host, whose way to the bucket is not broken.
-    pub fn elsewhere(&self, writer: &str) -> S3Store {
-        let config = S3Config {
-            endpoint: service().access.endpoint.clone(),
-            ..self.config(writer)
-        };
-        self.mount_as(config)
-    }
-
-    pub fn set(&self, fault: Fault, requests: &[Operation], when: When) {
-        let below = format!("agents/{}", self.agent);
-        self.proxy.set(vec![
-            Rule::always(fault).of(requests).below(&below).when(when),
-        ]);
-    }
-
-    /// How often the rule has done something: a fault that never was proves nothing.
-    pub fn fired(&self) -> u64 {
-        self.proxy.fired().iter().map(|fired| fired.done).sum()
-    }
-
-    /// How often the server has taken something of the agent's.
-    pub fn taken(&self, operation: Operation, name: &str) -> usize {
-        let path = format!("/{}/agents/{}/{name}", servers::BUCKET, self.agent);
-        let all = self.proxy.seen().into_iter();
-        all.filter(|seen| {
-            let is_well = matches!(seen.answered, Answered::Status(200..=299));
-            seen.operation == operation && seen.path == path && is_well
-        })
-        .count()
-    }
-}
-
-/// As [`object_of`].
-pub fn object(broken: &Broken, name: &str) -> Option<Vec<u8>> {
-    object_of(&broken.agent, name)
-}
-
 /// Renames within the root.
 pub fn rename(store: &S3Store, from: &str, to: &str, mode: RenameMode) {
     let (from, to) = ((ROOT, from.as_bytes()), (ROOT, to.as_bytes()));
-    store.rename(&now(), from, to, mode).unwrap();
-}
-
-/// Gives a file of the root its content.
-pub fn write(store: &S3Store, name: &str, content: &[u8]) -> Ino {
-    write_in(store, ROOT, name, content)
-}
-
-/// A file of the root.
-pub fn text(store: &S3Store, name: &str) -> String {
-    text_in(store, ROOT, name)
-}
-
-/// Asserts that Bob's `b` has its name, and what Alice called so is beside it.
-pub fn is_kept_beside(stores: &[&S3Store]) {
-    for store in stores {
-        assert_eq!(names(*store, ROOT), ["b", "b.conflict-alice-1"]);
-        assert_eq!(text(store, "b"), "bob's");
-        assert_eq!(text(store, "b.conflict-alice-1"), "the only copy");
+    let replaced = store.rename(&now(), from, to, mode).unwrap();
+    if let Some(ino) = replaced {
+        store.reclaim(ino).unwrap();
     }
+}
+
+/// Removes a file of the root that nobody has open.
+pub fn unlink(store: &S3Store, name: &str) {
+    if let Some(ino) = store.unlink(&now(), ROOT, name.as_bytes()).unwrap() {
+        store.reclaim(ino).unwrap();
+    }
+}
+
+/// Everything that other hosts see of a directory: by path, without inode numbers. Of long files, a digest.
+pub fn state(store: &dyn Store) -> Vec<String> {
+    let (mut lines, mut inodes) = (Vec::new(), BTreeMap::new());
+    walk(store, ROOT, "", &mut lines, &mut inodes);
+    lines
+}
+
+fn walk(
+    store: &dyn Store,
+    dir: Ino,
+    path: &str,
+    lines: &mut Vec<String>,
+    inodes: &mut BTreeMap<Ino, usize>,
+) {
+    let mut entries = BTreeMap::new();
+    store
+        .readdir(dir, 0, false, &mut |entry| {
+            entries.insert(entry.name.to_vec(), entry.ino);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    for (name, ino) in entries {
+        let attr = store.getattr(ino).unwrap();
+        let path = format!("{path}/{}", name.escape_ascii());
+        // The same number for all names of an inode.
+        let number = inodes.len();
+        let number = *inodes.entry(ino).or_insert(number);
+        let mut line = format!(
+            "{path} #{number} {:?} {:o} {}:{}",
+            attr.kind, attr.permissions, attr.uid, attr.gid
+        );
+        match attr.kind {
+            Kind::Directory => line += &format!(" {}", attr.nlink),
+            Kind::Symlink => line += &format!(" {:?}", store.readlink(ino).unwrap()),
+            Kind::File => {
+                let content = Hash::of(&all_bytes(store, ino, attr.size));
+                line += &format!(" {} {content:?}", attr.size);
+            }
+            _ => line += &format!(" {:x}", attr.rdev),
+        }
+        if attr.kind != Kind::Directory {
+            line += &format!(" {} {} {}", attr.nlink, attr.mtime.0, attr.btime.0);
+        }
+        for xattr in store.listxattr(ino).unwrap() {
+            let value = store.getxattr(ino, &xattr).unwrap();
+            line += &format!(" {}={}", xattr.escape_ascii(), value.escape_ascii());
+        }
+        lines.push(line);
+        if attr.kind == Kind::Directory {
+            walk(store, ino, &path, lines, inodes);
+        }
+    }
+}
+
+/// Bytes that are no zeros, with their place.
+fn all_bytes(store: &dyn Store, ino: Ino, size: u64) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    while at < size {
+        // A host that has not fetched a hole does not know that it is one.
+        let Ok(data) = store.seek(ino, at, Seek::Data) else {
+            break;
+        };
+        let start = data - data % (1 << 20);
+        let piece = read(store, ino, start, 1 << 20);
+        if piece.iter().any(|byte| *byte != 0) {
+            all.extend(start.to_le_bytes());
+            // The end of the file may be a hole or zeros.
+            let end = piece.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+            all.extend(&piece[..=end]);
+        }
+        at = start + (1 << 20);
+    }
+    all
+}
+
+/// Asserts that nothing is pending, and that there are no conflict files.
+pub fn is_settled(store: &S3Store) {
+    assert_eq!(store.pending().unwrap(), 0);
+    assert_eq!(store.counters()["s3_conflicts"], 0);
+    assert_eq!(conflicts(store), Vec::<String>::new());
+}
+
+/// The names of conflict files in the root.
+pub fn conflicts(store: &S3Store) -> Vec<String> {
+    let all = names(store, ROOT).into_iter();
+    all.filter(|name| name.contains(".conflict-")).collect()
 }

@@ -31,17 +31,16 @@ use store::Store;
 /// Delay before the next accept when no file descriptors are left.
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 
-/// A known deviation of another server, for tests.
+/// A known deviation of another server, or a bucket policy, for tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quirk {
     /// No deviation.
     None,
     /// Ignores the preconditions of writes, as `rclone serve s3` does.
     IgnoresConditions,
-    /// Ignores the preconditions of completing a multipart upload only.
-    IgnoresConditionsOfParts,
-    /// Answers a completed multipart upload with another entity tag than it returns later.
-    TagsPartsAnew,
+    /// Enforces the bucket policy for logs of `s3`: below `*/.ctx/`, uploads need `If-None-Match`, and nothing is
+    /// deleted.
+    ProtectsLogs,
 }
 
 /// A running server. Dropping it ends its connections.

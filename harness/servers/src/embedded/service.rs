@@ -48,6 +48,15 @@ impl Service {
         }
     }
 
+    /// Refuses what the bucket policy denies: a write of a log without a precondition, and its deletion.
+    fn check_policy(&self, key: &str, condition: Option<&Condition>) -> S3Result<()> {
+        let is_log = self.quirk == Quirk::ProtectsLogs && key.contains("/.ctx/");
+        match condition.and_then(|condition| condition.if_none_match.as_ref()) {
+            None if is_log => Err(s3_error!(AccessDenied, "the bucket policy denies it")),
+            _ => Ok(()),
+        }
+    }
+
     fn page(
         &self,
         bucket: &str,
@@ -328,6 +337,7 @@ impl S3 for Service {
             if_match: input.if_match,
             if_none_match: input.if_none_match,
         });
+        self.check_policy(&input.key, Some(&condition))?;
         let mut incoming = self.store.incoming()?;
         let found = receive(&mut incoming, input.body, claims).await?;
         let attributes = attributes!(input);
@@ -428,6 +438,7 @@ impl S3 for Service {
             if_match: input.if_match,
             if_none_match: None,
         });
+        self.check_policy(&input.key, None)?;
         self.store.delete(&input.bucket, &input.key, &condition)?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
@@ -444,7 +455,10 @@ impl S3 for Service {
                 if_match: object.e_tag.map(ETagCondition::ETag),
                 if_none_match: None,
             });
-            match self.store.delete(&input.bucket, &object.key, &condition) {
+            let deleting = self.check_policy(&object.key, None);
+            let deleting =
+                deleting.and_then(|()| self.store.delete(&input.bucket, &object.key, &condition));
+            match deleting {
                 Ok(()) => deleted.push(DeletedObject {
                     key: Some(object.key),
                     ..Default::default()
@@ -477,6 +491,7 @@ impl S3 for Service {
             ));
         };
         self.store.has_bucket(&input.bucket)?;
+        self.check_policy(&input.key, None)?;
         let (source, file) = self.store.open_object(bucket, key)?;
         let condition = Condition {
             if_match: input.copy_source_if_match,
@@ -566,13 +581,11 @@ impl S3 for Service {
         let input = request.input;
         let upload = (&*input.bucket, &*input.key, &*input.upload_id);
         let parts = input.multipart_upload.and_then(|upload| upload.parts);
-        let condition = match self.quirk {
-            Quirk::IgnoresConditionsOfParts => Condition::default(),
-            _ => self.of_write(Condition {
-                if_match: input.if_match,
-                if_none_match: input.if_none_match,
-            }),
-        };
+        let condition = self.of_write(Condition {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+        });
+        self.check_policy(&input.key, Some(&condition))?;
         let mut whole = self.store.incoming()?;
         let (e_tag, attributes) =
             self.uploads
@@ -586,16 +599,11 @@ impl S3 for Service {
             &condition,
         )?;
         self.uploads.end(upload)?;
-        let e_tag = object.e_tag.as_str();
-        let e_tag = match self.quirk {
-            Quirk::TagsPartsAnew => e_tag.split('-').next().unwrap_or_default(),
-            _ => e_tag,
-        };
         Ok(S3Response::new(CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
             bucket: Some(input.bucket),
             key: Some(input.key),
-            e_tag: Some(ETag::Strong(e_tag.to_owned())),
+            e_tag: Some(ETag::Strong(object.e_tag.clone())),
             ..Default::default()
         }))
     }

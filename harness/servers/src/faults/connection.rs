@@ -6,9 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER, TRANSFER_ENCODING,
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -188,11 +186,6 @@ impl Connection {
                 };
                 Ok(self.ask(&asked).await?.whole())
             }
-            Fault::SkewDate { seconds } => {
-                let mut answer = self.ask(&asked).await?;
-                answer.parts.headers.insert(DATE, date(*seconds)?);
-                Ok(answer.whole())
-            }
             Fault::StaleList if asked.operation == Operation::List => {
                 let key = list_key(&asked.target);
                 if let Some(body) = self.shared.old_listing(generation, &key) {
@@ -319,14 +312,4 @@ fn refusal(
         response = response.header(RETRY_AFTER, seconds);
     }
     response.body(whole(body)).map_err(io::Error::other)
-}
-
-/// A `Date` header that is off by `seconds`.
-fn date(seconds: i64) -> io::Result<HeaderValue> {
-    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
-    let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
-    let text = printer
-        .timestamp_to_rfc9110_string(&at)
-        .map_err(io::Error::other)?;
-    HeaderValue::from_str(&text).map_err(io::Error::other)
 }

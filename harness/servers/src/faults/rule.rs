@@ -16,15 +16,11 @@ pub enum Operation {
     Head,
     /// Uploads a whole object.
     Put,
-    /// Copies an object.
-    Copy,
     /// Lists keys.
     List,
     /// Deletes one object or many.
     Delete,
-    /// Any request of a multipart upload.
-    Parts,
-    /// Any other request, including those of other protocols.
+    /// Any other request, such as copies and multipart uploads.
     Other,
 }
 
@@ -37,11 +33,10 @@ impl Operation {
             parameters.any(|parameter| parameter.split('=').next() == Some(name))
         };
         match method.as_str() {
-            _ if asks("uploadId") || asks("uploads") => Self::Parts,
+            _ if asks("uploadId") || asks("uploads") || is_copy => Self::Other,
             "GET" if asks("list-type") => Self::List,
             "GET" => Self::Get,
             "HEAD" => Self::Head,
-            "PUT" if is_copy => Self::Copy,
             "PUT" => Self::Put,
             "DELETE" => Self::Delete,
             "POST" if asks("delete") => Self::Delete,
@@ -51,14 +46,12 @@ impl Operation {
 }
 
 /// How often a rule applies to its matching requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum When {
     /// To every request.
     #[default]
     Always,
-    /// To the request with this number, from 1.
-    Nth(u64),
     /// To the first requests, this many.
     First(u64),
     /// To the first `length` of every `every` requests.
@@ -68,13 +61,6 @@ pub enum When {
         /// Requests from the start of one burst to the start of the next.
         every: u64,
     },
-    /// To a share of the requests, from 0 to 1. The same seed selects the same requests.
-    Chance {
-        /// The share, from 0 to 1.
-        share: f64,
-        /// The seed of the random generator.
-        seed: u64,
-    },
 }
 
 impl When {
@@ -82,20 +68,10 @@ impl When {
     fn is_turn(self, count: u64) -> bool {
         match self {
             Self::Always => true,
-            Self::Nth(nth) => count == nth,
             Self::First(first) => count <= first,
             Self::Bursts { length, every } => (count - 1) % every.max(1) < length,
-            Self::Chance { share, seed } => fraction(seed, count) < share,
         }
     }
-}
-
-/// A pseudo-random number from 0 to 1 (`SplitMix64`, Steele et al. 2014).
-fn fraction(seed: u64, count: u64) -> f64 {
-    let mut z = seed.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) as f64 / u64::MAX as f64
 }
 
 /// A fault.
@@ -138,11 +114,6 @@ pub enum Fault {
     DamageBody,
     /// The request's body is damaged in the same way before the server receives it.
     DamageRequest,
-    /// The answer's `Date` is off.
-    SkewDate {
-        /// By this many seconds; negative for the past.
-        seconds: i64,
-    },
     /// Listings are answered as they were last answered before the rules changed.
     StaleList,
 }
@@ -275,28 +246,12 @@ mod tests {
     #[test]
     fn a_rule_applies_as_often_as_it_says() {
         assert_eq!(turns(When::Always, 3), [1, 2, 3]);
-        assert_eq!(turns(When::Nth(2), 4), [2]);
         assert_eq!(turns(When::First(2), 4), [1, 2]);
         let bursts = When::Bursts {
             length: 2,
             every: 5,
         };
         assert_eq!(turns(bursts, 11), [1, 2, 6, 7, 11]);
-        let chance = |seed| When::Chance { share: 0.2, seed };
-        let taken = turns(chance(1), 10_000);
-        assert!((1_900..2_100).contains(&taken.len()), "{}", taken.len());
-        assert_eq!(taken, turns(chance(1), 10_000));
-        assert_ne!(taken, turns(chance(2), 10_000));
-        assert!(
-            turns(
-                When::Chance {
-                    share: 0.0,
-                    seed: 1
-                },
-                100
-            )
-            .is_empty()
-        );
     }
 
     #[test]
@@ -308,12 +263,9 @@ mod tests {
         assert_eq!(of("GET", "", false), Operation::Get);
         assert_eq!(of("HEAD", "", false), Operation::Head);
         assert_eq!(of("PUT", "X-Amz-Date=1", false), Operation::Put);
-        assert_eq!(of("PUT", "", true), Operation::Copy);
-        assert_eq!(
-            of("PUT", "partNumber=1&uploadId=x", false),
-            Operation::Parts
-        );
-        assert_eq!(of("POST", "uploads", false), Operation::Parts);
+        assert_eq!(of("PUT", "", true), Operation::Other);
+        let part = "partNumber=1&uploadId=x";
+        assert_eq!(of("PUT", part, false), Operation::Other);
         assert_eq!(of("POST", "delete", false), Operation::Delete);
         assert_eq!(of("DELETE", "", false), Operation::Delete);
         assert_eq!(of("POST", "", false), Operation::Other);
@@ -329,11 +281,11 @@ mod tests {
         let rules = Rules::new(vec![
             Rule::always(refusal.clone())
                 .of(&[Operation::Put])
-                .when(When::Nth(2)),
+                .when(When::First(1)),
             Rule::always(Fault::Hang).below("agents/"),
         ]);
-        assert_eq!(rules.fault(Operation::Put, "/b/x"), None);
         assert_eq!(rules.fault(Operation::Put, "/b/agents/x"), Some(&refusal));
+        assert_eq!(rules.fault(Operation::Put, "/b/x"), None);
         assert_eq!(
             rules.fault(Operation::Put, "/b/agents/x"),
             Some(&Fault::Hang)

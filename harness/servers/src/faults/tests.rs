@@ -292,18 +292,6 @@ fn the_proxy_damages_bytes_and_keeps_the_length() {
 }
 
 #[test]
-fn the_proxy_shifts_the_date_of_an_answer() {
-    let (_tiny, proxy) = behind(Rule::always(Fault::SkewDate { seconds: -3600 }));
-    let answer = get(&proxy).unwrap();
-    let line = answer.lines().find_map(|line| line.strip_prefix("date: "));
-    let at = jiff::fmt::rfc2822::parse(line.unwrap())
-        .unwrap()
-        .timestamp();
-    let off = jiff::Timestamp::now().duration_since(at).as_secs();
-    assert!((3590..3660).contains(&off), "{off} s");
-}
-
-#[test]
 fn the_proxy_repeats_an_earlier_listing() {
     let tiny = Tiny::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();

@@ -16,8 +16,8 @@ use crate::scratch::{ScratchDir, ScratchDisk, Want};
 /// Check what this machine can measure, or a store.
 ///
 /// FUSE, scratch space, privileges, the S3 server, and file systems of others: each missing thing is said with what it costs
-/// and how to get it. Where CTXBENCH_S3_ENDPOINT names a server, it is asked for one key of the bucket, which takes ten seconds at most, and
-/// changes nothing there. With --store a database is checked instead, as fsck checks a disk: nothing in it is changed, and it
+/// and how to get it. Where CTXBENCH_S3_ENDPOINT names a server, the doctor tries what a mount needs of it, which creates
+/// one small object below agents/ctxbench-doctor/ and takes some seconds. With --store a database is checked instead, as fsck checks a disk: nothing in it is changed, and it
 /// may be mounted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

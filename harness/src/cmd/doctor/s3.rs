@@ -1,11 +1,22 @@
-//! The S3 part of `ctxbench doctor`: names the server that a run would use. Sends the first request of a mount
-//! to the server that the environment names, if any, and writes nothing there.
+//! The S3 part of `ctxbench doctor`: names the server that a run would use, and tries what a mount needs of the server
+//! that the environment names, if any.
 
-use backends::s3::{S3Config, check_access};
+use std::time::Duration;
+
 use backends::s3_service::{ENDPOINT, Wanted};
+use s3::access::check_access;
+use s3::checkout::Checkout;
+use s3::config::S3Config;
+use s3::session::{Broken, SessionError};
 use servers::ServerKind;
 
-use crate::cmd::s3::Bucket;
+use crate::cmd::s3::{Bucket, Remote};
+
+/// The agent whose first commit the doctor creates, to find out whether the server honours preconditions.
+const AGENT: &str = "ctxbench-doctor";
+
+/// Time limit of one request.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// Prints the lines of the server that a run, or a mount without `--endpoint`, would use.
 ///
@@ -38,12 +49,10 @@ fn why(kind: ServerKind) -> String {
 }
 
 fn print_given() -> Result<(), String> {
-    // The request is the same for every agent.
-    let bucket = Bucket::of_environment("doctor");
-    let checked = match bucket.config(None) {
+    let checked = match Bucket::of_environment(AGENT).config(None) {
         Ok(config) => {
             print_config(&config);
-            check_access(&config).map_err(|error| error.to_string())
+            check(&config)
         }
         Err(error) => {
             let endpoint = std::env::var(ENDPOINT).unwrap_or_default();
@@ -54,10 +63,7 @@ fn print_given() -> Result<(), String> {
     match checked {
         Ok(()) => {
             println!(
-                "ok        S3 server: it answers, takes the keys, agrees on the time, and has the bucket"
-            );
-            println!(
-                "s3        may the keys write there, and are conditions of writes honoured? A mount tries that: it has to write to find out"
+                "ok        S3 server: it answers, accepts the access key, agrees on the time, has the bucket, and honours If-None-Match"
             );
             Ok(())
         }
@@ -66,6 +72,28 @@ fn print_given() -> Result<(), String> {
             println!("MISSING   S3 server: {reason}");
             Err(reason)
         }
+    }
+}
+
+/// Does what a mount does first: creates the first commit of a log unless it exists, and tries to create it again.
+fn check(config: &S3Config) -> Result<(), String> {
+    check_access(config).map_err(|error| error.to_string())?;
+    let config = S3Config {
+        timeout: LIMIT,
+        ..config.clone()
+    };
+    let remote = Remote::new(config).map_err(|error| format!("{error:#}"))?;
+    let opened = async {
+        match Checkout::open(&remote.client, AGENT).await {
+            Ok(_) => Ok(true),
+            Err(SessionError::Broken(Broken::Unconditional)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    };
+    match remote.run(opened) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("it ignores If-None-Match, so memories on it are mounted read-only (fix: use another S3 server)".to_owned()),
+        Err(error) => Err(format!("it cannot be written to: {error:#}")),
     }
 }
 
@@ -81,7 +109,7 @@ fn print_config(config: &S3Config) {
             "server's name (virtual host)"
         }
     );
-    println!("s3        credentials from {}", config.access_key.source);
+    println!("s3        access key from {}", config.access_key.source);
 }
 
 /// Formats an error and its fix in one line.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use backends::s3::{ConflictPolicy, S3Config, SyncMode, check_name, find_access_key, seal_key};
 use clap::{Args, ValueEnum};
+use s3::config::{MirrorMode, S3Config, SyncMode, check_name, find_access_key, seal_key};
 
 /// The variable with the encryption key.
 const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";
@@ -37,7 +37,7 @@ pub struct Bucket {
     /// The bucket is part of the server's name, as with AWS, and not of the path.
     #[arg(long)]
     virtual_host: bool,
-    /// A file with 64 hexadecimal digits that content and names are encrypted with [default: $CTXBENCH_S3_KEY].
+    /// A file with a key of 64 hexadecimal digits that encrypts every object [default: $CTXBENCH_S3_KEY].
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// How many seconds one request may take.
@@ -52,37 +52,30 @@ pub struct Behaviour {
     /// The local cache and journal; created where missing [default: DIR.s3.db].
     #[arg(long, value_name = "FILE")]
     pub cache: Option<PathBuf>,
-    /// Who writes, as others see it [default: agent and host].
+    /// The writer's name in the log and in the names of conflict files [default: agent and host].
     #[arg(long, value_name = "NAME")]
     writer: Option<String>,
-    /// Begin with what the cache holds of this memory if the server does not answer now. What was changed goes up by
-    /// itself when it does.
+    /// Mount the cache if the server does not answer now. Changes are uploaded when it does.
     #[arg(long)]
     pub allow_offline: bool,
-    /// The cache is damaged, or the bucket was emptied and is right so: begin with a new cache. The old one is set
-    /// aside and not deleted; what had not gone up is taken from it as far as it can be read.
+    /// Begin with a new cache, because this one is damaged, or is of an earlier log. The old one is set aside; the changes
+    /// that only it has are taken from it, as far as it can be read.
     #[arg(long, conflicts_with_all = ["allow_offline", "refill_bucket"])]
     pub rebuild_cache: bool,
-    /// The bucket was emptied by mistake: bring everything up again that the cache holds. Where another host has done so
-    /// before, both are kept where they differ.
+    /// Begin a new log with what the cache holds, because the bucket was emptied by mistake. Where another host has done
+    /// so before, both versions of a file that differs are kept.
     #[arg(long, conflicts_with = "allow_offline")]
     pub refill_bucket: bool,
     /// What waits for the bucket: nothing, fsync, or close as well.
     #[arg(long, value_enum, default_value_t = Sync::Local)]
     sync: Sync,
-    /// What happens when two have changed a file.
-    #[arg(long, value_enum, default_value_t = Conflicts::KeepBoth)]
-    conflicts: Conflicts,
-    /// Show the front matter of Markdown files.
-    #[arg(long, value_enum, default_value_t = FrontMatter::Hidden)]
-    front_matter: FrontMatter,
-    /// Do not keep what overwritten and deleted files were.
-    #[arg(long)]
-    no_versions: bool,
-    /// Look for changes of others every so many milliseconds: how stale a file may be.
+    /// Which files are also written as objects that other S3 tools can read.
+    #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
+    mirror: Mirror,
+    /// Milliseconds between two polls for commits of others.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
     poll: u64,
-    /// Let changes wait so many milliseconds for others to go up together.
+    /// Milliseconds that a change waits for others to join its commit.
     #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..))]
     delay: u64,
 }
@@ -97,20 +90,26 @@ enum Sync {
     Close,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Conflicts {
-    /// Both versions stay, the later one under a name of its own.
-    KeepBoth,
-    /// The later one overwrites the other.
-    LastWriteWins,
+/// Which files a readable mirror holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Mirror {
+    /// None.
+    Off,
+    /// Markdown files, with front matter.
+    #[default]
+    Markdown,
+    /// Every file up to 8 MiB.
+    All,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FrontMatter {
-    /// Only other S3 tools see it.
-    Hidden,
-    /// It is part of the file.
-    Visible,
+impl Mirror {
+    pub fn mode(self) -> MirrorMode {
+        match self {
+            Self::Off => MirrorMode::Off,
+            Self::Markdown => MirrorMode::Markdown,
+            Self::All => MirrorMode::All,
+        }
+    }
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -141,7 +140,7 @@ impl Bucket {
         let is_aws = given.is_none();
         let endpoint = given.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let agent = self.agent_id.clone().or_else(|| variable("USER"));
-        let agent = agent.context("whose memory? name it with --agent-id")?;
+        let agent = agent.context("no agent is given (name it with --agent-id)")?;
         check_name("agent", &agent)?;
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy().into_owned();
@@ -168,18 +167,10 @@ impl Bucket {
                 Sync::Fsync => SyncMode::Fsync,
                 Sync::Close => SyncMode::Close,
             }),
-            conflicts: behaviour.map_or(ConflictPolicy::KeepBoth, |behaviour| {
-                match behaviour.conflicts {
-                    Conflicts::KeepBoth => ConflictPolicy::KeepBoth,
-                    Conflicts::LastWriteWins => ConflictPolicy::LastWriteWins,
-                }
-            }),
-            front_matter_visible: behaviour
-                .is_some_and(|behaviour| behaviour.front_matter == FrontMatter::Visible),
-            keep_versions: behaviour.is_none_or(|behaviour| !behaviour.no_versions),
             poll: Duration::from_millis(behaviour.map_or(1000, |behaviour| behaviour.poll)),
             delay: Duration::from_millis(behaviour.map_or(200, |behaviour| behaviour.delay)),
             timeout: Duration::from_secs(self.timeout),
+            mirror: behaviour.map_or_else(Mirror::default, |behaviour| behaviour.mirror).mode(),
             seal: self.seal()?,
         })
     }

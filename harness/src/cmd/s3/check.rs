@@ -1,46 +1,62 @@
-//! `ctxbench s3 check`: verifies every object of an agent's memory in a bucket.
+//! `ctxbench s3 check`: verifies everything that can be reached in the log of a memory.
 
+use std::fmt::Write;
 use std::process::ExitCode;
 
-use backends::s3;
 use clap::Args;
+use s3::check::check;
+use s3::config::MirrorMode;
 
 use super::Bucket;
+use super::bucket::Mirror;
+use super::remote::{Remote, print};
 
-/// Read every object of one agent's memory, and hold it against what it says of itself. Nothing is changed.
+/// Read everything that can be reached in the log of a memory, and compare it with its digests. Nothing is written.
+///
+/// Differences between the readable mirror and the newest commit are notes, not damage.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 check --agent-id alice
-  ctxbench s3 check --endpoint http://127.0.0.1:9000 --agent-id alice
+  ctxbench s3 check --endpoint http://127.0.0.1:9000 --agent-id alice --mirror off
 
-Exit codes: 0 whole, 1 not, or it cannot be read.")]
+Exit codes: 0 whole, 1 damaged, or it cannot be read.")]
 pub struct Check {
+    /// Which files the mirror should hold.
+    #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
+    mirror: Mirror,
     #[command(flatten)]
     bucket: Bucket,
 }
 
 impl Check {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let config = self.bucket.config(None)?;
-        let checked = s3::check(&config)?;
+        let remote = Remote::new(self.bucket.config(None)?)?;
+        let (mode, mirror) = (self.mirror.mode(), remote.mirror());
+        let has_mirror = mode != MirrorMode::Off && remote.config.seal.is_none();
+        let mirror = has_mirror.then_some((&mirror, mode));
+        let checked = remote.run(check(&remote.client, mirror))?;
+        let mut text = String::new();
         for problem in &checked.problems {
-            println!("{problem}");
+            writeln!(text, "DAMAGED {problem}")?;
         }
-        for key in &checked.foreign {
-            println!("{key} was put there by another tool: it is readable as it is");
+        for note in &checked.notes {
+            writeln!(text, "note    {note}")?;
         }
-        println!(
-            "{} bucket {}, agent {}: {} objects; {}",
-            config.endpoint,
-            config.bucket,
-            config.agent,
-            checked.objects,
-            if checked.problems.is_empty() {
-                "whole".to_owned()
-            } else {
-                format!("{} problems", checked.problems.len())
-            }
-        );
+        let config = &remote.config;
+        let (endpoint, bucket, agent) = (&config.endpoint, &config.bucket, &config.agent);
+        let (commits, checkpoints, nodes) = (checked.commits, checked.checkpoints, checked.nodes);
+        let (chunks, bytes) = (checked.chunks, checked.bytes);
+        let verdict = match checked.problems.len() {
+            0 => "whole".to_owned(),
+            problems => format!(
+                "{problems} problems (restore what is missing from a copy of the bucket, or bring files back with `ctxbench s3 restore`)"
+            ),
+        };
+        writeln!(
+            text,
+            "{endpoint} bucket {bucket}, agent {agent}: {commits} commits, {checkpoints} checkpoints, {nodes} files and directories, {chunks} chunks of {bytes} bytes: {verdict}"
+        )?;
+        print(&text)?;
         Ok(ExitCode::from(u8::from(!checked.problems.is_empty())))
     }
 }

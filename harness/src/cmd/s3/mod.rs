@@ -2,21 +2,27 @@
 
 mod bucket;
 mod check;
+mod gc;
+mod import;
+mod log;
+mod remote;
+mod restore;
 mod serve;
+mod show;
 mod sync;
-mod versions;
 
 use std::process::ExitCode;
 
 pub use bucket::{Behaviour, Bucket};
 use clap::{Args, Subcommand};
+pub use remote::Remote;
 
 /// Start an S3 server, and sync, check or look back into a memory in a bucket.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 serve                         # MinIO if it is installed, else the embedded server
   ctxbench s3 sync ~/memory                 # wait until everything is in the bucket
-  ctxbench s3 versions ~/memory/plan.md")]
+  ctxbench s3 log --agent-id alice plan.md")]
 pub struct S3 {
     #[command(subcommand)]
     action: Action,
@@ -26,8 +32,12 @@ pub struct S3 {
 enum Action {
     Serve(serve::Serve),
     Sync(sync::Sync),
-    Versions(versions::Versions),
+    Log(log::Log),
+    Show(show::Show),
+    Restore(restore::Restore),
     Check(check::Check),
+    Gc(gc::Gc),
+    Import(import::Import),
 }
 
 impl S3 {
@@ -35,8 +45,12 @@ impl S3 {
         match self.action {
             Action::Serve(serve) => serve.run(),
             Action::Sync(sync) => sync.run(),
-            Action::Versions(versions) => versions.run(),
+            Action::Log(log) => log.run(),
+            Action::Show(show) => show.run(),
+            Action::Restore(restore) => restore.run(),
             Action::Check(check) => check.run(),
+            Action::Gc(gc) => gc.run(),
+            Action::Import(import) => import.run(),
         }
     }
 }

@@ -13,7 +13,7 @@ use backends::attribute;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 sync ~/memory
-  ctxbench s3 sync && echo 'this machine may go'    # of the directory that you are in")]
+  ctxbench s3 sync && echo 'this machine may go'    # the mount of the current directory")]
 pub struct Sync {
     /// Anything in the mount.
     #[arg(default_value = ".")]
@@ -34,7 +34,7 @@ impl Sync {
                 "everything is on disk"
             }
             Err(error) => {
-                let hint = "the bucket cannot be reached, or refuses; what is missing there is kept, and goes up by itself (the mount's log says why)";
+                let hint = "the bucket cannot be reached, or refuses; the changes are kept (the mount's log says why, and what to do)";
                 return Err(error).with_context(|| format!("syncing {at}: {hint}"));
             }
         };

@@ -222,7 +222,8 @@ fn a_conflict_copy_keeps_the_lines_of_both_hosts() {
     };
     let expected = Settled {
         lines: 4,
-        on_both: 4,
+        on_both: 2,
+        only_in_copies: 2,
         conflict_copies: 1,
         agree: true,
         ..Settled::default()

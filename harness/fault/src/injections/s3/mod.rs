@@ -1,6 +1,5 @@
 //! Faults of the S3 server and of the connections to it.
 
-mod order;
 mod outage;
 mod single;
 mod two_hosts;
@@ -11,9 +10,22 @@ use workloads::fault::S3Fault;
 
 use super::super::agent::Series;
 use super::super::bed::{Injected, TestBed};
+use world::World;
 
-/// Runs the scenario of one S3 fault.
+/// Bytes of a file whose content is an object of its own: a poll does not bring it, only a read does.
+const BLOB: usize = 70_000;
+
+/// Runs the scenario of one S3 fault, and checks which keys the mounts wrote.
 pub fn play(bed: &mut TestBed, fault: S3Fault) -> Injected {
+    if matches!(fault, S3Fault::Outage { .. }) {
+        outage::lengthen_limits(bed);
+    }
+    let options: &[&str] = match fault {
+        S3Fault::PartitionInSync => &outage::ONE_COMMIT,
+        _ => &[],
+    };
+    let mut world = World::start(bed, options)?;
+    let world = &mut world;
     match fault {
         S3Fault::Outage {
             cause,
@@ -25,17 +37,18 @@ pub fn play(bed: &mut TestBed, fault: S3Fault) -> Injected {
                 true => long_seconds,
                 false => seconds,
             };
-            outage::outage(bed, cause, seconds, files)
+            outage::outage(bed, world, cause, seconds, files)
         }
-        S3Fault::PartitionInSync => outage::partition_in_sync(bed),
-        S3Fault::Emptied => outage::emptied(bed),
-        S3Fault::Flaky { how } => single::flaky(bed, how),
-        S3Fault::Slow { rtt_ms } => single::slow(bed, rtt_ms),
-        S3Fault::BadAnswer { how } => single::bad_answer(bed, how),
-        S3Fault::DamagedUpload => single::damaged_upload(bed),
-        S3Fault::StaleList => single::stale_list(bed),
-        S3Fault::Conflict { files } => two_hosts::conflict(bed, files),
-    }
+        S3Fault::PartitionInSync => outage::partition_in_sync(bed, world),
+        S3Fault::Emptied => outage::emptied(bed, world),
+        S3Fault::Flaky { how } => single::flaky(bed, world, how),
+        S3Fault::Slow { rtt_ms } => single::slow(bed, world, rtt_ms),
+        S3Fault::BadAnswer { how } => single::bad_answer(bed, world, how),
+        S3Fault::DamagedUpload => single::damaged_upload(bed, world),
+        S3Fault::StaleList => single::stale_list(bed, world),
+        S3Fault::Conflict { files } => two_hosts::conflict(bed, world, files),
+    }?;
+    world.check_keys(bed)
 }
 
 /// A rule that refuses every request with this status and error code.

@@ -1,18 +1,19 @@
 //! Outages of the S3 server: no request succeeds for a while, and the agent process continues to work.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use backends::promise::Acknowledgement;
-use rundir::faults::{Fact, IN_USE, MACHINE_LOSS, Return};
+use rundir::faults::{Fact, IN_USE, Return};
 use rustix::process::Signal;
 use servers::{Fault, Operation, Rule};
 use workloads::fault::OutageCause;
 
 use super::super::super::agent::{RemoteTask, Series, Task};
 use super::super::super::bed::{Injected, ScenarioError, TestBed};
-use super::world::{World, memory_peak, recover, sync, watch_memory, whole};
-use super::{refuse, series};
+use super::world::{World, memory_peak, names, recover, sync, watch_memory, whole};
+use super::{BLOB, refuse, series};
 
 /// Seconds of the full-length outage, which a backend must survive without loss.
 const WHOLE: f64 = 600.0;
@@ -20,8 +21,14 @@ const WHOLE: f64 = 600.0;
 /// Hang limit of a long run in seconds: the 30 s request timeout of a mount, plus slack.
 const LONG_HANG: f64 = 32.0;
 
-/// The option of `ctxbench mount` that uploads the whole cache again.
+/// The option of `ctxbench mount` that begins a new log with what the cache holds.
 const REFILL: &str = "--refill-bucket";
+
+/// Options of a mount that commits nothing for five seconds unless a sync asks for it.
+pub const ONE_COMMIT: [&str; 4] = ["--delay", "5000", "--poll", "60000"];
+
+/// How long a mount may take to notice an emptied bucket, and some polls.
+const UNTIL_NOTICED: Duration = Duration::from_secs(12);
 
 /// Bytes of each file that the agent process writes during the outage.
 const BYTES: usize = 4096;
@@ -53,14 +60,23 @@ fn is_weighed(cause: OutageCause) -> bool {
     )
 }
 
-/// An outage that begins after the records are synced, and ends by itself.
-pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -> Injected {
+/// Requests of a long run keep the mount's default time limit.
+pub fn lengthen_limits(bed: &mut TestBed) {
     if bed.is_long {
         let limits = &mut bed.scenario.limits;
         limits.hang = limits.hang.max(LONG_HANG);
         limits.recovery = limits.recovery.max(4.0 * LONG_HANG);
     }
-    let mut world = World::start(bed)?;
+}
+
+/// An outage that begins after the records are synced, and ends by itself.
+pub fn outage(
+    bed: &mut TestBed,
+    world: &mut World,
+    cause: OutageCause,
+    seconds: f64,
+    files: u64,
+) -> Injected {
     bed.open()?;
     bed.fill()?;
     let old = series(bed, "old", 4, 100);
@@ -68,7 +84,7 @@ pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -
     let before = series(bed, "replaced", 4, 100);
     whole(bed, RemoteTask::Write(before.clone()))?;
     sync(bed, bed.root())?;
-    let there = series(bed, "there", 6, 2000);
+    let there = series(bed, "there", 6, BLOB);
     world.others_write(bed, &there)?;
     let large = |name, files| series(bed, name, files, LARGE);
     let (filler, bulk) = (
@@ -79,9 +95,8 @@ pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -
         whole(bed, RemoteTask::Write(filler))?;
         sync(bed, bed.root())?;
     }
-    world.begin();
     let began = Instant::now();
-    begin(&mut world, cause)?;
+    begin(world, cause)?;
     describe(bed, cause, seconds);
 
     // Files that only the bucket has.
@@ -102,7 +117,7 @@ pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -
     }
     let read = bed.perform(&Task::Remote(RemoteTask::Read(one(0))))?;
     if read.is_some_and(|answer| answer.failures.is_empty()) {
-        let message = "what only the bucket has could be read: nothing was broken";
+        let message = "content that only the bucket has could be read: nothing was broken";
         return Err(ScenarioError::Infra(message.into()));
     }
     // Files that the cache has.
@@ -144,25 +159,24 @@ pub fn outage(bed: &mut TestBed, cause: OutageCause, seconds: f64, files: u64) -
         weigh(bed, before);
     }
 
-    end(&mut world, cause)?;
-    if recover(bed)? {
-        whole(bed, RemoteTask::Read(there))?;
-        whole(bed, RemoteTask::Read(mine.clone()))?;
-        whole(bed, RemoteTask::Read(replaced.clone()))?;
-        if is_weighed(cause) {
-            whole(bed, RemoteTask::Read(bulk))?;
-        }
-        no_conflict(bed)?;
-        world.once_and_before_deletions(bed, &mine);
-        world.in_order(bed, &mine, &replaced);
-        after(bed, &mut world, &mine)?;
-        let replaced = Series {
-            dir: bed.root(),
-            ..replaced
-        };
-        if let Err(ScenarioError::Infra(reason)) = whole(bed, RemoteTask::Read(replaced)) {
-            bed.breach(format!("on a new machine, of what was replaced: {reason}"));
-        }
+    end(world, cause)?;
+    if !recover(bed)? {
+        return Ok(());
+    }
+    whole(bed, RemoteTask::Read(there))?;
+    whole(bed, RemoteTask::Read(mine.clone()))?;
+    whole(bed, RemoteTask::Read(replaced.clone()))?;
+    if is_weighed(cause) {
+        whole(bed, RemoteTask::Read(bulk))?;
+    }
+    no_conflict(bed)?;
+    after(bed, world, &[mine, replaced])?;
+    let names = names(bed, bed.root())?;
+    if names.iter().any(|name| name.starts_with("old-")) {
+        bed.breach("files that were deleted during the outage are on a new machine");
+    }
+    if !names.iter().any(|name| name == "made-meanwhile") {
+        bed.breach("a directory that was made during the outage is not on a new machine");
     }
     Ok(())
 }
@@ -295,61 +309,59 @@ fn weigh(bed: &mut TestBed, before: Option<u64>) {
 }
 
 /// Checks for conflicts. Only this mount writes, so any conflict is a false one.
-fn no_conflict(bed: &mut TestBed) -> Injected {
-    let listed = whole(bed, RemoteTask::List { dir: bed.root() })?;
-    let names = listed
-        .facts
-        .get("names")
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let conflicts: Vec<&str> = names
-        .lines()
-        .filter(|name| name.contains(".conflict-"))
-        .collect();
+pub fn no_conflict(bed: &mut TestBed) -> Injected {
+    let mut conflicts = names(bed, bed.root())?;
+    conflicts.retain(|name| name.contains(".conflict-"));
     if !conflicts.is_empty() {
-        bed.breach(format!(
-            "a conflict of the mount with itself: {}",
-            conflicts.join(", ")
-        ));
+        bed.breach(format!("a conflict of the mount with itself: {}", conflicts.join(", ")));
     }
     Ok(())
 }
 
-/// Audits the records on this mount and on a new machine.
-pub fn after(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
+/// Audits the records on this mount and on a new machine, which must also have the series.
+pub fn after(bed: &mut TestBed, world: &World, series: &[Series]) -> Injected {
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     // New changes, so that the sync has something to upload.
     bed.fill_again()?;
     world.lose_machine(bed)?;
-    bed.audit_as(MACHINE_LOSS, Some(Acknowledgement::Sync))?;
-    let read = whole(
-        bed,
-        RemoteTask::Read(Series {
+    on_new_machine(bed, series)
+}
+
+/// Checks that a new machine, which the test bed is now, has the series.
+pub fn on_new_machine(bed: &mut TestBed, series: &[Series]) -> Injected {
+    for series in series {
+        let there = Series {
             dir: bed.root(),
-            ..mine.clone()
-        }),
-    );
-    if let Err(ScenarioError::Infra(reason)) = read {
-        bed.breach(format!("on a new machine: {reason}"));
+            ..series.clone()
+        };
+        if let Err(ScenarioError::Infra(reason)) = whole(bed, RemoteTask::Read(there)) {
+            bed.breach(format!("on a new machine, of the files {}: {reason}", series.name));
+        }
     }
     Ok(())
 }
 
-/// Cuts the connections for a few seconds while `ctxbench s3 sync` is in flight.
-pub fn partition_in_sync(bed: &mut TestBed) -> Injected {
-    let mut world = World::start(bed)?;
+/// Cuts the connections while `ctxbench s3 sync` uploads a commit. Another host must see all of its changes or none.
+pub fn partition_in_sync(bed: &mut TestBed, world: &mut World) -> Injected {
     bed.open()?;
     bed.fill()?;
-    let old = series(bed, "old", 4, 100);
+    let old = series(bed, "old", 20, 100);
     whole(bed, RemoteTask::Write(old.clone()))?;
     sync(bed, bed.root())?;
-    world.begin();
+    let elsewhere = world.elsewhere(bed)?;
+    let mine = series(bed, "mine", 20, BYTES);
+    let batch = Batch {
+        dir: elsewhere,
+        new: mine.name.clone(),
+        removed: old.name.clone(),
+        files: mine.files,
+    };
     // Slow uploads, so that the cut falls into the sync.
     world.set(vec![
-        Rule::always(Fault::Delay { ms: 100.0 }).of(&[Operation::Put]),
+        Rule::always(Fault::Delay { ms: 1000.0 }).of(&[Operation::Put]),
     ]);
-    let mine = series(bed, "mine", 200, BYTES);
     let root = bed.root();
+    let before = world.commits();
     whole(bed, RemoteTask::Write(mine.clone()))?;
     whole(bed, RemoteTask::Remove(old))?;
     bed.begin(&Task::Sync { root })?;
@@ -359,26 +371,63 @@ pub fn partition_in_sync(bed: &mut TestBed) -> Injected {
     bed.outcome.label = Some("simulated by a proxy: no packet was dropped".to_owned());
     let synced = bed.end()?;
     if synced.is_some_and(|answer| answer.failures.is_empty()) {
-        return Err(ScenarioError::Infra(
-            "the sync was over before the way was cut".into(),
-        ));
+        let reason = "the sync was over before the connections were cut";
+        return Err(ScenarioError::Infra(reason.into()));
     }
-    std::thread::sleep(Duration::from_secs(5));
+    batch.observe(bed, Duration::from_secs(5))?;
     world.proxy.clear();
     world.partition(false)?;
-    if recover(bed)? {
-        no_conflict(bed)?;
-        let seen = world.proxy.seen();
-        bed.fact("requests", Fact::Count(seen.len() as u64));
-        world.once_and_before_deletions(bed, &mine);
-        after(bed, &mut world, &mine)?;
+    if !recover(bed)? {
+        return Ok(());
     }
-    Ok(())
+    batch.observe(bed, Duration::from_secs(2))?;
+    let commits = world.commits() - before;
+    bed.fact("commits_of_the_batch", Fact::Count(commits));
+    no_conflict(bed)?;
+    after(bed, world, &[mine])
 }
 
-/// The server restarts with an empty bucket. The cache may hold the only copy of the files.
-pub fn emptied(bed: &mut TestBed) -> Injected {
-    let mut world = World::start(bed)?;
+/// Changes of one commit: files that are new, and as many that are removed.
+struct Batch {
+    /// The directory of another host.
+    dir: PathBuf,
+    new: String,
+    removed: String,
+    files: u64,
+}
+
+impl Batch {
+    /// Lists the directory for a while. A part of the batch must not be visible. One listing takes several calls,
+    /// between which a commit may arrive, so only a part that two listings show is a breach.
+    fn observe(&self, bed: &mut TestBed, time: Duration) -> Injected {
+        let began = Instant::now();
+        let mut before = None;
+        while began.elapsed() < time {
+            let names = names(bed, self.dir.clone())?;
+            let count = |start: &str| {
+                let start = format!("{start}-");
+                names.iter().filter(|name| name.starts_with(&start)).count() as u64
+            };
+            let shown = (count(&self.new), count(&self.removed));
+            let is_part = shown != (0, self.files) && shown != (self.files, 0);
+            if is_part && before == Some(shown) {
+                let (new, old) = shown;
+                let files = self.files;
+                bed.breach(format!(
+                    "another host saw half of a commit: {new} of {files} new files, and {old} of {files} removed ones"
+                ));
+                return Ok(());
+            }
+            before = Some(shown);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+/// The server restarts with an empty bucket. The cache may hold the only copy of the files. The mount must stop uploading
+/// and say what to do, and that must help.
+pub fn emptied(bed: &mut TestBed, world: &mut World) -> Injected {
     bed.open()?;
     bed.fill()?;
     let mine = series(bed, "mine", 20, BYTES);
@@ -387,44 +436,26 @@ pub fn emptied(bed: &mut TestBed) -> Injected {
     world.kill_server()?;
     world.start_server(true)?;
     bed.injected("the server was killed, and came back with an empty bucket");
-    // Long enough for several polls.
-    std::thread::sleep(Duration::from_secs(6));
+    std::thread::sleep(UNTIL_NOTICED);
     let read = bed.perform(&Task::Remote(RemoteTask::Read(mine.clone())))?;
     if read.is_none_or(|answer| !answer.failures.is_empty()) {
-        bed.breach("what was here is gone because it was gone there");
+        bed.breach("files of the cache are gone because they are gone in the bucket");
     }
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
-    let began = Instant::now();
+    let late = series(bed, "late", 3, BYTES);
+    whole(bed, RemoteTask::Write(late.clone()))?;
     let root = bed.root();
     let synced = bed.perform(&Task::Sync { root })?;
-    if synced.is_none_or(|answer| !answer.failures.is_empty()) {
-        // The sync reports a failure, so the user has to act.
-        return match bed.logs(0, REFILL) {
-            true => refill(bed, &mut world, &mine),
-            false => by_hand(bed, &mut world, &mine),
-        };
+    if synced.is_none_or(|answer| answer.failures.is_empty()) {
+        bed.breach("ctxbench s3 sync returned success, and the bucket lacks most of the files");
     }
-    let ms = began.elapsed().as_millis() as u64;
-    match is_elsewhere(bed, &mut world, &mine)? {
-        true => bed.recovered(Return::ByItself, ms, None),
-        false => bed
-            .breach("ctxbench s3 sync says that everything is in the bucket, and another host does not read it"),
+    if world.commits() > 0 {
+        bed.breach("the mount goes on uploading to an emptied bucket");
     }
-    Ok(())
-}
-
-/// Whether another host reads all files.
-fn is_elsewhere(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected<bool> {
-    let there = Series {
-        dir: world.elsewhere(bed)?,
-        ..mine.clone()
-    };
-    let read = bed.perform(&Task::Remote(RemoteTask::Read(there)))?;
-    Ok(read.is_some_and(|answer| answer.failures.is_empty()))
-}
-
-/// Takes the step that the daemon's log names.
-fn refill(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
+    if !bed.logs(0, REFILL) {
+        bed.breach(format!("the daemon's log does not name {REFILL}"));
+        return Ok(());
+    }
     let step = format!("an unmount, and a mount with {REFILL}, as the daemon's log says");
     let began = Instant::now();
     // The daemon reports that it could not upload everything.
@@ -439,42 +470,10 @@ fn refill(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
     let ms = began.elapsed().as_millis() as u64;
     if let Err(reason) = tried {
         bed.recovered(Return::Never, ms, Some(format!("{step}: {reason}")));
-        bed.breach(format!(
-            "the step that the daemon's log names does not help: {reason}"
-        ));
+        bed.breach(format!("the step that the daemon's log names does not help: {reason}"));
         return Ok(());
     }
     bed.recovered(Return::AfterStep, ms, Some(step));
     bed.audit_as("refilled", Some(Acknowledgement::Write))?;
-    if !is_elsewhere(bed, world, mine)? {
-        bed.breach("another host does not read what was brought up again");
-    }
-    Ok(())
-}
-
-/// A manual step for a log that names none: writes the files, which were read before, again through a new
-/// cache.
-fn by_hand(bed: &mut TestBed, world: &mut World, mine: &Series) -> Injected {
-    let step = "copy the files out, unmount, delete the cache, mount again, copy them in: the daemon's log names no option";
-    let began = Instant::now();
-    // The daemon reports that it could not upload everything.
-    let _ = bed.close()?;
-    let tried = world
-        .begin_anew(bed, "by-hand")
-        .and_then(|()| whole(bed, RemoteTask::Write(mine.clone())))
-        .and_then(|_| sync(bed, bed.root()));
-    let ms = began.elapsed().as_millis() as u64;
-    match tried {
-        Ok(()) => bed.recovered(Return::AfterStep, ms, Some(step.to_owned())),
-        Err(ScenarioError::Infra(reason)) => {
-            bed.recovered(Return::Never, ms, Some(format!("{step}: {reason}")));
-            bed.breach(format!("a step by hand does not help: {reason}"));
-            return Ok(());
-        }
-        Err(spoiled) => return Err(spoiled),
-    }
-    if !is_elsewhere(bed, world, mine)? {
-        bed.breach("another host does not read what was copied in");
-    }
-    Ok(())
+    after(bed, world, &[mine, late])
 }

@@ -2,33 +2,36 @@
 
 use std::time::{Duration, Instant};
 
-use backends::promise::Acknowledgement;
-use rundir::faults::{Fact, SeenKind};
+use rundir::faults::{Fact, Return, SeenKind};
 use servers::{Fault, Operation, Rule, When};
 use workloads::fault::{BadAnswer, Flaky};
 
 use super::super::super::agent::{RemoteTask, Series, Task};
 use super::super::super::bed::{Injected, ScenarioError, TestBed};
-use super::outage::after;
-use super::series;
-use super::world::{World, recover, sync, whole};
+use super::outage::{after, no_conflict, on_new_machine};
+use super::world::{World, names, recover, sync, whole};
+use super::{BLOB, series};
 
 /// Bytes of a file that the daemon fetches in parts.
 const LARGE: usize = 9 << 20;
 
+/// Commits after which a small memory has a checkpoint.
+const COMMITS_UNTIL_CHECKPOINT: u64 = 80;
+
 /// Requests on objects and listings, which make up the usual traffic of a mount.
-const ALL: [Operation; 7] = [
+const ALL: [Operation; 4] = [
     Operation::Get,
-    Operation::Head,
     Operation::Put,
-    Operation::Copy,
     Operation::List,
     Operation::Delete,
-    Operation::Parts,
 ];
 
-/// Some requests fail while the agent process works. It must see no error, and no upload may happen twice.
-pub fn flaky(bed: &mut TestBed, how: Flaky) -> Injected {
+/// Prefixes of the paths of blobs and commits.
+const BLOBS: &str = "/.ctx/blob/";
+const COMMITS: &str = "/.ctx/log/";
+
+/// Some requests fail while the agent process works. Nothing may happen twice.
+pub fn flaky(bed: &mut TestBed, world: &mut World, how: Flaky) -> Injected {
     let refuse = |status: u16, code: &str| Fault::Refuse {
         status,
         code: code.to_owned(),
@@ -53,51 +56,54 @@ pub fn flaky(bed: &mut TestBed, how: Flaky) -> Injected {
         ),
         Flaky::LostAnswers { nth } => (
             Rule::always(Fault::LoseAnswer)
-                .of(&[Operation::Put, Operation::Delete])
+                .of(&[Operation::Put])
                 .when(each(nth)),
-            format!("every {nth}th upload or deletion was done, and its answer lost"),
+            format!("every {nth}th upload was done, and its answer lost"),
         ),
         Flaky::Resets { nth } => (
             Rule::always(Fault::Reset).of(&ALL).when(each(nth)),
             format!("every {nth}th connection was reset before the server saw the request"),
         ),
     };
-    let mut world = World::start(bed)?;
     bed.open()?;
     bed.fill()?;
-    let there = series(bed, "there", 40, 2000);
+    let there = series(bed, "there", 40, BLOB);
     world.others_write(bed, &there)?;
-    world.begin();
     world.set(vec![rule]);
     bed.injected(format!(
-        "{what}, while 60 files were written and synced and 40 were fetched"
+        "{what}, while 60 files were written in 20 syncs and 40 were fetched"
     ));
     bed.outcome.label = Some("simulated by a proxy".to_owned());
     let mine = series(bed, "mine", 60, 2000);
-    bed.perform(&Task::Remote(RemoteTask::Write(mine.clone())))?;
+    for first in (0..mine.files).step_by(3) {
+        let three = Series {
+            first,
+            files: 3,
+            ..mine.clone()
+        };
+        bed.perform(&Task::Remote(RemoteTask::Write(three)))?;
+        bed.perform(&Task::Sync { root: bed.root() })?;
+    }
     bed.perform(&Task::Remote(RemoteTask::Read(there)))?;
-    let root = bed.root();
-    bed.perform(&Task::Sync { root: root.clone() })?;
-    // From here on: only synced records, and uploads that the failed sync left over.
+    // From here on: only synced records, and uploads that a failed sync left over.
     let before = bed.counted();
     bed.write(20)?;
-    bed.perform(&Task::Sync { root })?;
+    bed.perform(&Task::Sync { root: bed.root() })?;
     world.fired(bed)?;
     world.proxy.clear();
     if recover(bed)? {
         bed.count_syncs(before.as_ref());
-        world.once_and_before_deletions(bed, &mine);
-        after(bed, &mut world, &mine)?;
+        no_conflict(bed)?;
+        after(bed, world, &[mine])?;
     }
     Ok(())
 }
 
 /// Every exchange takes longer. No call may fail.
-pub fn slow(bed: &mut TestBed, rtt_ms: f64) -> Injected {
-    let mut world = World::start(bed)?;
+pub fn slow(bed: &mut TestBed, world: &mut World, rtt_ms: f64) -> Injected {
     bed.open()?;
     bed.fill()?;
-    let there = series(bed, "there", 10, 2000);
+    let there = series(bed, "there", 10, BLOB);
     world.others_write(bed, &there)?;
     world.set(vec![Rule::always(Fault::Delay { ms: rtt_ms })]);
     bed.injected(format!(
@@ -121,6 +127,7 @@ pub fn slow(bed: &mut TestBed, rtt_ms: f64) -> Injected {
         Task::Remote(RemoteTask::Read(there)),
     )?;
     let mine = series(bed, "mine", 100, 1000);
+    let commits = world.commits();
     milliseconds(
         bed,
         "write_of_100_ms",
@@ -128,20 +135,21 @@ pub fn slow(bed: &mut TestBed, rtt_ms: f64) -> Injected {
     )?;
     let root = bed.root();
     milliseconds(bed, "sync_of_100_ms", Task::Sync { root })?;
+    bed.fact("commits_of_100", Fact::Count(world.commits() - commits));
     // Few changes, because each fsync may wait for several requests.
     let before = bed.counted();
     bed.write(3)?;
     world.fired(bed)?;
     if recover(bed)? {
         bed.count_syncs(before.as_ref());
-        after(bed, &mut world, &mine)?;
+        after(bed, world, &[mine])?;
     }
     Ok(())
 }
 
-/// Fetched content is damaged, first once and then every time. The agent process may see an error, but no
-/// wrong bytes.
-pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
+/// Fetched content is damaged, first once and then every time; then fetched commits are. The agent process may see an
+/// error, but no wrong bytes.
+pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injected {
     let (fault, what) = match how {
         BadAnswer::Reset => (
             Fault::ResetInBody,
@@ -160,10 +168,9 @@ pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
             "some bytes of the body were wrong, its length right",
         ),
     };
-    let mut world = World::start(bed)?;
     bed.open()?;
     bed.fill()?;
-    let small = series(bed, "there", 4, 2000);
+    let small = series(bed, "there", 4, BLOB);
     let large = series(bed, "large", 2, LARGE);
     world.others_write(bed, &small)?;
     world.others_write(bed, &large)?;
@@ -175,15 +182,18 @@ pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
         }))
     };
     bed.injected(format!(
-        "{what}: of the first answer to GET, and then of all"
+        "{what}: of the first answer to GET of content, then of all, and then of all commits"
     ));
     bed.outcome.label = Some("simulated by a proxy".to_owned());
-    let bad = |when: When| vec![Rule::always(fault.clone()).of(&[Operation::Get]).when(when)];
+    let bad = |below: &str, when: When| {
+        let rule = Rule::always(fault.clone()).of(&[Operation::Get]);
+        vec![rule.below(below).when(when)]
+    };
     let mut errors = 0;
     let mut hits = 0;
     for (when, number) in [(When::First(1), 0), (When::Always, 1)] {
         for series in [&small, &large] {
-            world.set(bad(when));
+            world.set(bad(BLOBS, when));
             let answer = bed.perform(&one(series, number))?;
             let failed = answer.is_none_or(|answer| !answer.failures.is_empty());
             errors += u64::from(failed);
@@ -198,6 +208,18 @@ pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
             }
         }
     }
+    let late = series(bed, "late", 4, 2000);
+    let there = Series {
+        dir: world.elsewhere(bed)?,
+        ..late.clone()
+    };
+    world.set(bad(COMMITS, When::Always));
+    whole(bed, RemoteTask::Write(there.clone()))?;
+    sync(bed, there.dir)?;
+    // Some polls.
+    std::thread::sleep(Duration::from_secs(3));
+    // Files of a commit that cannot be read are not there yet. They must not be wrong.
+    bed.perform(&Task::Remote(RemoteTask::Read(late.clone())))?;
     world.proxy.clear();
     bed.fact("requests_hit", Fact::Count(hits));
     bed.fact("reads_that_failed_of_4", Fact::Count(errors));
@@ -208,14 +230,15 @@ pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
     }
     // Once answers are right again, reads must be right. No wrong content may be cached.
     let began = Instant::now();
-    for series in [&small, &large] {
+    whole(bed, RemoteTask::Await(late.clone()))?;
+    for series in [&small, &large, &late] {
         let read = bed.perform(&Task::Remote(RemoteTask::Read(series.clone())))?;
         if read.is_none_or(|answer| !answer.failures.is_empty()) {
-            bed.breach("what had come wrong stays wrong");
+            bed.breach(format!("the files {} stay wrong", series.name));
         }
     }
     bed.recovered(
-        rundir::faults::Return::ByItself,
+        Return::ByItself,
         began.elapsed().as_millis() as u64,
         None,
     );
@@ -225,25 +248,25 @@ pub fn bad_answer(bed: &mut TestBed, how: BadAnswer) -> Injected {
         .iter()
         .any(|seen| seen.what == SeenKind::WrongBytes)
     {
-        bed.breach("bytes that nobody wrote were read without an error");
+        bed.breach("wrong bytes were read without an error");
     }
     Ok(())
 }
 
 /// Uploaded bytes are damaged. The server must refuse them, and the retry must succeed.
-pub fn damaged_upload(bed: &mut TestBed) -> Injected {
-    let mut world = World::start(bed)?;
+pub fn damaged_upload(bed: &mut TestBed, world: &mut World) -> Injected {
     bed.open()?;
     bed.fill()?;
     sync(bed, bed.root())?;
-    world.begin();
     world.set(vec![
-        Rule::always(Fault::DamageRequest).of(&[Operation::Put, Operation::Parts]),
+        Rule::always(Fault::DamageRequest).of(&[Operation::Put]),
     ]);
     bed.injected("some bytes of every upload were wrong when the server got it");
     bed.outcome.label = Some("simulated by a proxy".to_owned());
-    let mine = series(bed, "mine", 20, 2000);
+    // Contents of commits, and contents with objects of their own.
+    let (mine, blobs) = (series(bed, "mine", 20, 2000), series(bed, "blobs", 4, BLOB));
     whole(bed, RemoteTask::Write(mine.clone()))?;
+    whole(bed, RemoteTask::Write(blobs.clone()))?;
     bed.write(10)?;
     let root = bed.root();
     let synced = bed.perform(&Task::Sync { root })?;
@@ -253,29 +276,29 @@ pub fn damaged_upload(bed: &mut TestBed) -> Injected {
     world.fired(bed)?;
     world.proxy.clear();
     if recover(bed)? {
-        world.once_and_before_deletions(bed, &mine);
-        after(bed, &mut world, &mine)?;
+        after(bed, world, &[mine, blobs])?;
     }
     Ok(())
 }
 
-/// Listings are stale. New files must not vanish, and deleted files must not reappear.
-pub fn stale_list(bed: &mut TestBed) -> Injected {
-    let mut world = World::start(bed)?;
+/// Listings are stale. A new machine lists checkpoints, and must find the newest commit all the same.
+pub fn stale_list(bed: &mut TestBed, world: &mut World) -> Injected {
+    // The mount lists the checkpoints, of which there are none. The proxy repeats that answer later.
     bed.open()?;
     bed.fill()?;
     let old = series(bed, "old", 10, 500);
     whole(bed, RemoteTask::Write(old.clone()))?;
     sync(bed, bed.root())?;
-    // Long enough for at least one poll.
-    std::thread::sleep(Duration::from_secs(2));
-    world.begin();
-    world.set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);
-    bed.injected("for 5 s listings showed what was there before 20 files were written, 5 overwritten and 5 deleted");
-    bed.outcome.label =
-        Some("simulated by a proxy, which answers with an earlier listing".to_owned());
-    let mine = series(bed, "mine", 20, 500);
-    whole(bed, RemoteTask::Write(mine.clone()))?;
+    let mine = series(bed, "mine", COMMITS_UNTIL_CHECKPOINT, 500);
+    for first in 0..mine.files {
+        let one = Series {
+            first,
+            files: 1,
+            ..mine.clone()
+        };
+        whole(bed, RemoteTask::Write(one))?;
+        sync(bed, bed.root())?;
+    }
     let changed = Series {
         files: 5,
         version: 2,
@@ -288,41 +311,27 @@ pub fn stale_list(bed: &mut TestBed) -> Injected {
         ..old
     };
     whole(bed, RemoteTask::Remove(deleted))?;
-    bed.write(10)?;
-    sync(bed, bed.root())?;
+    bed.fill_again()?;
+    let checkpoints = world.checkpoints();
+    bed.fact("checkpoints_not_listed", Fact::Count(checkpoints));
+    if checkpoints == 0 {
+        let reason = "the mount has made no checkpoint: no listing is stale";
+        return Err(ScenarioError::Infra(reason.into()));
+    }
+    world.set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);
+    bed.injected("listings do not show the checkpoints, which a new machine looks for");
+    bed.outcome.label =
+        Some("simulated by a proxy, which answers with an earlier listing".to_owned());
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(5) {
-        let listed = whole(bed, RemoteTask::List { dir: bed.root() })?;
-        let names = listed
-            .facts
-            .get("names")
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        let count = |start: &str| names.lines().filter(|name| name.starts_with(start)).count();
-        let (new, old) = (count("mine-"), count("old-"));
-        if new != 20 {
-            bed.breach(format!(
-                "{} of 20 new files have vanished",
-                20 - new.min(20)
-            ));
-            break;
-        }
-        if old != 5 {
-            bed.breach(format!(
-                "{old} files of which 5 were deleted and 5 are left"
-            ));
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    for series in [&mine, &changed] {
-        bed.perform(&Task::Remote(RemoteTask::Read(series.clone())))?;
-    }
+    world.lose_machine_behind(bed, &world.proxy.endpoint())?;
+    let ms = began.elapsed().as_millis() as u64;
+    bed.recovered(Return::ByItself, ms, None);
     world.fired(bed)?;
-    bed.audit_as("during", Some(Acknowledgement::Write))?;
-    world.proxy.clear();
-    if recover(bed)? {
-        after(bed, &mut world, &mine)?;
+    on_new_machine(bed, &[mine, changed])?;
+    let names = names(bed, bed.root())?;
+    let left = names.iter().filter(|name| name.starts_with("old-")).count();
+    if left != 5 {
+        bed.breach(format!("{left} files of which 5 were deleted and 5 are left"));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Two hosts change the same files while one of them has no connection to the bucket.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rundir::faults::Fact;
@@ -7,17 +8,20 @@ use rundir::faults::Fact;
 use super::super::super::agent::{RemoteTask, Series, Task};
 use super::super::super::bed::{Injected, ScenarioError, TestBed};
 use super::series;
-use super::world::{World, recover, sync, whole};
+use super::world::{World, names, recover, sync, whole};
 
 /// Bytes of each file.
 const BYTES: usize = 700;
 
-/// Both hosts must show both versions of each file afterwards.
-pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
-    let mut world = World::start(bed)?;
+/// Name of the file to which both hosts append.
+const APPENDED: &str = "appended";
+
+/// Both hosts must show both versions of each file afterwards, and all lines of a file to which both appended.
+pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
     bed.open()?;
     let base = series(bed, "shared", files, BYTES);
     whole(bed, RemoteTask::Write(base.clone()))?;
+    write_text(bed, bed.root(), "begun\n")?;
     sync(bed, bed.root())?;
     let elsewhere = world.elsewhere(bed)?;
     let awaited = whole(
@@ -44,6 +48,8 @@ pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
     };
     whole(bed, RemoteTask::Write(ours.clone()))?;
     whole(bed, RemoteTask::Write(theirs.clone()))?;
+    write_text(bed, bed.root(), "begun\nours 1\nours 2\n")?;
+    write_text(bed, elsewhere.clone(), "begun\ntheirs 1\ntheirs 2\n")?;
     sync(bed, elsewhere.clone())?;
     let root = bed.root();
     let cut_off = bed.perform(&Task::Sync { root })?;
@@ -58,7 +64,7 @@ pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
     if !recover(bed)? {
         return Ok(());
     }
-    // Conflict copies are uploaded with the next batch. The other host polls every second.
+    // Conflict files are uploaded with the next commit. The other host polls every second.
     sync(bed, bed.root())?;
     std::thread::sleep(Duration::from_secs(3));
     for (host, dir) in [("here", bed.root()), ("there", elsewhere)] {
@@ -66,10 +72,11 @@ pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
         bed.fact(&format!("kept_versions_{host}"), Fact::Count(kept));
         if kept < files {
             bed.breach(format!(
-                "{} of {files} changes of the host that was cut off are not to be found {host}",
+                "{} of {files} versions of the host that was cut off are missing {host}",
                 files - kept
             ));
         }
+        let winner_dir = dir.clone();
         let winner = Series {
             dir,
             ..theirs.clone()
@@ -77,9 +84,15 @@ pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
         let read = bed.perform(&Task::Remote(RemoteTask::Read(winner)))?;
         let right = read.and_then(|answer| answer.facts.get("right").cloned());
         if right != Some(Fact::Count(files)) {
-            bed.breach(format!(
-                "what the other host wrote is not under its name {host}"
-            ));
+            bed.breach(format!("the first committed versions are not under their names {host}"));
+        }
+        let log = RemoteTask::ReadAny {
+            file: winner_dir.join(APPENDED),
+        };
+        let read = whole(bed, log)?.facts.remove("text");
+        let both = Fact::Words("begun\ntheirs 1\ntheirs 2\nours 1\nours 2\n".to_owned());
+        if read.as_ref() != Some(&both) {
+            bed.breach(format!("not all lines that both appended are in the file {host}: {read:?}"));
         }
     }
     let conflicts = bed
@@ -95,23 +108,19 @@ pub fn conflict(bed: &mut TestBed, files: u64) -> Injected {
     Ok(())
 }
 
-/// How many conflict copies hold this host's content.
+/// Writes the file to which both hosts append.
+fn write_text(bed: &mut TestBed, dir: PathBuf, text: &str) -> Injected {
+    let (file, text) = (dir.join(APPENDED), text.to_owned());
+    whole(bed, RemoteTask::WriteText { file, text }).map(drop)
+}
+
+/// How many conflict files hold this host's content.
 fn kept(bed: &mut TestBed, ours: &Series, dir: &std::path::Path) -> Injected<u64> {
-    let listed = whole(
-        bed,
-        RemoteTask::List {
-            dir: dir.to_owned(),
-        },
-    )?;
-    let names = listed
-        .facts
-        .get("names")
-        .map(ToString::to_string)
-        .unwrap_or_default();
+    let names = names(bed, dir.to_owned())?;
     let mut kept = 0;
     for number in 0..ours.files {
         let start = format!("{}-{number}.conflict-main-", ours.name);
-        let Some(name) = names.lines().find(|name| name.starts_with(&start)) else {
+        let Some(name) = names.iter().find(|name| name.starts_with(&start)) else {
             continue;
         };
         let content = ours.content(number);

@@ -2,24 +2,28 @@
 //! proxy.
 //! The faults live in the sibling modules.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use backends::backend::{Launch, Site, Workspace};
-use rundir::faults::{Fact, Return};
+use backends::promise::Acknowledgement;
+use rundir::faults::{Fact, MACHINE_LOSS, Return};
 use servers::{Answered, BUCKET, FaultProxy, Operation, Options, Rule, Seen, Server, ServerKind};
 use tokio::runtime::Runtime;
 
 use super::super::super::agent::{Answer, RemoteTask, Series, Task};
 use super::super::super::bed::{Injected, ScenarioError, TestBed};
-use super::order::{Made, out_of_order};
 
 /// The agent id in the object keys.
 const AGENT: &str = "agent";
 
 /// The prefix of every object key.
 const PREFIX: &str = "faults/";
+
+/// Name of the cache and journal of a mount, and prefix of the files beside it.
+const CACHE: &str = "cache.s3.db";
 
 /// Seconds that a call may take beyond the time limit of its request, within the scenario's hang limit.
 const SLACK: f64 = 2.0;
@@ -37,7 +41,9 @@ pub struct World {
     other: Option<Box<dyn Workspace>>,
     other_site: Site,
     runtime: Runtime,
-    /// The number of requests that the proxy had seen when the fault began.
+    /// Options of the test bed's mounts.
+    more: Vec<String>,
+    /// The number of requests that the proxy had seen when the server began with its present bucket.
     before: usize,
 }
 
@@ -58,8 +64,9 @@ fn kind(backend: &str) -> Injected<ServerKind> {
 }
 
 impl World {
-    /// Starts the server and the proxy, and routes the test bed's mounts through the proxy.
-    pub fn start(bed: &mut TestBed) -> Injected<Self> {
+    /// Starts the server and the proxy, and routes the test bed's mounts, which get `options`, through the proxy.
+    pub fn start(bed: &mut TestBed, options: &[&str]) -> Injected<Self> {
+        let more = options.iter().map(|option| (*option).to_owned()).collect();
         let name = bed.backend.describe().name;
         let kind = kind(&name)?;
         let found = kind
@@ -106,9 +113,11 @@ impl World {
             other: None,
             other_site,
             runtime,
+            more,
             before: 0,
         };
-        let launch = world.launch(bed, &world.proxy.endpoint(), "main", cache(&bed.site));
+        let mut launch = world.launch(bed, &world.proxy.endpoint(), "main", cache(&bed.site));
+        launch.arguments.extend(world.more.iter().map(Into::into));
         world.go_by(bed, launch)?;
         Ok(world)
     }
@@ -158,11 +167,6 @@ impl World {
 
     // ── The fault ──────────────────────────────────────────────────────────────────────────────
 
-    /// Marks the start of the fault: later requests belong to the fault and its recovery.
-    pub fn begin(&mut self) {
-        self.before = self.proxy.seen().len();
-    }
-
     /// Kills the server. The proxy refuses connections, as the server's own port then does.
     pub fn kill_server(&mut self) -> Injected {
         self.proxy
@@ -180,6 +184,7 @@ impl World {
         if empty {
             std::fs::remove_dir_all(&self.options.dir)?;
             std::fs::create_dir_all(&self.options.dir)?;
+            self.before = self.proxy.seen().len();
         }
         let server = self
             .runtime
@@ -216,95 +221,57 @@ impl World {
 
     // ── Checks of uploads ──────────────────────────────────────────────────────────────────────
 
-    /// The requests since [`World::begin`] that succeeded, or whose answer is not known.
-    fn done(&self) -> Vec<Seen> {
-        let seen = self.proxy.seen();
-        let since = seen.into_iter().skip(self.before);
-        let is_done =
-            |answered| matches!(answered, Answered::Status(200..=299) | Answered::Unknown);
-        since.filter(|seen| is_done(seen.answered)).collect()
+    /// The requests of the test bed's mounts for objects of the log in the present bucket.
+    fn requests_of_log(&self) -> impl Iterator<Item = Seen> {
+        let seen = self.proxy.seen().into_iter().skip(self.before);
+        seen.filter(|seen| seen.path.contains("/.ctx/"))
     }
 
-    /// Checks the order in which the changes reached the bucket: new files, replaced files, the manifest
-    /// with the new directory, deletions.
-    pub fn in_order(&self, bed: &mut TestBed, new: &Series, replaced: &Series) {
-        let keys = |series: &Series| -> Vec<String> {
-            let numbers = series.first..series.first + series.files;
-            numbers.map(|number| key(series, number)).collect()
-        };
-        let made = Made {
-            new: keys(new),
-            replaced: keys(replaced),
-            manifest: format!("/{BUCKET}/{PREFIX}ctx/{AGENT}/manifest.json"),
-        };
-        let wrong = out_of_order(&self.done(), &made);
-        let words = match wrong.is_empty() {
-            true => "new, replaced, manifest, deleted".to_owned(),
-            false => wrong.join("; "),
-        };
-        bed.fact("order", Fact::Words(words));
-        for wrong in wrong {
-            bed.breach(wrong);
-        }
+    /// How many commits the server has created.
+    pub fn commits(&self) -> u64 {
+        self.created("/.ctx/log/")
     }
 
-    /// Checks that each file of a series was uploaded exactly once, and none after the first deletion.
-    pub fn once_and_before_deletions(&self, bed: &mut TestBed, series: &Series) {
-        let done = self.done();
-        let in_doubt = std::cell::Cell::new(0);
-        let place = |number: u64| {
-            let key = key(series, number);
-            let places = done.iter().enumerate();
-            let mut places =
-                places.filter(|(_, seen)| seen.operation == Operation::Put && seen.path == key);
-            let known = places.clone();
-            let known = known.filter(|(_, seen)| seen.answered != Answered::Unknown);
-            match (known.count(), places.next_back()) {
-                // The connection broke before the answer, and the daemon did not retry. So the upload
-                // counts as done.
-                (0, Some((at, _))) => {
-                    in_doubt.set(in_doubt.get() + 1);
-                    (1, Some(at))
+    /// How many checkpoints the server has created.
+    pub fn checkpoints(&self) -> u64 {
+        self.created("/.ctx/checkpoint/")
+    }
+
+    fn created(&self, below: &str) -> u64 {
+        let requests = self.requests_of_log();
+        requests.filter(|seen| is_creation(seen) && seen.path.contains(below)).count() as u64
+    }
+
+    /// Checks that no object of the log was written twice, or written or deleted by anything but a PUT.
+    pub fn check_keys(&self, bed: &mut TestBed) -> Injected {
+        let mut created: BTreeMap<String, u64> = BTreeMap::new();
+        let mut others = 0;
+        for seen in self.requests_of_log() {
+            match seen.operation {
+                Operation::Get | Operation::List => {}
+                Operation::Put if is_creation(&seen) => {
+                    *created.entry(seen.path).or_default() += 1;
                 }
-                (count, last) => (count, last.map(|(at, _)| at)),
+                Operation::Put => {}
+                _ => others += 1,
             }
-        };
-        let numbers = series.first..series.first + series.files;
-        let places: Vec<_> = numbers.map(place).collect();
-        let once = places.iter().filter(|(count, _)| *count == 1).count() as u64;
-        let never = places.iter().filter(|(count, _)| *count == 0).count();
-        bed.fact("uploaded_once", Fact::Count(once));
-        bed.fact("uploads_expected", Fact::Count(series.files));
-        if in_doubt.get() > 0 {
-            // A mount on a new machine shows later whether these objects exist.
-            bed.fact("uploads_cut_off", Fact::Count(in_doubt.get()));
         }
-        if never > 0 {
-            bed.breach(format!(
-                "{never} of {} changes never got to the bucket",
-                series.files
-            ));
-        }
-        let more = series.files - once - never as u64;
-        if more > 0 {
-            bed.breach(format!(
-                "{more} of {} changes got to the bucket more than once",
-                series.files
-            ));
-        }
-        let last = places.iter().filter_map(|(_, at)| *at).max();
-        let deletion = done
+        bed.fact("objects_created", Fact::Count(created.len() as u64));
+        bed.fact("commits", Fact::Count(self.commits()));
+        let twice: Vec<&str> = created
             .iter()
-            .position(|seen| seen.operation == Operation::Delete);
-        match (last, deletion) {
-            (Some(last), Some(deletion)) if deletion < last => {
-                bed.breach("something was deleted before what was written earlier was there");
-            }
-            (Some(_), Some(_)) => bed.fact("deleted_early", Fact::Count(0)),
-            _ => bed.fact(
-                "deleted_early",
-                Fact::Words("not looked at: nothing was deleted".to_owned()),
-            ),
+            .filter(|(_, times)| **times > 1)
+            .map(|(path, _)| path.as_str())
+            .collect();
+        if !twice.is_empty() {
+            bed.breach(format!("objects of the log were written twice: {}", twice.join(", ")));
+        }
+        if others > 0 {
+            bed.breach(format!("{others} requests on objects of the log were neither GET nor PUT"));
+        }
+        match created.is_empty() {
+            true => Err(ScenarioError::Infra("the mount has created no object".into())),
+            false => Ok(()),
         }
     }
 
@@ -342,30 +309,46 @@ impl World {
         }
     }
 
-    /// Kills the daemon as soon as `ctxbench s3 sync` has returned, so that nothing is uploaded afterwards.
-    /// Then mounts without a cache, bypassing the proxy, as a new machine would.
-    pub fn lose_machine(&mut self, bed: &mut TestBed) -> Injected {
-        let synced = bed.sync_and_kill()?;
-        synced.map_err(|error| {
-            ScenarioError::Infra(format!("sync before the machine went: {error}"))
-        })?;
-        bed.dismiss_agent();
-        bed.workspace = None;
-        self.begin_anew(bed, "new-machine")
+    /// Kills the daemon as soon as the bucket has acknowledged everything, so that nothing is uploaded afterwards. Then
+    /// mounts without a cache and without the proxy, as a new machine would, and audits what that shows. Acknowledged is
+    /// what `ctxbench s3 sync` has returned for, or `fsync` where it promises the bucket.
+    pub fn lose_machine(&self, bed: &mut TestBed) -> Injected {
+        self.lose_machine_behind(bed, &self.endpoint)
     }
 
-    /// Mounts without a cache, as a new writer, bypassing the proxy.
-    pub fn begin_anew(&self, bed: &mut TestBed, writer: &str) -> Injected {
-        let cache = cache(&bed.site);
-        for suffix in ["", "-wal", "-shm", "-log"] {
-            let mut file = cache.clone().into_os_string();
-            file.push(suffix);
-            // Some of these files may not exist.
-            let _ = std::fs::remove_file(file);
+    /// As [`World::lose_machine`], with a new machine that reaches the server by `endpoint`.
+    pub fn lose_machine_behind(&self, bed: &mut TestBed, endpoint: &str) -> Injected {
+        let acknowledged = match bed.backend.promises().machine_loss {
+            Some(Acknowledgement::Fsync) => {
+                // The last changes before the loss, which no sync follows.
+                bed.write(5)?;
+                bed.kill_daemon()?;
+                Acknowledgement::Fsync
+            }
+            _ => {
+                let synced = bed.sync_and_kill()?;
+                synced.map_err(|error| {
+                    ScenarioError::Infra(format!("sync before the machine was lost: {error}"))
+                })?;
+                Acknowledgement::Sync
+            }
+        };
+        bed.dismiss_agent();
+        bed.workspace = None;
+        for entry in std::fs::read_dir(&bed.site.dir)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().starts_with(CACHE) {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => std::fs::remove_dir_all(entry.path())?,
+                false => std::fs::remove_file(entry.path())?,
+            }
         }
-        let launch = self.launch(bed, &self.endpoint, writer, cache);
+        let launch = self.launch(bed, endpoint, "new-machine", cache(&bed.site));
         self.go_by(bed, launch)?;
-        bed.open()
+        bed.open()?;
+        bed.audit_as(MACHINE_LOSS, Some(acknowledged))
     }
 }
 
@@ -379,14 +362,14 @@ impl Drop for World {
     }
 }
 
-/// The request path of a file's object.
-fn key(series: &Series, number: u64) -> String {
-    format!("/{BUCKET}/{PREFIX}agents/{AGENT}/{}-{number}", series.name)
+/// Whether the server created an object.
+fn is_creation(seen: &Seen) -> bool {
+    seen.operation == Operation::Put && matches!(seen.answered, Answered::Status(200..=299))
 }
 
 /// Path of the cache of a mount at `site`.
 fn cache(site: &Site) -> PathBuf {
-    site.dir.join("cache.s3.db")
+    site.dir.join(CACHE)
 }
 
 /// Performs a task while no fault is active. A failure is then the harness's.
@@ -406,6 +389,13 @@ pub fn whole(bed: &mut TestBed, task: RemoteTask) -> Injected<Answer> {
     }
 }
 
+/// The names in a directory, while no fault is active.
+pub fn names(bed: &mut TestBed, dir: PathBuf) -> Injected<Vec<String>> {
+    let listed = whole(bed, RemoteTask::List { dir })?;
+    let names = listed.facts.get("names").map(ToString::to_string);
+    Ok(names.unwrap_or_default().lines().map(str::to_owned).collect())
+}
+
 /// Runs `ctxbench s3 sync` while no fault is active.
 pub fn sync(bed: &mut TestBed, root: PathBuf) -> Injected {
     match bed.perform(&Task::Sync { root })? {
@@ -423,7 +413,7 @@ pub fn sync(bed: &mut TestBed, root: PathBuf) -> Injected {
 pub fn recover(bed: &mut TestBed) -> Injected<bool> {
     let limit = Duration::from_secs_f64(bed.scenario.limits.recovery);
     let started = Instant::now();
-    let mut last = "nobody said how much is missing".to_owned();
+    let mut last = "the number of pending changes is not known".to_owned();
     let is_by_itself = loop {
         let seen = bed.outcome.seen.clone();
         let root = bed.root();
@@ -459,7 +449,7 @@ pub fn recover(bed: &mut TestBed) -> Injected<bool> {
         (_, Some(reason)) => {
             bed.recovered(Return::Never, ms, Some(reason.clone()));
             bed.breach(format!(
-                "what was done meanwhile did not get to the bucket: {last}; {reason}"
+                "changes made during the fault did not get to the bucket: {last}; {reason}"
             ));
             return Ok(false);
         }

@@ -1,0 +1,235 @@
+//! Properties of the merge, over generated trees and file operations on two copies of them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use s3::merge::{Merged, Theirs, difference, merge, validate};
+use s3::replica::{Fetched, ReplicaError};
+use s3::tree::{Changes, Node, NodeId, Tree};
+
+use files::{Files, is_equal, tokens_of};
+
+#[allow(dead_code)]
+#[path = "simulation/files.rs"]
+mod files;
+
+type Ops = Vec<[u32; 4]>;
+
+fn ops(length: usize) -> impl Strategy<Value = Ops> {
+    prop::collection::vec(prop::array::uniform4(0u32..1000), 0..length)
+}
+
+fn run(mut files: Files, writer: u64, ops: &Ops) -> Files {
+    files.writer = writer;
+    ops.iter().for_each(|op| files.act(*op));
+    files
+}
+
+/// The base and the two copies.
+fn copies(base: &Ops, ours: &Ops, theirs: &Ops) -> [Files; 3] {
+    files::forget();
+    let base = run(Files::new(1, 1 << 20, 0), 1, base);
+    [
+        base.clone(),
+        run(base.clone(), 2, ours),
+        run(base, 3, theirs),
+    ]
+}
+
+/// Merges as a session does: content is fetched when it is asked for.
+fn merged(base: &Tree, ours: &Files, theirs: &Changes, is_own: bool) -> Merged {
+    let local = difference(base, &ours.tree);
+    let theirs = Theirs {
+        changes: theirs,
+        number: 7,
+        is_own,
+    };
+    let mut fetched = Fetched::new();
+    loop {
+        let mut next = 1 << 40;
+        let mut fresh = || {
+            next += 1;
+            NodeId {
+                writer: 2,
+                ino: next,
+            }
+        };
+        let mut read = |id: NodeId| -> Result<Option<Bytes>, ReplicaError> {
+            let content = ours.tree.node(id).and_then(Node::content);
+            Ok(Some(
+                ours.read(content.expect("a file of ours"))
+                    .expect("bytes at hand")
+                    .into(),
+            ))
+        };
+        match merge(
+            base, theirs, &local, "bob@host", &fetched, &mut read, &mut fresh,
+        )
+        .unwrap()
+        {
+            Ok(merged) => return merged,
+            Err(needs) => {
+                for chunk in needs.iter().flat_map(|content| &content.chunks) {
+                    fetched.insert(chunk.hash, files::oracle(&chunk.hash));
+                }
+            }
+        }
+    }
+}
+
+/// The working copy after a merge.
+fn adopted(ours: &Tree, merged: &Merged) -> Tree {
+    for (hash, bytes) in &merged.bytes {
+        files::note(*hash, bytes);
+    }
+    let renamed: BTreeMap<NodeId, NodeId> = merged.forks.iter().copied().collect();
+    let of = |id: NodeId| renamed.get(&id).copied().unwrap_or(id);
+    let all = ours.to_changes();
+    let tree = Tree::of(&Changes {
+        nodes: all
+            .nodes
+            .into_iter()
+            .map(|(id, node)| (of(id), node))
+            .collect(),
+        names: all
+            .names
+            .into_iter()
+            .map(|((dir, name), id)| ((of(dir), name), id.map(of)))
+            .collect(),
+    });
+    let mut tree = tree.expect("forks leave a tree");
+    validate(&tree, &merged.actions).expect("the actions leave a tree");
+    tree.apply(&merged.actions);
+    tree
+}
+
+fn after(base: &Tree, changes: &Changes) -> Tree {
+    let mut tree = base.clone();
+    tree.apply(changes);
+    tree
+}
+
+fn check(base: &Files, ours: &Files, theirs: &Files) -> Result<(), TestCaseError> {
+    let changes = difference(&base.tree, &theirs.tree);
+    prop_assert_eq!(validate(&base.tree, &changes), Ok(()));
+    prop_assert_eq!(&after(&base.tree, &changes), &theirs.tree);
+    let merged = merged(&base.tree, ours, &changes, false);
+    let tree = adopted(&ours.tree, &merged);
+    // What is committed next leads every other host to the same tree.
+    let next = difference(&theirs.tree, &tree);
+    prop_assert_eq!(validate(&theirs.tree, &next), Ok(()));
+    prop_assert_eq!(&after(&theirs.tree, &next), &tree);
+    // The working copy's journal has all of that: what was local before, under its identity now, and the actions.
+    let renamed: BTreeMap<NodeId, NodeId> = merged.forks.iter().copied().collect();
+    let of = |id: NodeId| renamed.get(&id).copied().unwrap_or(id);
+    let local = difference(&base.tree, &ours.tree);
+    let nodes: BTreeSet<NodeId> = local
+        .nodes
+        .into_keys()
+        .map(of)
+        .chain(merged.actions.nodes.keys().copied())
+        .collect();
+    let names: BTreeSet<_> = local
+        .names
+        .into_keys()
+        .map(|(dir, name)| (of(dir), name))
+        .collect();
+    for id in next.nodes.keys() {
+        prop_assert!(
+            nodes.contains(id) || merged.forks.iter().any(|(_, fork)| fork == id),
+            "{id:?}"
+        );
+    }
+    for entry in next.names.keys() {
+        let is_forked =
+            next.names[entry].is_some_and(|id| merged.forks.iter().any(|(_, fork)| *fork == id));
+        prop_assert!(
+            names.contains(entry) || merged.actions.names.contains_key(entry) || is_forked,
+            "{entry:?}"
+        );
+    }
+    // Nothing that a writer left in place is lost. Of content that two files have, each writer may overwrite one.
+    let [before, our, their, now] = [&base.tree, &ours.tree, &theirs.tree, &tree].map(tokens_of);
+    let contents = base.tree.nodes().filter_map(|(_, node)| node.content());
+    let all: Vec<String> = contents
+        .flat_map(|content| files::tokens_in(&files::whole(content)))
+        .collect();
+    let is_unique = |token: &String| all.iter().filter(|other| *other == token).count() == 1;
+    let is_left = |token: &String| our.contains(token) && their.contains(token) && is_unique(token);
+    let kept = |token: &String| !before.contains(token) || is_left(token);
+    let lost: BTreeSet<&String> = our
+        .union(&their)
+        .filter(|token| kept(token) && !now.contains(*token))
+        .collect();
+    let show = || {
+        [&base.tree, &ours.tree, &theirs.tree, &tree]
+            .map(files::show)
+            .join("\n--\n")
+    };
+    prop_assert!(
+        lost.is_empty(),
+        "lost: {lost:?}; base, ours, theirs, merged:\n{}",
+        show()
+    );
+    for (dir, name) in &merged.conflicts {
+        prop_assert!(name.0.len() <= 255);
+        prop_assert!(
+            ours.tree.name(*dir, name).is_none() && theirs.tree.name(*dir, name).is_none()
+        );
+        prop_assert!(tree.name(*dir, name).is_some());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("CTXBENCH_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(20_000),
+        max_shrink_iters: 20_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_merge_leaves_a_tree_and_loses_no_content(base in ops(25), ours in ops(12), theirs in ops(12)) {
+        let [base, ours, theirs] = copies(&base, &ours, &theirs);
+        check(&base, &ours, &theirs)?;
+    }
+
+    #[test]
+    fn a_copy_without_changes_becomes_theirs(base in ops(20), theirs in ops(12)) {
+        let [base, ours, theirs] = copies(&base, &Vec::new(), &theirs);
+        let changes = difference(&base.tree, &theirs.tree);
+        prop_assert_eq!(adopted(&ours.tree, &merged(&base.tree, &ours, &changes, false)), theirs.tree);
+    }
+
+    #[test]
+    fn the_same_changes_on_both_sides_give_no_conflict(base in ops(20), both in ops(12)) {
+        let [base, _, theirs] = copies(&base, &Vec::new(), &both);
+        // The same operations by another writer: other identities, equal content.
+        let mut ours = theirs.clone();
+        let all = theirs.tree.to_changes();
+        let of = |id: NodeId| if id.writer == 3 { NodeId { writer: 2, ..id } } else { id };
+        ours.tree = Tree::of(&Changes {
+            nodes: all.nodes.into_iter().map(|(id, node)| (of(id), node)).collect(),
+            names: all.names.into_iter().map(|((dir, name), id)| ((of(dir), name), id.map(of))).collect(),
+        }).unwrap();
+        let changes = difference(&base.tree, &theirs.tree);
+        let merged = merged(&base.tree, &ours, &changes, false);
+        prop_assert_eq!(&merged.conflicts, &Vec::new());
+        prop_assert!(is_equal(&adopted(&ours.tree, &merged), &theirs.tree));
+    }
+
+    #[test]
+    fn a_forgotten_commit_of_the_same_working_copy_is_merged_once(base in ops(20), first in ops(8), later in ops(8)) {
+        let [base, _, theirs] = copies(&base, &Vec::new(), &first);
+        let ours = run(theirs.clone(), 2, &later);
+        let changes = difference(&base.tree, &theirs.tree);
+        let merged = merged(&base.tree, &ours, &changes, true);
+        let tree = adopted(&ours.tree, &merged);
+        let lost: Vec<String> = tokens_of(&ours.tree).difference(&tokens_of(&tree)).cloned().collect();
+        prop_assert!(lost.is_empty(), "lost: {lost:?}");
+    }
+}

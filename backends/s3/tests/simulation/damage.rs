@@ -1,0 +1,113 @@
+//! What a session does about a bucket that is not the one that its working copy knows.
+
+use std::sync::{Arc, Mutex};
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use s3::objects::Key;
+use s3::session::{Broken, SessionError};
+
+use crate::Bug;
+use crate::host::{Action, Disk, Host};
+use crate::server::{Server, lock};
+
+/// A healthy bucket and hosts that are mounted on it.
+struct World {
+    server: Arc<Mutex<Server>>,
+    hosts: Vec<Host>,
+    random: ChaCha8Rng,
+}
+
+impl World {
+    fn new(hosts: usize) -> Self {
+        let mut world = Self {
+            server: Arc::new(Mutex::new(Server::new(Bug::None, false, 0))),
+            hosts: (0..hosts)
+                .map(|number| Host::new(number, Disk::new(), Bug::None))
+                .collect(),
+            random: ChaCha8Rng::seed_from_u64(1),
+        };
+        for at in 0..hosts {
+            world.hosts[at].mount(1 + at as u64);
+            world.run(at, Action::Join).unwrap();
+        }
+        world
+    }
+
+    fn run(&mut self, at: usize, action: Action) -> Result<(), SessionError> {
+        self.hosts[at].start(action, &self.server, &Arc::default(), &Arc::default(), None);
+        loop {
+            if let Some((_, outcome)) = self.hosts[at].poll(&Arc::default()) {
+                return outcome.map(|_| ());
+            }
+            lock(&self.server).advance(&mut self.random);
+        }
+    }
+
+    /// Commits a new file.
+    fn write(&mut self, at: usize, name: u32) {
+        lock(&self.hosts[at].disk).act(|files| files.act([0, name, 3, 0]));
+        self.run(at, Action::Commit).unwrap();
+    }
+
+    fn broken(&mut self, at: usize, action: Action) -> Broken {
+        match self.run(at, action) {
+            Err(SessionError::Broken(broken)) => broken,
+            other => panic!("{action:?} gives {other:?}"),
+        }
+    }
+
+    /// Removes all commits after one, as a restored backup does.
+    fn roll_back(&mut self, to: u64) {
+        let mut server = lock(&self.server);
+        server
+            .objects
+            .retain(|key, _| !matches!(key, Key::Log(number) if *number > to));
+        server.forget_keys();
+    }
+}
+
+#[test]
+fn an_emptied_bucket_stops_a_session() {
+    let mut world = World::new(1);
+    world.write(0, 0);
+    lock(&world.server).objects.clear();
+    for action in [Action::Glance, Action::Verify, Action::Join] {
+        assert_eq!(world.broken(0, action), Broken::Gone(2));
+    }
+}
+
+#[test]
+fn a_bucket_that_was_rolled_back_stops_a_session_also_when_it_was_written_again() {
+    let mut world = World::new(2);
+    world.write(0, 0);
+    world.write(0, 1);
+    world.run(1, Action::Follow).unwrap();
+    world.write(0, 2);
+    world.roll_back(3);
+    assert_eq!(world.broken(0, Action::Glance), Broken::Gone(4));
+    world.write(1, 3);
+    assert_eq!(world.broken(0, Action::Verify), Broken::Different(4));
+    world.write(1, 4);
+    assert_eq!(world.broken(0, Action::Follow), Broken::Chain(5));
+}
+
+#[test]
+fn a_new_working_copy_refuses_a_log_without_its_first_commit() {
+    let mut world = World::new(1);
+    world.write(0, 0);
+    world.run(0, Action::Checkpoint).unwrap();
+    lock(&world.server).objects.remove(&Key::Log(1));
+    world.hosts.push(Host::new(1, Disk::new(), Bug::None));
+    world.hosts[1].mount(9);
+    assert_eq!(world.broken(1, Action::Join), Broken::Gone(1));
+}
+
+#[test]
+fn a_server_that_overwrites_is_found_at_the_first_mount() {
+    let mut world = World::new(0);
+    world.server = Arc::new(Mutex::new(Server::new(Bug::OverwriteAll, false, 0)));
+    world.hosts.push(Host::new(0, Disk::new(), Bug::None));
+    world.hosts[0].mount(9);
+    assert_eq!(world.broken(0, Action::Join), Broken::Unconditional);
+}

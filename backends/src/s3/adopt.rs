@@ -1,0 +1,387 @@
+//! Changing the working copy to what a merge made of it: in one transaction, under the store's lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use s3::merge::Merged;
+use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
+
+use super::cache::Placeholders;
+use super::tables;
+use crate::sqlite::db::Db;
+use crate::sqlite::{HEAD, SqliteStore, content, names, nodes, xattrs};
+use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, StoreError, Timestamp, XattrMode};
+
+/// What a commit of others has changed, for the kernel's caches and for what follows the transaction.
+#[derive(Debug, Default)]
+pub(super) struct Adopted {
+    /// Inodes whose attributes or content changed.
+    pub(super) inodes: BTreeSet<Ino>,
+    /// Names that came, went, or name something else.
+    pub(super) names: BTreeSet<(Ino, Vec<u8>)>,
+    /// Inodes that have lost their last name.
+    pub(super) orphans: BTreeSet<Ino>,
+    /// Conflict names that were given.
+    pub(super) conflicts: u64,
+    /// Files whose tail is shorter now, and its length.
+    cut: Vec<(Ino, u64)>,
+    /// Tails are in the tables yet.
+    has_tails: bool,
+    /// Tails get other bytes when their missing chunks are fetched.
+    replaces_tails: bool,
+    /// Files that may have missing chunks now, or none any more.
+    placeholders: BTreeSet<Ino>,
+}
+
+impl Adopted {
+    /// Adds what a later commit has changed.
+    pub(super) fn add(&mut self, later: Self) {
+        self.inodes.extend(later.inodes);
+        self.names.extend(later.names);
+        self.orphans.extend(later.orphans);
+        self.conflicts += later.conflicts;
+    }
+
+    /// Writes and cuts tails, and notes placeholders: after the transaction is committed, and before the lock ends.
+    ///
+    /// # Errors
+    /// If a tail cannot be written; the next mount tries again.
+    pub(super) fn finish(
+        &mut self,
+        store: &SqliteStore,
+        placeholders: &Placeholders,
+        db: &Db,
+    ) -> Result<()> {
+        if self.has_tails {
+            tables::write_tails(db, || store.settle())?;
+        } else if self.replaces_tails {
+            // The database that a power cut brings back must know that they are not the old bytes any more.
+            store.settle()?;
+        }
+        for (ino, length) in self.cut.drain(..) {
+            store.cut_tail(ino, length);
+        }
+        if self.placeholders.is_empty() {
+            return Ok(());
+        }
+        let mut known = placeholders.write();
+        for ino in std::mem::take(&mut self.placeholders) {
+            // Taken for one where that cannot be told: a read then asks the table.
+            match tables::is_placeholder(db, ino).unwrap_or(true) {
+                true => known.insert(ino),
+                false => known.remove(&ino),
+            };
+        }
+        Ok(())
+    }
+}
+
+struct Adopting<'a> {
+    db: &'a Db,
+    store: &'a SqliteStore,
+    caller: &'a Caller,
+    /// With the commit in it.
+    base: &'a Tree,
+    /// The content that named files have now.
+    before: &'a BTreeMap<NodeId, Content>,
+    /// Nodes that had no name here, or no inode.
+    returned: BTreeSet<NodeId>,
+    merged: &'a Merged,
+    out: Adopted,
+}
+
+/// Applies a merge to the working copy. `base` contains the merged commit already; what differs from it is journalled.
+pub(super) fn adopt(
+    db: &Db,
+    store: &SqliteStore,
+    caller: &Caller,
+    base: &Tree,
+    before: &BTreeMap<NodeId, Content>,
+    merged: &Merged,
+) -> Result<Adopted> {
+    let mut adopting = Adopting {
+        db,
+        store,
+        caller,
+        base,
+        before,
+        returned: BTreeSet::new(),
+        merged,
+        out: Adopted::default(),
+    };
+    tables::adopting(db, |_| adopting.run())?;
+    adopting.journal()?;
+    adopting.out.conflicts = merged.conflicts.len() as u64;
+    Ok(adopting.out)
+}
+
+impl Adopting<'_> {
+    fn run(&mut self) -> Result<()> {
+        for (id, fork) in &self.merged.forks {
+            if let Some(ino) = tables::ino_of(self.db, *id)? {
+                // A file without a name may still have it.
+                tables::forget_identity(self.db, *fork)?;
+                tables::identify(self.db, ino, *fork)?;
+            }
+        }
+        for (id, node) in &self.merged.actions.nodes {
+            self.provide(*id, node)?;
+        }
+        self.names()?;
+        for (id, node) in &self.merged.actions.nodes {
+            let ino = self.ino(*id)?;
+            if let Body::File(to) = &node.body {
+                let before = self.before.get(id);
+                self.content(ino, before.filter(|_| !self.returned.contains(id)), to)?;
+            }
+            self.attributes(ino, node)?;
+            self.out.inodes.insert(ino);
+        }
+        Ok(())
+    }
+
+    fn ino(&self, id: NodeId) -> Result<Ino> {
+        tables::ino_of(self.db, id)?.ok_or_else(|| {
+            StoreError::storage(Errno::IO, format!("the cache does not know node {id:?}"))
+        })
+    }
+
+    /// Makes sure that a node has an inode. One that was unlinked here returns; the journal refers to its number.
+    fn provide(&mut self, id: NodeId, node: &Node) -> Result<()> {
+        let known = tables::ino_of(self.db, id)?;
+        let found = match known {
+            Some(ino) => nodes::find(self.db, ino)?,
+            None => None,
+        };
+        match found {
+            Some(attr) if attr.nlink > 0 => return Ok(()),
+            Some(mut attr) if attr.kind == Kind::Directory => {
+                attr.nlink = 2;
+                nodes::update(self.db, &attr)?;
+            }
+            Some(_) => {}
+            None => {
+                let ino = known.map_or_else(|| self.store.new_ino(), Ok)?;
+                self.make(ino, id, node)?;
+            }
+        }
+        self.returned.insert(id);
+        Ok(())
+    }
+
+    /// An inode without a name and without content.
+    fn make(&self, ino: Ino, id: NodeId, node: &Node) -> Result<()> {
+        let kind = match &node.body {
+            Body::Directory => Kind::Directory,
+            Body::File(_) => Kind::File,
+            Body::Symlink(_) => Kind::Symlink,
+            Body::Special(bits) => Kind::from_mode(*bits)
+                .ok_or_else(|| StoreError::storage(Errno::IO, "a node of an unknown kind"))?,
+        };
+        let target: &[u8] = match &node.body {
+            Body::Symlink(target) => target,
+            _ => &[],
+        };
+        let attr = Attr {
+            ino,
+            kind,
+            permissions: node.attributes.permissions,
+            nlink: if kind == Kind::Directory { 2 } else { 0 },
+            uid: node.attributes.uid,
+            gid: node.attributes.gid,
+            rdev: node.attributes.rdev,
+            size: target.len() as u64,
+            blocks: 0,
+            atime: self.caller.now,
+            mtime: self.caller.now,
+            ctime: self.caller.now,
+            btime: Timestamp(node.attributes.btime),
+        };
+        let parent = (kind == Kind::Directory).then_some(crate::store::ROOT);
+        nodes::insert(self.db, &attr, parent, target)?;
+        tables::identify(self.db, ino, id)
+    }
+
+    /// Takes all names that change, then gives the new ones: directories may swap places.
+    fn names(&mut self) -> Result<()> {
+        let mut taken = BTreeSet::new();
+        for (dir, name) in self.merged.actions.names.keys() {
+            let Some(parent) = tables::ino_of(self.db, *dir)? else {
+                continue;
+            };
+            let Some(found) = names::find(self.db, parent, &name.0)? else {
+                continue;
+            };
+            names::remove(self.db, parent, found.slot)?;
+            let mut attr = nodes::get(self.db, found.ino)?;
+            let is_directory = attr.kind == Kind::Directory;
+            if !is_directory {
+                attr.nlink = attr.nlink.saturating_sub(1);
+                nodes::update(self.db, &attr)?;
+            }
+            nodes::names_changed(self.db, parent, self.caller, -i32::from(is_directory))?;
+            taken.insert(found.ino);
+            self.out.inodes.extend([parent, found.ino]);
+            self.out.names.insert((parent, name.0.clone()));
+        }
+        let mut given = BTreeSet::new();
+        for ((dir, name), to) in &self.merged.actions.names {
+            let Some(to) = to else { continue };
+            let (parent, ino) = (self.ino(*dir)?, self.ino(*to)?);
+            let mut attr = nodes::get(self.db, ino)?;
+            let is_directory = attr.kind == Kind::Directory;
+            names::insert(self.db, parent, &name.0, ino, attr.kind)?;
+            if is_directory {
+                nodes::set_parent(self.db, ino, parent)?;
+            } else {
+                attr.nlink += 1;
+                attr.ctime = self.caller.now;
+                nodes::update(self.db, &attr)?;
+            }
+            nodes::names_changed(self.db, parent, self.caller, i32::from(is_directory))?;
+            given.insert(ino);
+            self.out.inodes.extend([parent, ino]);
+            self.out.names.insert((parent, name.0.clone()));
+        }
+        for ino in taken.difference(&given) {
+            let mut attr = nodes::get(self.db, *ino)?;
+            if attr.kind == Kind::Directory {
+                attr.nlink = 0;
+                nodes::update(self.db, &attr)?;
+            }
+            if attr.nlink == 0 {
+                self.out.orphans.insert(*ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a file the content `to`. Chunks whose bytes are not at hand become placeholders; so do all that reach past
+    /// the head of a file, because a tail is not part of the transaction.
+    fn content(&mut self, ino: Ino, before: Option<&Content>, to: &Content) -> Result<()> {
+        if before.is_some_and(|before| before.same_bytes(to)) {
+            let mut chunks = (0..).zip(&to.chunks);
+            return chunks.try_for_each(|(at, chunk)| tables::move_missing(self.db, ino, at, chunk));
+        }
+        let mut attr = nodes::get_file(self.db, ino)?;
+        let (old_size, old_tail) = (attr.size, content::tail_length(attr.size));
+        content::truncate(self.db, &mut attr, to.size)?;
+        nodes::update(self.db, &attr)?;
+        let kept = to.size.div_ceil(CHUNK);
+        tables::clear_missing(self.db, ino, kept, true)?;
+        for (at, chunk) in to.chunks.iter().enumerate() {
+            let is_same = before.and_then(|before| before.chunks.get(at)).is_some_and(|old| {
+                old.hash == chunk.hash && old.length == chunk.length
+            });
+            let at = at as u64;
+            if is_same {
+                tables::move_missing(self.db, ino, at, chunk)?;
+                continue;
+            }
+            match self.merged.bytes.get(&chunk.hash) {
+                Some(bytes) if to.size <= HEAD => {
+                    content::write(self.db, self.caller, ino, at * CHUNK, bytes)?;
+                    tables::clear_missing(self.db, ino, at, false)?;
+                }
+                Some(bytes) if chunk.place == Place::Local => {
+                    // Merged bytes. What belongs into the tail goes there after the transaction.
+                    let start = at * CHUNK;
+                    let in_head = HEAD.saturating_sub(start).min(bytes.len() as u64) as usize;
+                    let (head, tail) = bytes.split_at(in_head);
+                    if !head.is_empty() {
+                        content::write(self.db, self.caller, ino, start, head)?;
+                    }
+                    tables::set_tail(self.db, ino, start.saturating_sub(HEAD), tail)?;
+                    tables::clear_missing(self.db, ino, at, false)?;
+                    self.out.has_tails = true;
+                }
+                _ if chunk.place == Place::Hole && at * CHUNK >= old_size => {
+                    tables::clear_missing(self.db, ino, at, false)?;
+                }
+                _ => {
+                    tables::set_missing(self.db, ino, at, chunk)?;
+                    self.out.replaces_tails |= old_tail > 0;
+                }
+            }
+        }
+        let tail = content::tail_length(to.size);
+        if tail < old_tail {
+            self.out.cut.push((ino, tail));
+        }
+        self.out.placeholders.insert(ino);
+        Ok(())
+    }
+
+    fn attributes(&self, ino: Ino, node: &Node) -> Result<()> {
+        let mut attr = nodes::get(self.db, ino)?;
+        let to = &node.attributes;
+        attr.permissions = to.permissions;
+        (attr.uid, attr.gid) = (to.uid, to.gid);
+        if attr.kind != Kind::Directory {
+            attr.atime = Timestamp(to.atime);
+            attr.mtime = Timestamp(to.mtime);
+        }
+        attr.ctime = self.caller.now;
+        if (attr.btime.0, attr.rdev) != (to.btime, to.rdev) {
+            // Only a merge of two files that both hosts made changes these.
+            (attr.btime, attr.rdev) = (Timestamp(to.btime), to.rdev);
+            nodes::set_origin(self.db, &attr)?;
+        }
+        nodes::update(self.db, &attr)?;
+        let had = xattrs::list(self.db, ino)?;
+        if had.is_empty() && to.xattrs.is_empty() {
+            return Ok(());
+        }
+        self.store.expect_xattrs();
+        xattrs::clear(self.db, ino)?;
+        for (name, value) in &to.xattrs {
+            xattrs::set(self.db, self.caller, ino, &name.0, value, XattrMode::Set)?;
+        }
+        Ok(())
+    }
+
+    /// Journals what the merge made of both sides, which the base does not have.
+    fn journal(&self) -> Result<()> {
+        for (id, node) in &self.merged.actions.nodes {
+            if self.base.node(*id) != Some(node) {
+                tables::journal_inode(self.db, self.ino(*id)?)?;
+            }
+        }
+        for (_, fork) in &self.merged.forks {
+            if let Some(ino) = tables::ino_of(self.db, *fork)? {
+                tables::journal_inode(self.db, ino)?;
+            }
+        }
+        for ((dir, name), to) in &self.merged.actions.names {
+            if self.base.name(*dir, name) != *to
+                && let Some(parent) = tables::ino_of(self.db, *dir)?
+            {
+                tables::journal_name(self.db, parent, &name.0)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the bytes of a missing chunk into its file, whose other attributes stay.
+pub(super) fn fill(
+    db: &Db,
+    owner: &Caller,
+    ino: Ino,
+    (at, chunk): (u64, &Chunk),
+    bytes: &[u8],
+) -> Result<()> {
+    tables::adopting(db, |db| {
+        let attr = nodes::get_file(db, ino)?;
+        let (start, mut filled) = (at * CHUNK, attr);
+        match chunk.place {
+            Place::Hole => content::punch(db, &mut filled, start, u64::from(chunk.length))?,
+            _ => {
+                content::write(db, owner, ino, start, bytes)?;
+                filled = nodes::get_file(db, ino)?;
+            }
+        }
+        let blocks = filled.blocks;
+        nodes::update(db, &Attr { blocks, ..attr })?;
+        tables::clear_missing(db, ino, at, false)
+    })
+}

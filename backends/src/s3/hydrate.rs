@@ -1,0 +1,135 @@
+//! Fetching the missing chunks of placeholders.
+
+use std::ops::Range;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use s3::session::fetch;
+use s3::tree::{CHUNK, Chunk};
+
+use super::{GIVE_UP_EVERY, S3Store, adopt, session_error, tables};
+use crate::fuse::interrupt::requester_gave_up;
+use crate::sqlite::db::Db;
+use crate::sqlite::nodes;
+use crate::store::{Errno, Ino, Result, StoreError};
+
+/// How many chunks of one read are fetched at once; each is held in memory.
+const AT_ONCE: usize = 2;
+
+/// The slowest connection that a chunk has time on, in bytes a second.
+const SLOWEST: u64 = 64 << 10;
+
+/// How often a read fetches what others replace meanwhile.
+const ATTEMPTS: u32 = 100;
+
+/// The first and the last index of the chunks that a range in bytes touches, as far as a file of any size goes.
+fn chunks(range: &Range<u64>) -> (u64, u64) {
+    match range.is_empty() {
+        true => (1, 0),
+        false => (range.start / CHUNK, (range.end - 1).min(i64::MAX as u64) / CHUNK),
+    }
+}
+
+impl S3Store {
+    /// Whether the bytes of a range are here.
+    pub(super) fn is_here(&self, ino: Ino, range: &Range<u64>) -> bool {
+        if !self.inner.placeholders.contains(ino) {
+            return true;
+        }
+        let (first, last) = chunks(range);
+        let missing = tables::missing(&self.inner.store.db(), ino, first, last);
+        missing.is_ok_and(|missing| missing.is_empty())
+    }
+
+    /// The store's lock, with a range of a file here for as long as it is held.
+    pub(super) fn hold(&self, ino: Ino, range: Range<u64>) -> Result<MutexGuard<'_, Db>> {
+        self.hold_of_size(ino, |_| range.clone())
+    }
+
+    /// As [`S3Store::hold`], with what a write of a range needs: the last chunk, too, where the file grows.
+    pub(super) fn hold_for_write(&self, ino: Ino, range: Range<u64>) -> Result<MutexGuard<'_, Db>> {
+        self.hold_of_size(ino, |size| match range.end > size {
+            true => range.start.min(size.saturating_sub(1))..range.end,
+            false => range.clone(),
+        })
+    }
+
+    /// As [`S3Store::hold`], with the range that depends on the file's size at that moment.
+    pub(super) fn hold_of_size(
+        &self,
+        ino: Ino,
+        range: impl Fn(u64) -> Range<u64>,
+    ) -> Result<MutexGuard<'_, Db>> {
+        for _ in 0..ATTEMPTS {
+            let db = self.inner.store.db();
+            if !self.inner.placeholders.contains(ino) {
+                return Ok(db);
+            }
+            let (first, last) = chunks(&range(nodes::get(&db, ino)?.size));
+            let missing = tables::missing(&db, ino, first, last)?;
+            if missing.is_empty() {
+                return Ok(db);
+            }
+            drop(db);
+            self.fetch(ino, missing)?;
+        }
+        let reason = "other writers replace the file faster than it can be fetched";
+        Err(StoreError::storage(Errno::IO, reason))
+    }
+
+    fn fetch(&self, ino: Ino, missing: Vec<(u64, Chunk)>) -> Result<()> {
+        let inner = &self.inner;
+        let _pending = inner.kernel.reads.begin(ino);
+        inner.tally.fetches.fetch_add(1, Ordering::Relaxed);
+        let timeout = inner.config.timeout;
+        let patience = |chunk: &Chunk| timeout + Duration::from_secs(u64::from(chunk.length) / SLOWEST);
+        let longest = missing.iter().map(|(_, chunk)| patience(chunk)).max();
+        let longest = longest.unwrap_or(timeout);
+        self.runtime.block_on(async {
+            let objects = &inner.objects;
+            let gets = missing.into_iter().map(|(at, chunk)| async move {
+                fetch(objects, &chunk).await.map(|bytes| (at, chunk, bytes))
+            });
+            let mut gets = std::pin::pin!(stream::iter(gets).buffer_unordered(AT_ONCE));
+            let mut deadline = Instant::now() + longest;
+            loop {
+                match tokio::time::timeout(GIVE_UP_EVERY, gets.next()).await {
+                    Ok(None) => return Ok(()),
+                    Ok(Some(Ok((at, chunk, bytes)))) => {
+                        self.fill(ino, at, &chunk, &bytes)?;
+                        deadline = Instant::now() + longest;
+                    }
+                    Ok(Some(Err(error))) => {
+                        inner.tally.failures.fetch_add(1, Ordering::Relaxed);
+                        return Err(session_error(&error));
+                    }
+                    // The chunks that have come stay.
+                    Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
+                    Err(_) if Instant::now() >= deadline => {
+                        let reason = format!("the bucket has not answered within {longest:?}");
+                        return Err(StoreError::storage(Errno::TIMEDOUT, reason));
+                    }
+                    Err(_) => {}
+                }
+            }
+        })
+    }
+
+    /// Writes a fetched chunk into its file, unless another took its place meanwhile.
+    fn fill(&self, ino: Ino, at: u64, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        let inner = &self.inner;
+        let db = inner.store.db();
+        let is_whole = db.transaction(|db| {
+            if tables::missing(db, ino, at, at)? == [(at, *chunk)] {
+                adopt::fill(db, &inner.owner, ino, (at, chunk), bytes)?;
+            }
+            Ok(!tables::is_placeholder(db, ino)?)
+        })?;
+        if is_whole {
+            inner.placeholders.write().remove(&ino);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Sends cache invalidations to the kernel from a dedicated thread. An invalidation can block until this mount answers a
+//! pending read, so a request thread that sent it could deadlock.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::sqlite::SqliteStore;
+use crate::store::{Ino, KernelCache, Store};
+
+/// How long the invalidation of an inode is put off while reads of it wait for the bucket.
+const READ_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often the pending reads of an inode are checked.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// How long [`Invalidation::settle`] waits.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What changed other than through the mount.
+#[derive(Debug, Default)]
+pub(super) struct Stale {
+    /// Inodes whose attributes or content changed.
+    pub(super) inodes: Vec<Ino>,
+    /// Names that came, went, or name something else.
+    pub(super) names: Vec<(Ino, Vec<u8>)>,
+    /// Inodes that lost their last name.
+    pub(super) orphans: Vec<Ino>,
+}
+
+/// Inodes with reads that wait for the bucket. The kernel has locked their pages: an invalidation would wait for the
+/// answer, and if this process were killed meanwhile, for ever.
+#[derive(Debug, Default)]
+pub(super) struct PendingReads(Mutex<HashMap<Ino, u32>>);
+
+/// One such read.
+pub(super) struct PendingRead<'a>(&'a PendingReads, Ino);
+
+impl PendingReads {
+    fn counts(&self) -> MutexGuard<'_, HashMap<Ino, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(&self, ino: Ino) -> PendingRead<'_> {
+        *self.counts().entry(ino).or_default() += 1;
+        PendingRead(self, ino)
+    }
+
+    fn has(&self, ino: Ino) -> bool {
+        self.counts().contains_key(&ino)
+    }
+}
+
+impl Drop for PendingRead<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.0.counts();
+        if let Some(count) = counts.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// The invalidation thread of a mount; without a mount, invalidations are dropped.
+#[derive(Debug, Default)]
+pub(super) struct Invalidation {
+    pub(super) reads: Arc<PendingReads>,
+    queue: Mutex<Option<Sender<Stale>>>,
+    sent: AtomicU64,
+    done: Arc<AtomicU64>,
+}
+
+impl Invalidation {
+    pub(super) fn attach(&self, kernel: Arc<dyn KernelCache>, store: Arc<SqliteStore>) {
+        let (queue, inbox) = channel();
+        let thread = Thread {
+            kernel,
+            store,
+            reads: Arc::clone(&self.reads),
+            done: Arc::clone(&self.done),
+        };
+        let spawned = std::thread::Builder::new()
+            .name("invalidate".to_owned())
+            .spawn(move || thread.run(&inbox));
+        match spawned {
+            Ok(_) => *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue),
+            Err(error) => tracing::error!(%error, "the kernel's caches will be stale: no thread"),
+        }
+    }
+
+    /// Ends the thread without waiting: the kernel may answer only when the mount is gone.
+    pub(super) fn detach(&self) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.take();
+    }
+
+    pub(super) fn send(&self, stale: Stale) {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = &*queue
+            && queue.send(stale).is_ok()
+        {
+            self.sent.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Waits until the kernel has everything that was sent, at most [`PATIENCE`].
+    pub(super) fn settle(&self) {
+        let sent = self.sent.load(Ordering::Acquire);
+        let deadline = Instant::now() + PATIENCE;
+        while self.done.load(Ordering::Acquire) < sent && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// An inode with pending reads, whose invalidation is put off.
+struct Deferred {
+    ino: Ino,
+    deadline: Instant,
+    /// The batch counts as done with the last of these.
+    _batch: Rc<Batch>,
+}
+
+/// Counts a batch when the last reference to it goes.
+struct Batch(Arc<AtomicU64>);
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+struct Thread {
+    kernel: Arc<dyn KernelCache>,
+    store: Arc<SqliteStore>,
+    reads: Arc<PendingReads>,
+    done: Arc<AtomicU64>,
+}
+
+impl Thread {
+    fn run(&self, inbox: &Receiver<Stale>) {
+        let mut deferred: Vec<Deferred> = Vec::new();
+        loop {
+            let next = match deferred.is_empty() {
+                true => inbox.recv().map_err(RecvTimeoutError::from),
+                false => inbox.recv_timeout(RETRY),
+            };
+            match next {
+                Ok(stale) => self.invalidate(stale, &mut deferred),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            deferred.retain(|it| {
+                let is_pending = self.reads.has(it.ino);
+                if is_pending && Instant::now() < it.deadline {
+                    return true;
+                }
+                match is_pending {
+                    true => self.invalidate_apart(it.ino),
+                    false => self.kernel.forget_inode(it.ino),
+                }
+                false
+            });
+        }
+    }
+
+    fn invalidate(&self, stale: Stale, deferred: &mut Vec<Deferred>) {
+        let batch = Rc::new(Batch(Arc::clone(&self.done)));
+        for (parent, name) in &stale.names {
+            self.kernel.forget_name(*parent, name);
+        }
+        for ino in stale.inodes {
+            match self.reads.has(ino) {
+                true => deferred.push(Deferred {
+                    ino,
+                    deadline: Instant::now() + READ_PATIENCE,
+                    _batch: Rc::clone(&batch),
+                }),
+                false => self.kernel.forget_inode(ino),
+            }
+        }
+        for ino in stale.orphans {
+            if self.kernel.is_unreferenced(ino)
+                && let Err(error) = self.store.reclaim(ino)
+            {
+                tracing::warn!(ino, %error, "the space of a removed file is not freed before the next mount");
+            }
+        }
+    }
+
+    /// Invalidates on another thread, which the kernel may block.
+    fn invalidate_apart(&self, ino: Ino) {
+        let kernel = Arc::clone(&self.kernel);
+        let thread = std::thread::Builder::new().name("invalidate-late".to_owned());
+        if thread.spawn(move || kernel.forget_inode(ino)).is_err() {
+            self.kernel.forget_inode(ino);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::log_mark::tests::OWNER;
+
+    /// A kernel that says what it was told.
+    struct Telling(Mutex<Sender<String>>);
+
+    impl Telling {
+        fn say(&self, what: String) {
+            // The test may have ended.
+            let _ = self.0.lock().unwrap().send(what);
+        }
+    }
+
+    impl KernelCache for Telling {
+        fn forget_inode(&self, ino: Ino) {
+            self.say(format!("{ino}"));
+        }
+
+        fn forget_name(&self, parent: Ino, name: &[u8]) {
+            self.say(format!("{parent}/{}", String::from_utf8_lossy(name)));
+        }
+
+        fn learn(&self, _ino: Ino, _offset: u64, _bytes: &[u8]) {}
+
+        fn is_unreferenced(&self, ino: Ino) -> bool {
+            self.say(format!("orphan {ino}"));
+            false
+        }
+    }
+
+    #[test]
+    fn a_pending_read_delays_the_invalidation_of_its_inode_only() {
+        let (tell, told) = channel();
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        let invalidation = Invalidation::default();
+        invalidation.attach(Arc::new(Telling(Mutex::new(tell))), Arc::new(store));
+        let send = |inodes: &[Ino], names: &[(Ino, Vec<u8>)], orphans: &[Ino]| {
+            invalidation.send(Stale {
+                inodes: inodes.to_vec(),
+                names: names.to_vec(),
+                orphans: orphans.to_vec(),
+            });
+        };
+        let next = || told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let read = invalidation.reads.begin(7);
+        send(&[7, 8], &[(1, b"n".to_vec())], &[]);
+        send(&[9], &[(2, b"m".to_vec())], &[5]);
+        let first = [next(), next(), next(), next(), next()];
+        assert_eq!(first, ["1/n", "8", "2/m", "9", "orphan 5"]);
+        drop(read);
+        assert_eq!(next(), "7");
+        invalidation.settle();
+        assert_eq!(invalidation.done.load(Ordering::Acquire), 2);
+    }
+}

@@ -1,0 +1,248 @@
+//! `--rebuild-cache`: a new cache takes over what only the old one has.
+//!
+//! What the log has is in the bucket. So only unsent changes are taken from the old cache, file by file, as far as each
+//! can be read. Unsent deletions are not repeated.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use s3::tree::{Content, Node};
+
+use super::cache::Cache;
+use super::open::{OpenError, files_of};
+use super::tables;
+use crate::sqlite::db::Db;
+use crate::sqlite::{SqliteStore, held, names, nodes};
+use crate::store::{
+    Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp,
+};
+
+/// Moves a cache out of the way; where to.
+pub(super) fn set_aside(file: &Path) -> std::result::Result<PathBuf, OpenError> {
+    let stamp = Timestamp::now().0 / 1_000_000_000;
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(format!(".aside-{stamp}"));
+    let aside = PathBuf::from(aside);
+    move_files(file, &aside)?;
+    Ok(aside)
+}
+
+/// Undoes [`set_aside`].
+pub(super) fn put_back(aside: &Path, file: &Path) -> std::result::Result<(), OpenError> {
+    move_files(aside, file)
+}
+
+fn move_files(from: &Path, to: &Path) -> std::result::Result<(), OpenError> {
+    // The database last: a move that is interrupted leaves its other files where a mount misses them.
+    let files: Vec<_> = std::iter::zip(files_of(from), files_of(to)).collect();
+    for (from, to) in files.into_iter().rev() {
+        match std::fs::rename(&from, &to) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let message = format!("moving {} to {}: {error}", from.display(), to.display());
+                return Err(OpenError::Cache(message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A changed file of the old cache.
+struct Unsent {
+    /// Directory names from the root, and the file's.
+    path: Vec<Vec<u8>>,
+    ino: Ino,
+    kind: Kind,
+    permissions: u16,
+    target: Vec<u8>,
+    /// What the file was when the old cache last followed the log.
+    base: Option<Content>,
+}
+
+/// Takes over the unsent changes of the cache at `aside`; what was taken, and what could not be, in words.
+pub(super) fn take_over(
+    aside: &Path,
+    store: &SqliteStore,
+    cache: &Cache,
+    owner: &Caller,
+) -> Result<Vec<String>> {
+    let place = aside.display();
+    let old = match SqliteStore::open(aside, owner) {
+        Ok(old) => old,
+        Err(error) => {
+            return Ok(vec![format!(
+                "nothing was taken over from the old cache, which is at {place}: {error}"
+            )]);
+        }
+    };
+    let unsent = match unsent(&old) {
+        Ok(unsent) => unsent,
+        Err(error) => {
+            return Ok(vec![format!(
+                "nothing was taken over from the old cache, which is at {place}: {error}"
+            )]);
+        }
+    };
+    let (mut taken, mut notes) = (0, Vec::new());
+    for file in &unsent {
+        let path = String::from_utf8_lossy(&file.path.join(&b'/')).into_owned();
+        match take(&old, file, store, cache, owner) {
+            Ok(is_new) => taken += u32::from(is_new),
+            Err(error) => notes.push(format!("{path} could not be taken over: {error}")),
+        }
+    }
+    notes.insert(
+        0,
+        format!("{taken} unsent files were taken over from the old cache, which is at {place}"),
+    );
+    Ok(notes)
+}
+
+fn unsent(old: &SqliteStore) -> Result<Vec<Unsent>> {
+    let db = old.db();
+    let base = tables::base(&db)?;
+    let mut inodes: BTreeSet<Ino> = tables::dirty_inodes(&db)?.into_iter().collect();
+    for (parent, name) in tables::dirty_names(&db)? {
+        if let Ok(Some(found)) = names::find(&db, parent, &name) {
+            inodes.insert(found.ino);
+        }
+    }
+    let mut unsent = Vec::new();
+    for ino in inodes {
+        let Ok(Some(attr)) = nodes::find(&db, ino) else {
+            continue;
+        };
+        let Some(path) = path_of(&db, ino)? else {
+            continue;
+        };
+        let id = tables::identity(&db, ino)?;
+        let target = match attr.kind {
+            Kind::Symlink => nodes::target(&db, ino)?,
+            _ => Vec::new(),
+        };
+        unsent.push(Unsent {
+            path,
+            ino,
+            kind: attr.kind,
+            permissions: attr.permissions,
+            target,
+            base: id.and_then(|id| base.node(id)?.content().cloned()),
+        });
+    }
+    // Directories before what is in them.
+    unsent.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(unsent)
+}
+
+fn path_of(db: &Db, ino: Ino) -> Result<Option<Vec<Vec<u8>>>> {
+    let mut path = Vec::new();
+    let mut at = ino;
+    while at != ROOT {
+        let found = db.row(
+            "SELECT parent, name FROM dirent WHERE ino = ?1 LIMIT 1",
+            [nodes::signed(at)],
+            |row| Ok((nodes::unsigned(row.get(0)?), row.get::<_, Vec<u8>>(1)?)),
+        )?;
+        let Some((parent, name)) = found else {
+            return Ok(None);
+        };
+        path.push(name);
+        at = parent;
+        if path.len() > 4096 {
+            return Err(StoreError::storage(Errno::LOOP, "a directory is inside itself"));
+        }
+    }
+    path.reverse();
+    Ok(Some(path))
+}
+
+/// Takes one file over; false where the log has it.
+fn take(
+    old: &SqliteStore,
+    file: &Unsent,
+    store: &SqliteStore,
+    cache: &Cache,
+    owner: &Caller,
+) -> Result<bool> {
+    let Some((name, dirs)) = file.path.split_last() else {
+        return Ok(false);
+    };
+    let mut dir = ROOT;
+    for name in dirs {
+        dir = directory(store, owner, dir, name)?;
+    }
+    let found = match store.lookup(dir, name) {
+        Ok(attr) => Some(attr),
+        Err(error) if error.errno == Errno::NOENT => None,
+        Err(error) => return Err(error),
+    };
+    if file.kind == Kind::Directory {
+        directory(store, owner, dir, name)?;
+        return Ok(found.is_none());
+    }
+    let node = NewNode {
+        kind: file.kind,
+        permissions: file.permissions,
+        rdev: 0,
+        target: &file.target,
+    };
+    if file.kind != Kind::File {
+        if found.is_none() {
+            store.create(owner, dir, name, &node)?;
+        }
+        return Ok(found.is_none());
+    }
+    let bytes = read(old, file.ino)?;
+    if let Some(found) = found.filter(|found| found.kind == Kind::File) {
+        let id = tables::identity(&store.db(), found.ino)?;
+        let now = id.and_then(|id| cache.base().node(id)).and_then(Node::content);
+        if now.is_some_and(|now| now.same_bytes(&Content::local(&bytes))) {
+            return Ok(false);
+        }
+        let is_as_it_was = match (&file.base, now) {
+            (Some(base), Some(now)) => base.same_bytes(now),
+            _ => false,
+        };
+        if is_as_it_was {
+            let forget = |db: &Db| tables::clear_missing(db, found.ino, 0, true);
+            store.replace_held(&store.db(), owner, found.ino, &bytes, forget)?;
+            return Ok(true);
+        }
+    }
+    let name = match found {
+        Some(_) => [name.as_slice(), b".rescued"].concat(),
+        None => name.clone(),
+    };
+    let attr = store.create(owner, dir, &name, &node)?;
+    held::write(&store.db(), owner, attr.ino, 0, &bytes)?;
+    Ok(true)
+}
+
+fn read(old: &SqliteStore, ino: Ino) -> Result<Vec<u8>> {
+    let db = old.db();
+    if tables::is_placeholder(&db, ino)? {
+        let reason = "a part of it was never fetched";
+        return Err(StoreError::storage(Errno::IO, reason));
+    }
+    let size = nodes::get_file(&db, ino)?.size;
+    let mut bytes = Vec::new();
+    held::read(&db, ino, 0, size as usize, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn directory(store: &SqliteStore, owner: &Caller, dir: Ino, name: &[u8]) -> Result<Ino> {
+    let node = NewNode {
+        kind: Kind::Directory,
+        permissions: 0o755,
+        rdev: 0,
+        target: &[],
+    };
+    match store.lookup(dir, name) {
+        Ok(attr) => Ok(attr.ino),
+        Err(error) if error.errno == Errno::NOENT => {
+            Ok(store.create(owner, dir, name, &node)?.ino)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,442 @@
+//! The tables of the cache: identities, base, journal, placeholders. SQL, and no protocol.
+
+use rusqlite::params;
+use s3::replica::Head;
+use s3::tree::{Changes, Chunk, Entry, Hash, Name, Node, NodeId, Place, Tree};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::sqlite::db::Db;
+use crate::sqlite::nodes::{signed, unsigned};
+use crate::store::{Errno, Ino, Result, StoreError};
+
+/// The version of the tables in `schema.sql`.
+pub(super) const TABLES_VERSION: &str = "10";
+
+fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+    postcard::to_allocvec(value).map_err(|error| StoreError::storage(Errno::IO, error))
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let damaged = |error| StoreError::storage(Errno::IO, format!("the cache is damaged: {error}"));
+    postcard::from_bytes(bytes).map_err(damaged)
+}
+
+pub(super) fn setting(db: &Db, name: &str) -> Result<Option<String>> {
+    db.row("SELECT value FROM s3_setting WHERE name = ?1", [name], |row| {
+        row.get(0)
+    })
+}
+
+pub(super) fn set_setting(db: &Db, name: &str, value: &str) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_setting VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        [name, value],
+    )?;
+    Ok(())
+}
+
+pub(super) fn head(db: &Db) -> Result<Head> {
+    let found = db.row("SELECT head, hash FROM s3_state", (), |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
+    })?;
+    let (number, hash) = found.unwrap_or_default();
+    Ok(Head {
+        number: unsigned(number),
+        hash: Hash(hash),
+    })
+}
+
+/// Moves the head. What was sent for the place after the old one is decided now.
+pub(super) fn set_head(db: &Db, head: Head) -> Result<()> {
+    db.execute(
+        "UPDATE s3_state SET head = ?1, hash = ?2",
+        params![signed(head.number), head.hash.0.as_slice()],
+    )?;
+    db.execute("DELETE FROM s3_intent", ())?;
+    Ok(())
+}
+
+pub(super) fn writers(db: &Db) -> Result<Vec<u64>> {
+    let mut statement = db.statement("SELECT id FROM s3_writer")?;
+    let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn add_writer(db: &Db, id: u64) -> Result<()> {
+    db.execute("INSERT INTO s3_writer VALUES (?1)", [signed(id)])?;
+    Ok(())
+}
+
+pub(super) fn intents(db: &Db) -> Result<Vec<[u8; 16]>> {
+    let mut statement = db.statement("SELECT nonce FROM s3_intent")?;
+    let rows = statement.query_map((), |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn add_intent(db: &Db, nonce: [u8; 16]) -> Result<()> {
+    db.execute("INSERT INTO s3_intent VALUES (?1)", [nonce.as_slice()])?;
+    Ok(())
+}
+
+// ── Identities ─────────────────────────────────────────────────────────────────────────────────
+
+pub(super) fn identity(db: &Db, ino: Ino) -> Result<Option<NodeId>> {
+    db.row(
+        "SELECT writer, number FROM s3_identity WHERE ino = ?1",
+        [signed(ino)],
+        |row| {
+            Ok(NodeId {
+                writer: unsigned(row.get(0)?),
+                ino: unsigned(row.get(1)?),
+            })
+        },
+    )
+}
+
+pub(super) fn ino_of(db: &Db, id: NodeId) -> Result<Option<Ino>> {
+    db.row(
+        "SELECT ino FROM s3_identity WHERE writer = ?1 AND number = ?2",
+        [signed(id.writer), signed(id.ino)],
+        |row| row.get(0).map(unsigned),
+    )
+}
+
+/// Gives an inode an identity, in place of the one it had.
+pub(super) fn identify(db: &Db, ino: Ino, id: NodeId) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_identity VALUES (?1, ?2, ?3)
+         ON CONFLICT (ino) DO UPDATE SET writer = excluded.writer, number = excluded.number",
+        [signed(ino), signed(id.writer), signed(id.ino)],
+    )?;
+    Ok(())
+}
+
+pub(super) fn forget_identity(db: &Db, id: NodeId) -> Result<()> {
+    db.execute(
+        "DELETE FROM s3_identity WHERE writer = ?1 AND number = ?2",
+        [signed(id.writer), signed(id.ino)],
+    )?;
+    Ok(())
+}
+
+/// Forgets the identities of inodes that are gone, where neither the base nor the journal refers to them, and no commit
+/// that may be in the log. The last inode number that has an identity after that.
+pub(super) fn tidy_identities(db: &Db) -> Result<Ino> {
+    db.execute(
+        "DELETE FROM s3_identity
+         WHERE NOT EXISTS (SELECT 1 FROM inode i WHERE i.ino = s3_identity.ino)
+           AND NOT EXISTS (SELECT 1 FROM s3_base_node b
+                           WHERE b.writer = s3_identity.writer AND b.number = s3_identity.number)
+           AND NOT EXISTS (SELECT 1 FROM s3_dirty_name n WHERE n.parent = s3_identity.ino)
+           AND NOT EXISTS (SELECT 1 FROM s3_intent)",
+        (),
+    )?;
+    let last = db.row("SELECT max(ino) FROM s3_identity", (), |row| row.get(0))?;
+    Ok(last.map_or(0, unsigned))
+}
+
+// ── The base ───────────────────────────────────────────────────────────────────────────────────
+
+/// The base as the tables have it.
+pub(super) fn base(db: &Db) -> Result<Tree> {
+    let mut changes = Changes::default();
+    let mut statement = db.statement("SELECT writer, number, node FROM s3_base_node")?;
+    let mut rows = statement.query(())?;
+    while let Some(row) = rows.next()? {
+        let id = NodeId {
+            writer: unsigned(row.get(0)?),
+            ino: unsigned(row.get(1)?),
+        };
+        let node = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+        changes.nodes.insert(id, decode(node)?);
+    }
+    let mut statement = db
+        .statement("SELECT dir_writer, dir_number, name, writer, number FROM s3_base_name")?;
+    let mut rows = statement.query(())?;
+    while let Some(row) = rows.next()? {
+        let dir = NodeId {
+            writer: unsigned(row.get(0)?),
+            ino: unsigned(row.get(1)?),
+        };
+        let id = NodeId {
+            writer: unsigned(row.get(3)?),
+            ino: unsigned(row.get(4)?),
+        };
+        changes.names.insert((dir, Name(row.get(2)?)), Some(id));
+    }
+    let damaged = |error| StoreError::storage(Errno::IO, format!("the cache is damaged: {error}"));
+    Tree::of(&changes).map_err(damaged)
+}
+
+/// A step of the base from one tree to the next.
+#[derive(Debug)]
+pub(super) struct Advance {
+    changes: Changes,
+    /// Nodes that lost a name, and are gone if it was the last.
+    unnamed: Vec<NodeId>,
+}
+
+impl Advance {
+    /// Applies changes to the base in memory.
+    pub(super) fn make(base: &mut Tree, changes: &Changes) -> Self {
+        let names = changes.names.keys();
+        let unnamed = names.filter_map(|(dir, name)| base.name(*dir, name)).collect();
+        base.apply(changes);
+        Self {
+            changes: changes.clone(),
+            unnamed,
+        }
+    }
+}
+
+/// Writes a step of the base to the tables; `base` has it, and maybe later ones.
+pub(super) fn save(db: &Db, base: &Tree, advance: &Advance) -> Result<()> {
+    for id in advance.changes.nodes.keys() {
+        if let Some(node) = base.node(*id) {
+            set_base_node(db, *id, node)?;
+        }
+    }
+    for (dir, name) in advance.changes.names.keys() {
+        set_base_name(db, &(*dir, name.clone()), base.name(*dir, name))?;
+    }
+    for id in &advance.unnamed {
+        if base.node(*id).is_none() {
+            db.execute(
+                "DELETE FROM s3_base_node WHERE writer = ?1 AND number = ?2",
+                [signed(id.writer), signed(id.ino)],
+            )?;
+            let is_gone = match ino_of(db, *id)? {
+                Some(ino) => crate::sqlite::nodes::find(db, ino)?.is_none_or(|it| it.nlink == 0),
+                None => false,
+            };
+            if is_gone {
+                forget_identity(db, *id)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn set_base_node(db: &Db, id: NodeId, node: &Node) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_base_node VALUES (?1, ?2, ?3)
+         ON CONFLICT (writer, number) DO UPDATE SET node = excluded.node",
+        params![signed(id.writer), signed(id.ino), encode(node)?],
+    )?;
+    Ok(())
+}
+
+fn set_base_name(db: &Db, (dir, name): &Entry, to: Option<NodeId>) -> Result<()> {
+    match to {
+        Some(id) => db.execute(
+            "INSERT INTO s3_base_name VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (dir_writer, dir_number, name)
+             DO UPDATE SET writer = excluded.writer, number = excluded.number",
+            params![
+                signed(dir.writer),
+                signed(dir.ino),
+                name.0,
+                signed(id.writer),
+                signed(id.ino)
+            ],
+        )?,
+        None => db.execute(
+            "DELETE FROM s3_base_name WHERE dir_writer = ?1 AND dir_number = ?2 AND name = ?3",
+            params![signed(dir.writer), signed(dir.ino), name.0],
+        )?,
+    };
+    Ok(())
+}
+
+/// Empties the base: everything that has a name in the working copy is then a local change.
+pub(super) fn clear_base(db: &Db) -> Result<()> {
+    db.execute("DELETE FROM s3_base_node", ())?;
+    db.execute("DELETE FROM s3_base_name", ())?;
+    db.execute("UPDATE s3_state SET head = 0, hash = zeroblob(32)", ())?;
+    db.execute("DELETE FROM s3_intent", ())?;
+    db.execute(
+        "INSERT INTO s3_dirty_name SELECT parent, name, 0 FROM dirent WHERE true
+         ON CONFLICT (parent, name) DO NOTHING",
+        (),
+    )?;
+    Ok(())
+}
+
+// ── The journal ────────────────────────────────────────────────────────────────────────────────
+
+/// Ends the batch that changes are journalled under; its number.
+pub(super) fn end_batch(db: &Db) -> Result<u64> {
+    let ended = db.row(
+        "UPDATE s3_state SET batch = batch + 1 RETURNING batch - 1",
+        (),
+        |row| row.get(0),
+    )?;
+    Ok(unsigned(ended.unwrap_or(0)))
+}
+
+pub(super) fn dirty_inodes(db: &Db) -> Result<Vec<Ino>> {
+    let mut statement = db.statement("SELECT ino FROM s3_dirty_inode")?;
+    let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn dirty_names(db: &Db) -> Result<Vec<(Ino, Vec<u8>)>> {
+    let mut statement = db.statement("SELECT parent, name FROM s3_dirty_name")?;
+    let rows = statement.query_map((), |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Whether nothing is journalled.
+pub(super) fn is_clean(db: &Db) -> Result<bool> {
+    let any = db.row(
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM s3_dirty_inode) OR EXISTS (SELECT 1 FROM s3_dirty_name)",
+        (),
+        |_| Ok(()),
+    )?;
+    Ok(any.is_none())
+}
+
+/// How many inodes and names are journalled.
+pub(super) fn pending(db: &Db) -> Result<u64> {
+    let count = db.row(
+        "SELECT (SELECT count(*) FROM s3_dirty_inode) + (SELECT count(*) FROM s3_dirty_name)",
+        (),
+        |row| row.get(0),
+    )?;
+    Ok(unsigned(count.unwrap_or(0)))
+}
+
+/// Clears what was journalled up to a batch, and not again since.
+pub(super) fn clear_journal(db: &Db, batch: u64) -> Result<()> {
+    db.execute("DELETE FROM s3_dirty_inode WHERE batch <= ?1", [signed(batch)])?;
+    db.execute("DELETE FROM s3_dirty_name WHERE batch <= ?1", [signed(batch)])?;
+    Ok(())
+}
+
+pub(super) fn journal_inode(db: &Db, ino: Ino) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_dirty_inode SELECT ?1, batch FROM s3_state WHERE true
+         ON CONFLICT (ino) DO UPDATE SET batch = excluded.batch",
+        [signed(ino)],
+    )?;
+    Ok(())
+}
+
+pub(super) fn journal_name(db: &Db, parent: Ino, name: &[u8]) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_dirty_name SELECT ?1, ?2, batch FROM s3_state WHERE true
+         ON CONFLICT (parent, name) DO UPDATE SET batch = excluded.batch",
+        params![signed(parent), name],
+    )?;
+    Ok(())
+}
+
+/// Runs `work`, which changes the working copy without journalling it.
+pub(super) fn adopting<T>(db: &Db, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
+    // Rows that callers' changes have left to the commit are journalled.
+    db.write_rows()?;
+    db.execute("UPDATE s3_state SET is_adopting = 1", ())?;
+    let done = work(db)?;
+    db.write_rows()?;
+    db.execute("UPDATE s3_state SET is_adopting = 0", ())?;
+    Ok(done)
+}
+
+// ── Placeholders ───────────────────────────────────────────────────────────────────────────────
+
+/// The missing chunks of a file with an index in `first..=last`.
+pub(super) fn missing(db: &Db, ino: Ino, first: u64, last: u64) -> Result<Vec<(u64, Chunk)>> {
+    let mut statement =
+        db.statement("SELECT at, chunk FROM s3_missing WHERE ino = ?1 AND at BETWEEN ?2 AND ?3")?;
+    let mut rows = statement.query([signed(ino), signed(first), signed(last)])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let chunk = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        found.push((unsigned(row.get(0)?), decode(chunk)?));
+    }
+    Ok(found)
+}
+
+/// The inodes with missing chunks.
+pub(super) fn placeholders(db: &Db) -> Result<Vec<Ino>> {
+    let mut statement = db.statement("SELECT DISTINCT ino FROM s3_missing")?;
+    let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn is_placeholder(db: &Db, ino: Ino) -> Result<bool> {
+    let any = db.row(
+        "SELECT 1 FROM s3_missing WHERE ino = ?1 LIMIT 1",
+        [signed(ino)],
+        |_| Ok(()),
+    )?;
+    Ok(any.is_some())
+}
+
+pub(super) fn set_missing(db: &Db, ino: Ino, at: u64, chunk: &Chunk) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_missing VALUES (?1, ?2, ?3)
+         ON CONFLICT (ino, at) DO UPDATE SET chunk = excluded.chunk",
+        params![signed(ino), signed(at), encode(chunk)?],
+    )?;
+    Ok(())
+}
+
+/// Takes another place for the bytes of a chunk, if it is missing.
+pub(super) fn move_missing(db: &Db, ino: Ino, at: u64, chunk: &Chunk) -> Result<()> {
+    if chunk.place != Place::Local {
+        db.execute(
+            "UPDATE s3_missing SET chunk = ?3 WHERE ino = ?1 AND at = ?2",
+            params![signed(ino), signed(at), encode(chunk)?],
+        )?;
+    }
+    Ok(())
+}
+
+/// The bytes of chunks from `at` on, or of the one at `at`, are here, or not wanted.
+pub(super) fn clear_missing(db: &Db, ino: Ino, at: u64, and_after: bool) -> Result<()> {
+    match and_after {
+        true => db.execute(
+            "DELETE FROM s3_missing WHERE ino = ?1 AND at >= ?2",
+            [signed(ino), signed(at)],
+        )?,
+        false => db.execute(
+            "DELETE FROM s3_missing WHERE ino = ?1 AND at = ?2",
+            [signed(ino), signed(at)],
+        )?,
+    };
+    Ok(())
+}
+
+/// Notes bytes that belong into a file's tail from `start` on; a tail is no part of a transaction.
+pub(super) fn set_tail(db: &Db, ino: Ino, start: u64, bytes: &[u8]) -> Result<()> {
+    db.execute(
+        "INSERT INTO s3_tail VALUES (?1, ?2, ?3)
+         ON CONFLICT (ino, start) DO UPDATE SET bytes = excluded.bytes",
+        params![signed(ino), signed(start), bytes],
+    )?;
+    Ok(())
+}
+
+/// Writes noted bytes into their tails: before any other write to these files. `sync` makes the tables and the tails
+/// durable: a tail is overwritten only when its new bytes are, and these are forgotten only when the tail is.
+pub(super) fn write_tails(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> {
+    let tails: Vec<(Ino, u64, Vec<u8>)> = {
+        let mut statement = db.statement("SELECT ino, start, bytes FROM s3_tail")?;
+        let rows = statement.query_map((), |row| {
+            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get(2)?))
+        })?;
+        rows.collect::<rusqlite::Result<_>>()?
+    };
+    if tails.is_empty() {
+        return Ok(());
+    }
+    sync()?;
+    for (ino, start, bytes) in &tails {
+        db.tails.write(*ino, start + bytes.len() as u64, *start, bytes)?;
+    }
+    sync()?;
+    db.transaction(|db| db.execute("DELETE FROM s3_tail", ()))?;
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! `ctxbench s3 gc`: removes what only old states of a memory need.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::{Span, SpanRelativeTo};
+use s3::checkout::now;
+use s3::gc::{GcOptions, collect};
+use s3::session::GRACE;
+
+use super::Bucket;
+use super::remote::Remote;
+
+/// Remove what only states older than a given age need. No other command deletes from a log.
+///
+/// A run states first from which commit on history is kept. What is before it is deleted by the first run that is two days
+/// later, so that no request in flight depends on it. Run it daily or weekly, with an access key that may delete.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench s3 gc --agent-id alice --older-than 30d --dry-run
+  ctxbench s3 gc --agent-id alice --older-than 30d
+
+Exit codes: 0 done, 1 the log is damaged, or the bucket cannot be used.")]
+pub struct Gc {
+    /// History younger than this stays readable, such as 30d or 12h.
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    older_than: Duration,
+    /// Only say what would be done.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    bucket: Bucket,
+}
+
+/// Parses an age such as `30d`.
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = |_| "give an age such as 30d or 12h".to_owned();
+    let span: Span = text.parse().map_err(wrong)?;
+    let age = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(wrong)?;
+    age.try_into().map_err(wrong)
+}
+
+impl Gc {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let remote = Remote::new(self.bucket.config(None)?)?;
+        let options = GcOptions {
+            older_than: self.older_than,
+            grace: Duration::from_nanos(GRACE.unsigned_abs()),
+            dry_run: self.dry_run,
+        };
+        let done = remote.run(collect(&remote.client, &remote.sweeper(), options, now()))?;
+        let would = if self.dry_run { "would be " } else { "" };
+        match done.floor {
+            Some(floor) => println!("history before commit {floor} {would}given up"),
+            None => println!("no more history is given up: no commit is older than that"),
+        }
+        let (objects, bytes) = (done.deleted.len(), done.bytes);
+        match done.swept {
+            Some(swept) => println!(
+                "{objects} objects of {bytes} bytes {would}deleted: only states before commit {swept} needed them"
+            ),
+            None => println!("nothing {would}deleted: run this again in two days"),
+        }
+        for number in done.stray {
+            println!("commit {number} is kept: it was made after history before it had been given up");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_has_a_unit() {
+        assert_eq!(age("30d"), Ok(Duration::from_secs(30 * 86400)));
+        assert_eq!(age("0s"), Ok(Duration::ZERO));
+        for wrong in ["", "30", "-1d", "1mo"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `ctxbench s3 restore`: brings back what a path of a memory held.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use s3::history::{self, At};
+
+use super::Bucket;
+use super::remote::{Remote, moment};
+
+/// Bring back what a file or directory held at a commit or time, in a new commit.
+///
+/// Mounts adopt it as any other commit. In a directory, files that were added since stay.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench s3 restore --agent-id alice plan.md --at 17
+  ctxbench s3 restore --agent-id alice notes --at 17 --to notes-of-yesterday
+
+Exit codes: 0 restored, 1 no such path or commit, or the bucket cannot be used.")]
+pub struct Restore {
+    /// The file or directory, relative to the root of the memory.
+    path: String,
+    /// The commit number, or a time.
+    #[arg(long, value_name = "COMMIT|TIME", value_parser = moment)]
+    at: At,
+    /// Where to bring it back to [default: where it was].
+    #[arg(long, value_name = "PATH")]
+    to: Option<String>,
+    #[command(flatten)]
+    bucket: Bucket,
+}
+
+impl Restore {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let remote = Remote::new(self.bucket.config(None)?)?;
+        let path = self.path.trim_matches('/');
+        let (to, writer) = (self.to.as_deref(), &remote.config.writer);
+        let done = remote.run(history::restore(&remote.client, path, self.at, to, writer))?;
+        let (to, from) = (to.unwrap_or(path), done.from);
+        match done.commit {
+            Some(commit) => println!("{to} is as {path} was in commit {from}: commit {commit}"),
+            None => println!("{to} is as {path} was in commit {from}: nothing had changed"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
