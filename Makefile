@@ -69,7 +69,7 @@ s3: build ## What s3 costs beyond bare requests (ten minutes)
 hosts: build ## What two hosts see of one memory: delays, lost updates; ours and others'
 	@$(CTXBENCH) run --suite hosts $(ARGS)
 
-programs: build ## What agents' shells do: git, cp, grep, tar, Python, SQLite (five minutes)
+programs: build ## What agents' shells do: git, cp, tar, npm, pip, cargo, editors, SQLite (ten minutes)
 	@$(CTXBENCH) run --suite programs $(ARGS)
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
