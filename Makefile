@@ -72,7 +72,7 @@ simulate: setup ## 1,000,000 seeded histories of the S3 protocol (a quarter of a
 hosts: build ## What two hosts see of one memory: delays, lost updates; ours and others'
 	@$(CTXBENCH) run --suite hosts $(ARGS)
 
-programs: build ## What agents' shells do: git, cp, grep, tar, Python, SQLite (five minutes)
+programs: build ## What agents' shells do: git, cp, tar, npm, pip, cargo, editors, SQLite (ten minutes)
 	@$(CTXBENCH) run --suite programs $(ARGS)
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)

@@ -97,6 +97,9 @@ impl Description {
     }
 }
 
+/// The component of a receipt that is the digest of a definition: only file systems of others have it.
+pub const DEFINITION: &str = "definition";
+
 /// Versions of a backend's components, by component.
 pub type Receipt = BTreeMap<String, String>;
 

@@ -573,10 +573,13 @@ pub fn pass_bytes(workload: &Workload) -> u64 {
     });
     let first = files.sum::<u64>() + 4096 * script.files.len() as u64;
     let ops = script.calls.iter().flat_map(|call| &call.ops);
-    let trees = ops.map(|op| match op {
-        FileOp::Run(run) => (run.copies.len() + run.makes.len()) as u64,
-        _ => 0,
+    let runs = ops.filter_map(|op| match op {
+        FileOp::Run(run) => Some(&**run),
+        _ => None,
     });
+    let trees = runs
+        .chain(&script.setup)
+        .map(|run| (run.copies.len() + run.makes.len()) as u64);
     first * (1 + trees.sum::<u64>()) + written.sum::<u64>()
 }
 

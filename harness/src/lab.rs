@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use backends::backend::DEFINITION;
 use backends::s3_service;
 use rundir::{Epoch, Outcome, Plan, SCHEMA_VERSION, Sample};
 use rustix::process::Signal;
@@ -156,7 +157,7 @@ impl Machine {
         let arms = cell.arms.iter().map(|at| CellArm {
             name: plan.arms[*at].name.clone(),
             backend_name: plan.arms[*at].backend.name.clone(),
-            is_external: plan.arms[*at].backend.file.is_some(),
+            is_external: plan.arms[*at].backend.receipt.contains_key(DEFINITION),
             backend: Arc::clone(&self.arms[*at].backend),
             slowed_percent: plan.arms[*at].slowed_percent.unwrap_or(0),
         });

@@ -1,6 +1,7 @@
 //! The plan of a run: cells to measure and cells to skip. A pure function of the suite and the backends.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use backends::backend::{Access, Backend, Receipt, Unavailable};
@@ -15,8 +16,8 @@ use workloads::suite::Suite;
 
 use crate::pass::unsupported_by_program;
 use crate::replay::in_process;
-use crate::replay::program_directories;
 use crate::replay::tools::unsupported;
+use crate::replay::{program, program_directories};
 
 /// The baseline: the backend that the others are compared with.
 pub const BASELINE: &str = "direct";
@@ -254,12 +255,24 @@ fn content_reads(script: &Script) -> usize {
     reads.count()
 }
 
-/// A program that is not installed, and its package.
-fn missing_program(needs: &BTreeMap<String, String>) -> Option<(&str, &str)> {
-    let is_missing = |program: &str| !program_directories().any(|dir| dir.join(program).is_file());
-    let mut missing = needs.iter().filter(|(program, _)| is_missing(program));
-    let (program, package) = missing.next()?;
-    Some((program, package))
+/// Why a program cannot run, with the package that has it.
+fn missing_program(needs: &BTreeMap<String, String>) -> Option<String> {
+    needs.iter().find_map(|(need, package)| {
+        let words: Vec<&str> = need.split(' ').collect();
+        let problem = match &words[..] {
+            [name] => {
+                let is_there = program_directories().any(|dir| dir.join(name).is_file());
+                (!is_there).then(|| format!("{name} is not installed"))
+            }
+            [name, arguments @ ..] => {
+                let output = program(name, arguments, Path::new("/")).output();
+                let succeeds = output.is_ok_and(|output| output.status.success());
+                (!succeeds).then(|| format!("`{need}` fails"))
+            }
+            [] => None,
+        };
+        Some(format!("{}: `apt-get install {package}`", problem?))
+    })
 }
 
 fn skip_reason(
@@ -314,10 +327,8 @@ fn skip_reason(
             }
         }
     }
-    if let Some((program, package)) = missing_program(&workload.needs) {
-        return Some(format!(
-            "{program} is not installed: `apt-get install {package}`"
-        ));
+    if let Some(reason) = missing_program(&workload.needs) {
+        return Some(reason);
     }
     if described.capabilities.guesses_content && workload.script.runs_programs() {
         return Some(format!(
@@ -378,7 +389,7 @@ states = ["hot", "lukewarm", "cold"]
 name = "agent/vsm-cycle"
 states = ["hot"]
 "#;
-        let suite = Suite::parse(std::path::Path::new("s.toml"), text).unwrap();
+        let suite = Suite::parse(Path::new("s.toml"), text).unwrap();
         let found = suite
             .backends
             .iter()

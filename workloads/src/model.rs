@@ -103,7 +103,11 @@ impl Model {
             files: script.files.iter().cloned().collect(),
             dirs: script.dirs.iter().cloned().collect(),
             lines: BTreeMap::new(),
-            opaque: BTreeSet::new(),
+            opaque: script
+                .setup
+                .iter()
+                .flat_map(|run| run.makes.clone())
+                .collect(),
             fixed: false,
         }
     }

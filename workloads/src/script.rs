@@ -219,7 +219,7 @@ impl FileOp {
             FileOp::Touch(_) => "touch",
             FileOp::Together { .. } => "let several processes work in",
             FileOp::Ask { .. } => "ask",
-            FileOp::Run(run) => return format!("run `{}`", run.command.join(" ")),
+            FileOp::Run(run) => return format!("run `{}`", run.shortened()),
         };
         format!("{verb} {}", self.path())
     }
@@ -240,6 +240,23 @@ pub struct Run {
     pub removes: Vec<WorkspacePath>,
     /// Files and directories of its own making, whose content is not compared.
     pub makes: Vec<WorkspacePath>,
+}
+
+impl Run {
+    /// The start of its command: an argument may be a whole script.
+    fn shortened(&self) -> String {
+        const SHOWN: usize = 60;
+        let whole = self.command.join(" ");
+        let shown: String = whole
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(SHOWN)
+            .collect();
+        let rest = if shown.len() < whole.len() { "…" } else { "" };
+        format!("{shown}{rest}")
+    }
 }
 
 macro_rules! call_kinds {
@@ -268,6 +285,10 @@ call_kinds! {
     Add => "add", Commit => "commit", Status => "status", Clone => "clone", Checkout => "checkout",
     CopyTree => "copy-tree", Grep => "grep", Find => "find", Archive => "archive", Extract => "extract",
     RemoveTree => "remove-tree", Import => "import", Transactions => "transactions",
+    Log => "log", Gc => "gc", FindSize => "find-size", DiskUsage => "disk-usage",
+    Mirror => "mirror", MirrorUnchanged => "mirror-unchanged",
+    Environment => "environment", Install => "install", Build => "build", Rebuild => "rebuild",
+    Save => "save", Follow => "follow",
 }
 
 impl fmt::Display for CallKind {
@@ -305,6 +326,8 @@ pub struct Script {
     pub files: Vec<(WorkspacePath, Bytes)>,
     /// The age of each of `files` at the start of a pass, in nanoseconds; empty if ages do not matter.
     pub ages_ns: Vec<u64>,
+    /// Programs that complete the initial files, in order.
+    pub setup: Vec<Run>,
     /// Operations that bring the caches into the state `hot`.
     pub warm_up: Vec<FileOp>,
     /// The calls, in order.
@@ -414,8 +437,8 @@ impl Script {
 
     /// Whether several processes work concurrently.
     pub fn has_clients(&self) -> bool {
-        let mut ops = self.calls.iter().flat_map(|call| &call.ops);
-        ops.any(|op| matches!(op, FileOp::Together { .. }))
+        let mut kinds = self.calls.iter().map(|call| call.kind);
+        kinds.any(|kind| kind == Some(CallKind::Concurrent))
     }
 
     /// Whether programs run in the workspace.

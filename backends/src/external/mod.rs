@@ -20,8 +20,8 @@ use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
 
 use crate::backend::{
-    Backend, Capabilities, Description, KillHandle, Need, Receipt, Site, Unavailable, Workspace,
-    kernel,
+    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, Receipt, Site, Unavailable,
+    Workspace, kernel,
 };
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach, mount_at};
@@ -167,7 +167,7 @@ impl Backend for External {
         let first = version.lines().find(|line| !line.trim().is_empty());
         let mut receipt = Receipt::from([
             ("kernel".to_owned(), kernel()),
-            ("definition".to_owned(), self.digest.clone()),
+            (DEFINITION.to_owned(), self.digest.clone()),
             (
                 self.name(),
                 first.unwrap_or("(says nothing)").trim().to_owned(),

@@ -424,10 +424,11 @@ fn expected_bytes(expected: &[Expected]) -> usize {
         .sum()
 }
 
-/// Creates the first files of a script below `root`; `limit` is for each operation.
+/// Creates the first files of a script below `root`, and lets its set-up programs complete them; `limit` is for each
+/// operation.
 ///
 /// # Errors
-/// If one cannot be created.
+/// If a file cannot be created, or a program fails.
 pub fn fill(
     script: &Script,
     root: &Path,
@@ -436,6 +437,15 @@ pub fn fill(
     scratch: &mut Scratch,
 ) -> io::Result<()> {
     make(&script.dirs, &script.files, root, watchdog, limit, scratch)?;
+    for run in &script.setup {
+        let op = FileOp::Run(Box::new(run.clone()));
+        let prepared = prepare(root, &op, &mut OpenFiles::new())?;
+        scratch.clear();
+        watchdog.enter(limit);
+        let observed = perform(&prepared, scratch);
+        let expected = Expected::Ran(run.output.clone());
+        verify(&op, &expected, &observed, scratch).map_err(io::Error::other)?;
+    }
     let now = std::time::SystemTime::now();
     for ((path, _), age) in script.files.iter().zip(&script.ages_ns) {
         watchdog.enter(limit);

@@ -7,6 +7,6 @@ pub mod tools;
 mod verify;
 pub mod workers;
 
-pub use perform::{Observed, Scratch, perform, program_directories};
+pub use perform::{Observed, Scratch, perform, program, program_directories};
 pub use prepare::{OpenFiles, Prepared, prepare};
 pub use verify::{only_lines, verify};

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
@@ -330,13 +331,12 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             Ok(Observed::Done)
         }
         FileOp::AddLine { line, .. } => add_line(path, line, scratch),
-        FileOp::Run(program) => run(program, path, scratch),
+        FileOp::Run(own) => run(own, path, scratch),
     }
 }
 
 /// The environment of a program: no configuration of the user, and the same times, names and language everywhere.
-const ENVIRONMENT: [(&str, &str); 11] = [
-    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+const ENVIRONMENT: [(&str, &str); 10] = [
     ("HOME", "/nonexistent"),
     ("LC_ALL", "C"),
     ("TZ", "UTC"),
@@ -349,23 +349,48 @@ const ENVIRONMENT: [(&str, &str); 11] = [
     ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z"),
 ];
 
+/// The search path of programs: the distribution's directories, then those of rustup's toolchain. rustup's own
+/// `cargo` needs the user's configuration, which programs do not get.
+fn search_path() -> &'static str {
+    static PATH: OnceLock<String> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let mut path = "/usr/local/bin:/usr/bin:/bin".to_owned();
+        let found = Command::new("rustup").args(["which", "cargo"]).output();
+        if let Ok(found) = found
+            && let Ok(cargo) = String::from_utf8(found.stdout)
+            && let Some((directory, _)) = cargo.rsplit_once('/')
+        {
+            path = format!("{path}:{directory}");
+        }
+        path
+    })
+}
+
 /// Directories in which programs are looked up.
 pub fn program_directories() -> impl Iterator<Item = &'static Path> {
-    ENVIRONMENT[0].1.split(':').map(Path::new)
+    search_path().split(':').map(Path::new)
+}
+
+/// A program with its arguments, in `directory` and in the environment that all programs get.
+pub fn program(name: &str, arguments: &[impl AsRef<OsStr>], directory: &Path) -> Command {
+    let mut command = Command::new(name);
+    command
+        .args(arguments)
+        .current_dir(directory)
+        .env_clear()
+        .env("PATH", search_path())
+        .envs(ENVIRONMENT)
+        .stdin(Stdio::null());
+    command
 }
 
 /// Runs a program in `directory` until it exits.
-fn run(program: &Run, directory: &CStr, scratch: &mut Scratch) -> Result<Observed, Errno> {
-    let Some((name, arguments)) = program.command.split_first() else {
+fn run(run: &Run, directory: &CStr, scratch: &mut Scratch) -> Result<Observed, Errno> {
+    let Some((name, arguments)) = run.command.split_first() else {
         return Err(Errno::INVAL);
     };
-    let output = Command::new(name)
-        .args(arguments)
-        .current_dir(OsStr::from_bytes(directory.to_bytes()))
-        .env_clear()
-        .envs(ENVIRONMENT)
-        .stdin(Stdio::null())
-        .output();
+    let directory = Path::new(OsStr::from_bytes(directory.to_bytes()));
+    let output = program(name, arguments, directory).output();
     let output = output.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(Observed::Ran {
         status: output.status,

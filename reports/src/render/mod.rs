@@ -20,6 +20,7 @@ mod markdown;
 mod model_files;
 mod model_files_page;
 mod page;
+mod programs;
 mod text;
 
 pub use endings::CONFORMANCE;

@@ -8,6 +8,7 @@ use super::found::found;
 use super::hosts::{hosts, syncs};
 use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratios, sessions, states};
 use super::model_files::model_files;
+use super::programs::programs;
 use super::text::{count, must, time, winner};
 use super::{Report, charts};
 use crate::claims::ClaimStatus;
@@ -42,6 +43,7 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
         return parts;
     }
     decision(report, &mut parts);
+    programs(report, &mut parts);
     ratios(report, &mut parts);
     states(report, &mut parts);
     sessions(report, &mut parts);
@@ -64,6 +66,7 @@ pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
     first_page(report, &mut parts);
     conformance(report, &mut parts);
+    programs(report, &mut parts);
     ratios(report, &mut parts);
     sessions(report, &mut parts);
     syncs(report, &mut parts);

@@ -13,9 +13,13 @@ use crate::script::{Bytes, CallKind, FileOp, Run, Script};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// The Debian package of each program that has to be installed.
+    /// The Debian package of each program that has to be installed. A key with arguments is a command that has to
+    /// exit with status 0.
     pub(crate) needs: BTreeMap<String, String>,
     tree: Tree,
+    /// Steps that complete the initial files, before the caches are brought into a state.
+    #[serde(default)]
+    setup: Vec<Step>,
     step: Vec<Step>,
 }
 
@@ -96,33 +100,22 @@ impl Tree {
 impl Program {
     pub(crate) fn script(&self) -> Result<Script, String> {
         let mut script = Script::new(self.tree.files()?);
-        let path = |field: &str, path: &str| {
-            WorkspacePath::new(path)
-                .map_err(|error| format!("field `program.step.{field}`: {error}"))
-        };
-        for step in &self.step {
-            let Some(program) = step.run.first() else {
-                return Err("field `program.step.run`: names no program".to_owned());
-            };
-            if !self.needs.contains_key(program) {
-                return Err(format!(
-                    "field `program.needs`: lacks the package of {program}"
-                ));
+        for step in &self.setup {
+            if step.kind.is_some() || !step.copies.is_empty() || !step.removes.is_empty() {
+                return Err(
+                    "field `program.setup`: has no `kind`, `copies` or `removes`".to_owned(),
+                );
             }
-            let paths = |field: &str, all: &[String]| {
-                let all = all.iter().map(|one| path(field, one));
-                all.collect::<Result<Vec<_>, String>>()
-            };
-            let copies = step.copies.iter();
-            let copies = copies.map(|(from, to)| Ok((path("copies", from)?, path("copies", to)?)));
-            let run = FileOp::Run(Box::new(Run {
-                directory: path("directory", step.directory.as_deref().unwrap_or("."))?,
-                command: step.run.clone(),
-                output: step.output.clone(),
-                copies: copies.collect::<Result<_, String>>()?,
-                removes: paths("removes", &step.removes)?,
-                makes: paths("makes", &step.makes)?,
-            }));
+            script.setup.push(self.run(step)?);
+        }
+        if !script.setup.is_empty() {
+            // Listings show what the programs have made, and the model does not know it.
+            script
+                .warm_up
+                .retain(|op| !matches!(op, FileOp::List { .. }));
+        }
+        for step in &self.step {
+            let run = FileOp::Run(Box::new(self.run(step)?));
             match step.kind {
                 Some(kind) => script.call(kind, vec![run]),
                 None => script.meanwhile(vec![run]),
@@ -132,6 +125,35 @@ impl Program {
             true => Ok(script),
             false => Err("field `program.step`: no step has a `kind`: nothing is timed".to_owned()),
         }
+    }
+
+    fn run(&self, step: &Step) -> Result<Run, String> {
+        let path = |field: &str, path: &str| {
+            WorkspacePath::new(path)
+                .map_err(|error| format!("field `program.step.{field}`: {error}"))
+        };
+        let paths = |field: &str, all: &[String]| {
+            let all = all.iter().map(|one| path(field, one));
+            all.collect::<Result<Vec<_>, String>>()
+        };
+        let Some(program) = step.run.first() else {
+            return Err("field `program.step.run`: names no program".to_owned());
+        };
+        if !self.needs.contains_key(program) {
+            return Err(format!(
+                "field `program.needs`: lacks the package of {program}"
+            ));
+        }
+        let copies = step.copies.iter();
+        let copies = copies.map(|(from, to)| Ok((path("copies", from)?, path("copies", to)?)));
+        Ok(Run {
+            directory: path("directory", step.directory.as_deref().unwrap_or("."))?,
+            command: step.run.clone(),
+            output: step.output.clone(),
+            copies: copies.collect::<Result<_, String>>()?,
+            removes: paths("removes", &step.removes)?,
+            makes: paths("makes", &step.makes)?,
+        })
     }
 }
 
@@ -188,9 +210,28 @@ mod tests {
                 "[[step]]\nrun = ['ls']\nkind = 'find'\nshell = true",
                 "shell",
             ),
+            (
+                "[[setup]]\nrun = ['ls']\nkind = 'find'\n[[step]]\nrun = ['ls']\nkind = 'find'",
+                "program.setup",
+            ),
         ] {
             let error = program(text).unwrap_err();
             assert!(error.contains(field), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn the_model_knows_that_setup_programs_have_made_files() {
+        use crate::model::Model;
+        let setup =
+            "[[setup]]\nrun = ['ls']\nmakes = ['src/made']\n[[step]]\nrun = ['ls']\nkind = 'find'";
+        let script = program(setup).unwrap();
+        assert_eq!((script.setup.len(), script.calls.len()), (1, 1));
+        assert!(Model::of(&script).has_opaque());
+        let lists = |op: &FileOp| matches!(op, FileOp::List { .. });
+        assert!(
+            !script.warm_up.iter().any(lists),
+            "a listing would be compared"
+        );
     }
 }

@@ -1,0 +1,216 @@
+//! The report's table of real programs: in which file system each of them works, and how much slower it is.
+
+use std::collections::BTreeMap;
+
+use rundir::Outcome;
+
+use super::Report;
+use super::latencies::compared;
+use super::page::Part::{self, Heading, List, Table, Text};
+use super::text::time;
+
+/// The names of workloads that run programs begin with it.
+const FAMILY: &str = "program/";
+
+pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let planned = report.run.plan.workloads.iter();
+    let planned = planned.filter(|workload| workload.name.starts_with(FAMILY));
+    let planned: Vec<_> = planned.collect();
+    if planned.is_empty() {
+        return;
+    }
+    let baseline = report.summary.baseline.as_str();
+    let arms = compared(report);
+    let mut head = vec!["program", "state", baseline];
+    head.extend(&arms);
+    let mut rows = Vec::new();
+    // By arm and reason: the programs that it concerns.
+    let mut problems: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+    for workload in planned {
+        for state in &workload.states {
+            let short = workload.name.trim_start_matches(FAMILY);
+            let mut note = |arm, problem: Option<String>| {
+                if let Some(problem) = problem {
+                    let concerned = problems.entry((arm, problem)).or_default();
+                    concerned.push(format!("{short} {state}"));
+                }
+            };
+            let mut row = vec![short.to_owned(), state.clone()];
+            let base = found(report, &workload.name, state, baseline);
+            row.push(match (&base.problem, base.total_ns) {
+                (None, Some(total)) => time(total),
+                _ => base.word.to_owned(),
+            });
+            note(baseline, base.problem);
+            for arm in &arms {
+                let own = found(report, &workload.name, state, arm);
+                row.push(match (&own.problem, own.total_ns, base.total_ns) {
+                    (None, Some(own_ns), Some(base_ns)) => {
+                        format!("{}, ×{:.2}", own.word, own_ns / base_ns)
+                    }
+                    _ => own.word.to_owned(),
+                });
+                note(arm, own.problem);
+            }
+            rows.push(row);
+        }
+    }
+    let remarks = problems.into_iter().map(|((arm, problem), concerned)| {
+        let concerned = match rows.len() > 1 && concerned.len() == rows.len() {
+            true => "every program".to_owned(),
+            false => concerned.join(", "),
+        };
+        format!("{arm}, {concerned}: {problem}")
+    });
+    let remarks: Vec<String> = remarks.collect();
+    parts.push(Heading(2, "Can an agent work in it".to_owned()));
+    parts.push(Text(format!(
+        "\"works\": every pass ended with exit status 0, the output that must be, and the tree that must be. The figure is the time of all timed steps of a program together, against {baseline}; the ratios of single steps, with their intervals, are in the next table. \"FAILS\" and \"skipped\" are explained below."
+    )));
+    let head = head.into_iter().map(str::to_owned).collect();
+    parts.push(Table(head, rows));
+    if !remarks.is_empty() {
+        parts.push(List(remarks));
+    }
+}
+
+/// What a program did in one file system.
+struct Found {
+    /// What the table says.
+    word: &'static str,
+    /// Why it failed or was skipped.
+    problem: Option<String>,
+    /// The typical time of all timed steps of a pass, in nanoseconds; `None` if one was not measured.
+    total_ns: Option<f64>,
+}
+
+fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
+    let run = report.run;
+    let mut skipped = run.plan.skipped.iter();
+    let skipped = skipped
+        .find(|own| own.workload == workload && own.state == state && own.arm == arm)
+        .map(|own| own.reason.clone());
+    let passes = run.samples.iter();
+    let passes =
+        passes.filter(|pass| pass.workload == workload && pass.state == state && pass.arm == arm);
+    let all = passes.clone().count();
+    let failed: Vec<_> = passes.filter(|pass| pass.outcome != Outcome::Ok).collect();
+    let (word, problem) = match (skipped, failed.first()) {
+        (Some(reason), _) => ("skipped", Some(format!("skipped: {reason}"))),
+        (None, Some(first)) => {
+            let reason = first.reason.as_deref().unwrap_or("no reason is known");
+            let how = format!(
+                "{} of {all} passes failed, the first as {}: {reason}",
+                failed.len(),
+                first.outcome
+            );
+            ("FAILS", Some(how))
+        }
+        (None, None) if all == 0 => ("not reached", None),
+        (None, None) => ("works", None),
+    };
+    let cells = report.summary.cells.iter();
+    let cells =
+        cells.filter(|cell| cell.workload == workload && cell.state == state && cell.arm == arm);
+    let kinds = run.plan.workloads.iter().find(|own| own.name == workload);
+    let kinds = kinds.map_or(0, |own| own.calls.len());
+    let is_whole = kinds > 0 && cells.clone().count() == kinds;
+    let total_ns = cells
+        .map(|cell| cell.typical_ns * cell.calls as f64 / cell.passes.max(1) as f64)
+        .sum();
+    Found {
+        word,
+        problem,
+        total_ns: is_whole.then_some(total_ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::summarise;
+    use crate::testing;
+    use rundir::{Run, Skipped};
+
+    /// The parts for the scripted run, whose micro workload is called a program here.
+    fn parts(change: impl FnOnce(&mut Run)) -> Vec<Part> {
+        let mut run = testing::run();
+        let name = run.plan.workloads[0].name.clone();
+        let own = |other: &mut String| {
+            if *other == name {
+                "program/tree".clone_into(other);
+            }
+        };
+        run.plan.workloads.iter_mut().for_each(|w| own(&mut w.name));
+        run.samples.iter_mut().for_each(|s| own(&mut s.workload));
+        run.cells.iter_mut().for_each(|c| own(&mut c.workload));
+        change(&mut run);
+        let mut parts = Vec::new();
+        programs(
+            &Report {
+                run: &run,
+                summary: &summarise(&run).unwrap(),
+                contexts: &testing::contexts(),
+                claims: &[],
+                decision: None,
+            },
+            &mut parts,
+        );
+        parts
+    }
+
+    #[test]
+    fn a_program_that_works_has_its_ratio_and_no_remark() {
+        let parts = parts(|_| {});
+        let [Heading(..), Text(_), Table(head, rows)] = &parts[..] else {
+            panic!("{} parts", parts.len());
+        };
+        assert_eq!(head[..4], ["program", "state", "direct", "sqlite"]);
+        assert!(rows.iter().all(|row| row[0] == "tree"), "{rows:?}");
+        let factor = rows[0][3].strip_prefix("works, ×").unwrap();
+        let factor: f64 = factor.parse().unwrap();
+        assert!((1.9..2.1).contains(&factor), "{factor}");
+    }
+
+    #[test]
+    fn a_program_that_fails_or_is_skipped_is_explained_below_the_table() {
+        let word = |change: fn(&mut Run)| {
+            let parts = parts(change);
+            let [.., Table(_, rows), List(remarks)] = &parts[..] else {
+                panic!("{} parts", parts.len());
+            };
+            (rows[0][3].clone(), remarks.clone())
+        };
+        let (failed, remarks) = word(|run| {
+            let mut passes = run.samples.iter_mut();
+            let pass = passes.find(|own| own.workload == "program/tree" && own.arm == "sqlite");
+            let pass = pass.unwrap();
+            (pass.outcome, pass.reason) = (Outcome::WrongData, Some("run `cp`: hurt".to_owned()));
+        });
+        assert_eq!(failed, "FAILS");
+        let [remark] = &remarks[..] else {
+            panic!("{remarks:?}")
+        };
+        assert!(remark.starts_with("sqlite, tree hot: 1 of "), "{remark}");
+        assert!(
+            remark.ends_with("as wrong-data: run `cp`: hurt"),
+            "{remark}"
+        );
+
+        let (skipped, remarks) = word(|run| {
+            let own = |name: &str, arm: &str| name == "program/tree" && arm == "sqlite";
+            run.samples.retain(|pass| !own(&pass.workload, &pass.arm));
+            run.cells.retain(|cell| !own(&cell.workload, &cell.arm));
+            for state in &run.plan.workloads[0].states {
+                run.plan.skipped.push(Skipped {
+                    arm: "sqlite".to_owned(),
+                    workload: "program/tree".to_owned(),
+                    state: state.clone(),
+                    reason: "cp is not installed".to_owned(),
+                });
+            }
+        });
+        assert_eq!(skipped, "skipped");
+        assert_eq!(remarks, ["sqlite, tree hot: skipped: cp is not installed"]);
+    }
+}
