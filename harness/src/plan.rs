@@ -527,13 +527,7 @@ states = ["hot"]
                 let workload = catalogue::workload(workload).unwrap();
                 skip_reason(&live, &workload, CacheState::Hot, true).unwrap_or_default()
             };
-            for arm in [
-                "direct",
-                "s3",
-                "s3-close@30ms",
-                "bind",
-                "seaweedfs",
-            ] {
+            for arm in ["direct", "s3", "s3-close@30ms", "bind", "seaweedfs"] {
                 assert_eq!(reason(arm), "", "{arm}");
             }
             for arm in ["sqlite", "memory", "agentfs"] {

@@ -172,14 +172,27 @@ fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
     let refused = fs::write(&file, "changed").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     second.end();
-    let restore = ["s3", "restore", "--agent-id", "alice", "note.md", "--at", "1", "--to", "x"];
+    let restore = [
+        "s3",
+        "restore",
+        "--agent-id",
+        "alice",
+        "note.md",
+        "--at",
+        "1",
+        "--to",
+        "x",
+    ];
     let import = ["s3", "import", "--agent-id", "alice"];
     for arguments in [&restore[..], &import] {
         let refused = command(&endpoint, arguments).output().unwrap();
         assert!(!refused.status.success(), "{}", stdout(&refused));
     }
     let (said, is_well) = doctor(command(&endpoint, &["doctor"]));
-    assert!(!is_well && said.contains("MISSING   S3 server: it ignores If-None-Match"), "{said}");
+    assert!(
+        !is_well && said.contains("MISSING   S3 server: it ignores If-None-Match"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -267,7 +280,8 @@ fn two_hosts_that_append_at_once_keep_every_line_in_one_file() {
                 for line in 0..25 {
                     let mut file = File::options().append(true).open(log(mount)).unwrap();
                     // One call: `writeln!` would make several.
-                    file.write_all(format!("{writer} {line}\n").as_bytes()).unwrap();
+                    file.write_all(format!("{writer} {line}\n").as_bytes())
+                        .unwrap();
                     drop(file);
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -281,13 +295,23 @@ fn two_hosts_that_append_at_once_keep_every_line_in_one_file() {
         lines.sort();
         lines
     };
-    wait_for("both hosts to agree", || sorted(&mounts[0]) == sorted(&mounts[1]));
+    wait_for("both hosts to agree", || {
+        sorted(&mounts[0]) == sorted(&mounts[1])
+    });
     let mut all = vec!["begun".to_owned()];
-    all.extend(["a", "b"].iter().flat_map(|writer| (0..25).map(move |line| format!("{writer} {line}"))));
+    all.extend(
+        ["a", "b"]
+            .iter()
+            .flat_map(|writer| (0..25).map(move |line| format!("{writer} {line}"))),
+    );
     all.sort();
     for mount in mounts {
         assert_eq!(sorted(&mount), all);
-        assert_eq!(fs::read_dir(&mount.dir).unwrap().count(), 1, "no conflict file");
+        assert_eq!(
+            fs::read_dir(&mount.dir).unwrap().count(),
+            1,
+            "no conflict file"
+        );
         mount.end();
     }
 }
@@ -556,42 +580,71 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     }
     let heads = |log: &str| -> Vec<u64> {
         let heads = log.lines().filter(|line| !line.starts_with(' '));
-        heads.map(|head| head.split(' ').next().unwrap().parse().unwrap()).collect()
+        heads
+            .map(|head| head.split(' ').next().unwrap().parse().unwrap())
+            .collect()
     };
     assert_eq!(heads(&log), [4, 3, 2, 1]);
-    assert!(log.starts_with("4 2") && log.lines().next().unwrap().ends_with("Z a"), "{log}");
+    assert!(
+        log.starts_with("4 2") && log.lines().next().unwrap().ends_with("Z a"),
+        "{log}"
+    );
     assert_eq!(heads(&done("log", &["x.bin"])), [4]);
     assert_eq!(heads(&done("log", &["notes/plan.md"])), [4, 3, 2]);
-    assert!(refused("log", &["nothing.md"]).contains("no commit of agent alice changed nothing.md"));
+    assert!(
+        refused("log", &["nothing.md"]).contains("no commit of agent alice changed nothing.md")
+    );
     assert!(refused("log", &["--prefix", "other"]).contains("has no memory of agent alice"));
 
     assert_eq!(done("show", &["notes/plan.md", "--at", "2"]), "one");
     assert_eq!(done("show", &["kept/plan.md"]), "two");
     assert_eq!(done("show", &["x.bin"]).len(), 200_000);
-    assert!(refused("show", &["kept/plan.md", "--at", "9"]).contains("no commit 9: the newest is 4"));
+    assert!(
+        refused("show", &["kept/plan.md", "--at", "9"]).contains("no commit 9: the newest is 4")
+    );
     assert!(refused("show", &["plan.md"]).contains("plan.md is not in commit 4"));
 
     let restored = done("restore", &["notes", "--at", "2"]);
     assert_eq!(restored, "notes is as notes was in commit 2: commit 5\n");
     wait_for("the restored file", || {
-        fs::read_to_string(a.dir.join("notes/plan.md")).ok().as_deref() == Some("one")
+        fs::read_to_string(a.dir.join("notes/plan.md"))
+            .ok()
+            .as_deref()
+            == Some("one")
     });
     assert!(done("restore", &["x.bin", "--at", "4"]).ends_with("nothing had changed\n"));
     assert!(done("check", &["--mirror", "off"]).ends_with(": whole\n"));
 
     let planned = done("gc", &["--older-than", "0s", "--dry-run"]);
-    assert!(planned.contains("history before commit 5 would be given up"), "{planned}");
-    assert_eq!(done("gc", &["--older-than", "30d"]).lines().next(), Some("no more history is given up: no commit is older than that"));
+    assert!(
+        planned.contains("history before commit 5 would be given up"),
+        "{planned}"
+    );
+    assert_eq!(
+        done("gc", &["--older-than", "30d"]).lines().next(),
+        Some("no more history is given up: no commit is older than that")
+    );
     let collected = done("gc", &["--older-than", "0s"]);
-    assert!(collected.contains("history before commit 5 given up"), "{collected}");
-    assert!(collected.contains("nothing deleted: run this again in two days"), "{collected}");
-    assert!(refused("show", &["notes/plan.md", "--at", "2"]).contains("history begins with commit 5"));
+    assert!(
+        collected.contains("history before commit 5 given up"),
+        "{collected}"
+    );
+    assert!(
+        collected.contains("nothing deleted: run this again in two days"),
+        "{collected}"
+    );
+    assert!(
+        refused("show", &["notes/plan.md", "--at", "2"]).contains("history begins with commit 5")
+    );
     // A new host begins with what is kept, and the mount goes on.
     fs::write(a.dir.join("after.md"), "after").unwrap();
     synced(&a);
     let b = server.mount(&scratch, "b", &[]);
     assert_eq!(fs::read_to_string(b.dir.join("after.md")).unwrap(), "after");
-    assert_eq!(fs::read_to_string(b.dir.join("notes/plan.md")).unwrap(), "one");
+    assert_eq!(
+        fs::read_to_string(b.dir.join("notes/plan.md")).unwrap(),
+        "one"
+    );
     assert_eq!(fs::read(b.dir.join("x.bin")).unwrap(), vec![7; 200_000]);
     b.end();
     a.end();
@@ -600,7 +653,11 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     damage_blob(&scratch.path().join("server"));
     let output = ask("check", &["--mirror", "off"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(stdout(&output).contains("DAMAGED chunk "), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("DAMAGED chunk "),
+        "{}",
+        stdout(&output)
+    );
 }
 
 /// Changes a byte in the file of an object that holds the byte 7 two hundred thousand times.
@@ -653,12 +710,17 @@ fn other_s3_tools_read_the_mirror_and_their_edits_are_imported() {
     // Another tool edits the object, front matter and all, and adds one.
     let edited = object.replace("first\n", "first\nsecond, by hand\n");
     let put = |key: &str, text: String| {
-        runtime.block_on(client.put(&Key::from(key), text.into())).unwrap();
+        runtime
+            .block_on(client.put(&Key::from(key), text.into()))
+            .unwrap();
     };
     put(key, edited);
     put("agents/alice/new.md", "by hand".to_owned());
     let import = || {
-        let output = server.command(&["s3", "import", "--agent-id", "alice"]).output().unwrap();
+        let output = server
+            .command(&["s3", "import", "--agent-id", "alice"])
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
         stdout(&output)
     };

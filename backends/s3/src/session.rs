@@ -110,6 +110,8 @@ pub struct Contact {
     checked: Option<i64>,
     /// How many floors there are, and the checkpoint that the last one names.
     floors: (u64, u64),
+    /// The head at the last look at the log; 0 before the first.
+    anchor: u64,
     /// Blobs that this mount created: salt, and when the upload began.
     pub(crate) uploaded: BTreeMap<Hash, (u32, i64)>,
 }
@@ -155,7 +157,7 @@ impl<'a, O: Objects, R: Replica> Session<'a, O, R> {
     /// Whether less than half the grace time has passed since something was known to be so: garbage collection has then
     /// removed nothing that this depends on, and removes nothing before a request that is sent now is over.
     pub(crate) fn is_recent(&self, at: i64) -> bool {
-        (0..=GRACE / 2).contains(&((self.now)() - at))
+        is_recent((self.now)(), at)
     }
 
     fn is_in_contact(&self) -> bool {
@@ -181,9 +183,15 @@ impl<'a, O: Objects, R: Replica> Session<'a, O, R> {
             return self.begin().await;
         }
         let object = self.objects.get(Key::Log(head.number), None);
-        let (object, floors) = try_join!(object, floors(self.objects, self.contact.floors))?;
+        // The first commit is never removed, also where this mount has committed to a bucket that was emptied.
+        let first = self.objects.get(Key::Log(1), Some(0..8));
+        let floors = floors(self.objects, self.contact.floors);
+        let (object, first, floors) = try_join!(object, first, floors)?;
         self.contact.floors = floors?;
         let floor = self.contact.floors.1;
+        if first.is_none() {
+            return Err(SessionError::Broken(Broken::Gone(1)));
+        }
         match object {
             Some(object) if Hash::of(&object) != head.hash => {
                 return Err(SessionError::Broken(Broken::Different(head.number)));
@@ -198,22 +206,34 @@ impl<'a, O: Objects, R: Replica> Session<'a, O, R> {
             self.skip(floor, checkpoint).await?;
         }
         self.contact.checked = Some(started);
+        self.contact.anchor = self.replica.head().number;
         Ok(())
     }
 
-    /// Whether the head is in the log, by one small request: for sessions that poll.
+    /// Whether the log still holds what was its head at the last look, by one small request: for sessions that poll. A
+    /// head that was committed since proves nothing, because it may be alone in a bucket that was emptied.
     ///
     /// # Errors
     /// [`Broken::Gone`].
     pub async fn glance(&mut self) -> Result<(), SessionError> {
-        let head = self.replica.head();
-        if !self.is_in_contact() {
+        let anchor = self.contact.anchor;
+        if !self.is_in_contact() || anchor == 0 {
             return self.verify().await;
         }
-        match self.objects.get(Key::Log(head.number), Some(0..8)).await? {
-            Some(_) => Ok(()),
-            None => self.verify().await,
+        if self
+            .objects
+            .get(Key::Log(anchor), Some(0..8))
+            .await?
+            .is_none()
+        {
+            self.contact.floors = floors(self.objects, self.contact.floors).await??;
+            if self.contact.floors.1 <= anchor {
+                return Err(SessionError::Broken(Broken::Gone(anchor)));
+            }
+            return self.verify().await;
         }
+        self.contact.anchor = self.replica.head().number;
+        Ok(())
     }
 
     /// Adopts a checkpoint as if it were one commit.
@@ -440,6 +460,7 @@ impl<'a, O: Objects, R: Replica> Session<'a, O, R> {
                 inline,
                 restless,
                 missing,
+                oldest,
             }) = placed
             else {
                 patience -= 1;
@@ -449,7 +470,8 @@ impl<'a, O: Objects, R: Replica> Session<'a, O, R> {
             if changes.is_empty() {
                 return Ok(done);
             }
-            if !self.is_in_contact() {
+            if !self.is_in_contact() || oldest.is_some_and(|at| !self.is_recent(at)) {
+                // The upload took long.
                 continue;
             }
             validate(self.replica.base(), &changes).map_err(|error| {
@@ -516,6 +538,11 @@ impl<'a, O: Objects, R: Replica> Session<'a, O, R> {
         self.objects.put_new(key, object).await?;
         Ok(())
     }
+}
+
+/// Whether less than half the grace time has passed at `now`. A clock that went back is not to be relied on.
+pub(crate) fn is_recent(now: i64, at: i64) -> bool {
+    (0..=GRACE / 2).contains(&now.saturating_sub(at))
 }
 
 /// How many floors there are and the checkpoint that the newest names, beginning with those that are known.

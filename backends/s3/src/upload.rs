@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::format::chunks_of;
 use crate::objects::{Fault, Key, Objects, Put};
 use crate::replica::{Local, Replica};
-use crate::session::{Session, SessionError, fetch};
+use crate::session::{Session, SessionError, fetch, is_recent};
 use crate::tree::{Body, Changes, Chunk, Content, Hash, INLINE_MAX, NodeId, Place, Tree};
 
 /// How many uploads are under way at once; each holds a chunk in memory.
@@ -27,6 +27,8 @@ pub(crate) struct Placed {
     pub(crate) restless: u64,
     /// Files that are left out because their content is nowhere.
     pub(crate) missing: Vec<String>,
+    /// When the oldest blob was created that an earlier attempt has uploaded.
+    pub(crate) oldest: Option<i64>,
 }
 
 /// What reading a chunk gave.
@@ -57,7 +59,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         let mut restless: BTreeSet<NodeId> = BTreeSet::new();
         let mut lost: BTreeSet<NodeId> = BTreeSet::new();
         let wanted = self.wanted(&changes, &inline);
-        let mut places = self.known_places(&changes, &wanted);
+        let (mut places, oldest) = self.known_places(&changes, &wanted);
         let mut room = COMMIT_MAX.saturating_sub(inline.values().map(Bytes::len).sum());
         let mut queue = wanted.iter().copied().peekable();
         while queue.peek().is_some() {
@@ -145,6 +147,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             inline,
             restless: restless.len() as u64,
             missing,
+            oldest,
         }))
     }
 
@@ -181,32 +184,39 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     }
 
     /// The places of wanted chunks that the log has already: those of the base, which garbage collection keeps, and those
-    /// that this mount created lately.
-    fn known_places(&self, changes: &Changes, wanted: &[(NodeId, usize)]) -> BTreeMap<Hash, Place> {
+    /// that this mount created lately; and when the oldest of these was.
+    fn known_places(
+        &self,
+        changes: &Changes,
+        wanted: &[(NodeId, usize)],
+    ) -> (BTreeMap<Hash, Place>, Option<i64>) {
+        let mut places = BTreeMap::new();
         if wanted.is_empty() {
-            return BTreeMap::new();
+            return (places, None);
         }
-        let chunk = |(id, index): &(NodeId, usize)| {
-            Some(changes.nodes.get(id)?.content()?.chunks[*index].hash)
+        let hash = |(id, index): &(NodeId, usize)| {
+            let content = changes.nodes.get(id)?.content()?;
+            Some(content.chunks[*index].hash)
         };
-        let hashes: BTreeSet<Hash> = wanted.iter().filter_map(chunk).collect();
-        let uploaded = hashes.iter().filter_map(|hash| {
-            let (salt, at) = self.contact.uploaded.get(hash)?;
-            self.is_recent(*at)
-                .then_some((*hash, Place::Blob { salt: *salt }))
-        });
-        let mut places: BTreeMap<Hash, Place> = uploaded.collect();
-        let contents = self
-            .replica
-            .base()
-            .nodes()
-            .filter_map(|(_, node)| node.content());
+        let hashes: BTreeSet<Hash> = wanted.iter().filter_map(hash).collect();
+        let base = self.replica.base().nodes();
+        let contents = base.filter_map(|(_, node)| node.content());
         for chunk in contents.flat_map(|content| &content.chunks) {
             if chunk.place != Place::Hole && hashes.contains(&chunk.hash) {
                 places.insert(chunk.hash, chunk.place);
             }
         }
-        places
+        let mut oldest: Option<i64> = None;
+        for hash in hashes {
+            let uploaded = self.contact.uploaded.get(&hash);
+            if let Some((salt, at)) = uploaded.filter(|(_, at)| self.is_recent(*at)) {
+                places.entry(hash).or_insert_with(|| {
+                    oldest = Some(oldest.map_or(*at, |oldest| oldest.min(*at)));
+                    Place::Blob { salt: *salt }
+                });
+            }
+        }
+        (places, oldest)
     }
 
     /// The bytes of a chunk from the working copy, or else from where others may have left it.
@@ -252,6 +262,10 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         });
         let puts = stream::iter(puts).buffer_unordered(UPLOADS_AT_ONCE);
         let created: Vec<(Hash, u32)> = puts.try_collect().await?;
+        let now = (self.now)();
+        self.contact
+            .uploaded
+            .retain(|_, (_, at)| is_recent(now, *at));
         let uploaded = created.iter().map(|(hash, salt)| (*hash, (*salt, started)));
         self.contact.uploaded.extend(uploaded);
         let places = created

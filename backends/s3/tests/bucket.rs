@@ -720,16 +720,16 @@ async fn a_check_finds_damage_to_every_kind_of_object() {
     let problems = world.check().await.problems;
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(
-        problems[0].contains("commit 3: an inline file differs"),
+        problems[0].starts_with("Log(3): it is damaged"),
         "{problems:?}"
     );
-    // A damaged commit breaks the chain to those after it.
+    // What was committed after a damaged commit cannot be reached.
     world.damage(b"a small file");
     let problems = world.check().await.problems;
     assert!(
         problems
             .iter()
-            .any(|problem| problem.contains("does not follow")),
+            .any(|problem| problem.starts_with("Log(2): it is damaged")),
         "{problems:?}"
     );
 }

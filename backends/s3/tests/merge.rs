@@ -151,14 +151,32 @@ fn check(base: &Files, ours: &Files, theirs: &Files) -> Result<(), TestCaseError
             "{entry:?}"
         );
     }
-    // Nothing that a writer left in place is lost. Of content that two files have, each writer may overwrite one.
+    // Nothing that a writer left in place is lost. Of content that two files have, each writer may overwrite one: a file
+    // with two names, one of which an editor replaces, becomes two.
     let [before, our, their, now] = [&base.tree, &ours.tree, &theirs.tree, &tree].map(tokens_of);
-    let contents = base.tree.nodes().filter_map(|(_, node)| node.content());
-    let all: Vec<String> = contents
-        .flat_map(|content| files::tokens_in(&files::whole(content)))
-        .collect();
-    let is_unique = |token: &String| all.iter().filter(|other| *other == token).count() == 1;
-    let is_left = |token: &String| our.contains(token) && their.contains(token) && is_unique(token);
+    let holders = |tree: &Tree, token: &String| -> Vec<NodeId> {
+        let has = |node: &Node| {
+            let tokens = node
+                .content()
+                .map(|content| files::tokens_in(&files::whole(content)));
+            tokens.is_some_and(|tokens| tokens.contains(token))
+        };
+        tree.nodes()
+            .filter(|(_, node)| has(node))
+            .map(|(id, _)| id)
+            .collect()
+    };
+    let is_left = |token: &String| {
+        let [was] = holders(&base.tree, token)[..] else {
+            return false;
+        };
+        let has_one_name = base.tree.names_of(was).count() == 1;
+        has_one_name
+            && [&ours.tree, &theirs.tree].into_iter().all(|tree| {
+                let now = holders(tree, token);
+                now.len() == 1 && (now[0] == was || tree.node(was).is_none())
+            })
+    };
     let kept = |token: &String| !before.contains(token) || is_left(token);
     let lost: BTreeSet<&String> = our
         .union(&their)

@@ -245,7 +245,9 @@ impl KernelCache for Cached {
     }
 
     fn forget_name(&self, parent: Ino, name: &[u8]) {
-        let forgotten = self.notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(name));
+        let forgotten = self
+            .notifier
+            .inval_entry(INodeNo(parent), OsStr::from_bytes(name));
         if let Err(error) = forgotten {
             tracing::debug!(parent, %error, "the kernel did not forget a name");
         }

@@ -57,7 +57,9 @@ impl S3Variant {
     pub(super) fn difference(self) -> &'static str {
         match self {
             Self::Default | Self::Fsync | Self::Fresh => "",
-            Self::Close => ", close waits for it, and the mount polls for commits of others every 10 ms",
+            Self::Close => {
+                ", close waits for it, and the mount polls for commits of others every 10 ms"
+            }
         }
     }
 }

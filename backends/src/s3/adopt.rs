@@ -260,7 +260,8 @@ impl Adopting<'_> {
     fn content(&mut self, ino: Ino, before: Option<&Content>, to: &Content) -> Result<()> {
         if before.is_some_and(|before| before.same_bytes(to)) {
             let mut chunks = (0..).zip(&to.chunks);
-            return chunks.try_for_each(|(at, chunk)| tables::move_missing(self.db, ino, at, chunk));
+            return chunks
+                .try_for_each(|(at, chunk)| tables::move_missing(self.db, ino, at, chunk));
         }
         let mut attr = nodes::get_file(self.db, ino)?;
         let (old_size, old_tail) = (attr.size, content::tail_length(attr.size));
@@ -269,9 +270,9 @@ impl Adopting<'_> {
         let kept = to.size.div_ceil(CHUNK);
         tables::clear_missing(self.db, ino, kept, true)?;
         for (at, chunk) in to.chunks.iter().enumerate() {
-            let is_same = before.and_then(|before| before.chunks.get(at)).is_some_and(|old| {
-                old.hash == chunk.hash && old.length == chunk.length
-            });
+            let is_same = before
+                .and_then(|before| before.chunks.get(at))
+                .is_some_and(|old| old.hash == chunk.hash && old.length == chunk.length);
             let at = at as u64;
             if is_same {
                 tables::move_missing(self.db, ino, at, chunk)?;

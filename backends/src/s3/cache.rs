@@ -1,34 +1,25 @@
 //! The working copy of a mount: a `sqlite` file system, its journal against the base, and placeholders.
 //!
-//! What the protocol asks of it is [`Replica`]; what a commit of others changes in it is in [`super::adopt`].
+//! What the protocol asks of it is [`Replica`]; how its changes are read is in
+//! [`super::changes`], and what a commit of others changes in it in [`super::adopt`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use s3::merge::{MERGE_MAX, Merged, Needs};
 use s3::replica::{Head, Local, MergeWork, NOTHING, Replica, ReplicaError, Writer};
-use s3::tree::{
-    Attributes, Body, CHUNK, Changes, Chunk, Content, Hash, INLINE_MAX, Name, Node, NodeId, Place,
-    Tree,
-};
+use s3::tree::{CHUNK, Changes, Content, NodeId, Tree};
 
 use super::adopt::{Adopted, adopt};
+use super::changes::Seen;
 use super::tables::{self, Advance};
 use crate::sqlite::db::Db;
-use crate::sqlite::{SqliteStore, held, names, nodes, xattrs};
-use crate::store::{
-    Attr, Caller, Errno, Ino, Kind, ROOT, Result, Seek, Store, StoreError, Timestamp,
-};
-
-/// Bytes of small files that a commit takes up at once.
-const INLINE_TOTAL: usize = 16 << 20;
+use crate::sqlite::{SqliteStore, held, nodes};
+use crate::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp};
 
 /// How often a long file that changes meanwhile is hashed without the lock, before it is hashed with it.
 const HASHED_AHEAD_MAX: u32 = 3;
-
-/// Files from this size on are hashed without the lock.
-const HASHED_AHEAD: u64 = 1 << 20;
 
 /// The inodes with missing chunks, as the table has them. Changed only under the store's lock.
 #[derive(Debug, Default)]
@@ -48,30 +39,23 @@ impl Placeholders {
     }
 }
 
-/// What [`Cache::local`] saw of a file that is uploaded afterwards.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    ino: Ino,
-    ctime: i64,
-}
-
 /// A mount's working copy.
 #[derive(Debug)]
 pub(super) struct Cache {
-    store: Arc<SqliteStore>,
-    placeholders: Arc<Placeholders>,
+    pub(super) store: Arc<SqliteStore>,
+    pub(super) placeholders: Arc<Placeholders>,
     owner: Caller,
-    writer: Writer,
+    pub(super) writer: Writer,
     writers: HashSet<u64>,
     head: Head,
-    base: Tree,
+    pub(super) base: Tree,
     intents: Vec<[u8; 16]>,
     /// Acknowledged commits that the tables do not have yet. If they never get them, the next session finds the commits
     /// in the log and knows them by their nonces.
     unsaved: Vec<Unsaved>,
     seen: HashMap<NodeId, Seen>,
     /// Content of long files by inode and ctime, hashed without the lock.
-    hashed: HashMap<Ino, (i64, Content)>,
+    pub(super) hashed: HashMap<Ino, (i64, Content)>,
     /// What the kernel has to be told of the last adopted commits.
     pub(super) adopted: Adopted,
 }
@@ -106,7 +90,13 @@ impl Cache {
             let head = tables::head(db)?;
             let base = tables::base(db)?;
             let intents = tables::intents(db)?;
-            Ok((head, base, intents, tables::writers(db)?, tables::placeholders(db)?))
+            Ok((
+                head,
+                base,
+                intents,
+                tables::writers(db)?,
+                tables::placeholders(db)?,
+            ))
         })?;
         // A power cut must not bring back a time without this session.
         store.sync()?;
@@ -150,263 +140,15 @@ impl Cache {
     /// Frees the space of files that adopted commits have removed, before any kernel knows them.
     pub(super) fn reclaim_orphans(&mut self) -> Result<()> {
         let adopted = std::mem::take(&mut self.adopted);
-        adopted.orphans.into_iter().try_for_each(|ino| self.store.reclaim(ino))
+        adopted
+            .orphans
+            .into_iter()
+            .try_for_each(|ino| self.store.reclaim(ino))
     }
 
     pub(super) fn base(&self) -> &Tree {
         &self.base
     }
-
-    /// Hashes long files, chunk by chunk, so that the lock is not held for long.
-    fn hash_ahead(&mut self, long: &[Ino]) -> Result<()> {
-        self.hashed.retain(|ino, _| long.contains(ino));
-        for ino in long {
-            let Some(attr) = nodes::find(&self.store.db(), *ino)? else {
-                continue;
-            };
-            let mut content = Content {
-                size: attr.size,
-                chunks: Vec::new(),
-            };
-            for at in 0..attr.size.div_ceil(CHUNK) {
-                content.chunks.push(self.hash_chunk(&attr, at)?);
-            }
-            self.hashed.insert(*ino, (attr.ctime.0, content));
-        }
-        Ok(())
-    }
-
-    fn hash_chunk(&self, attr: &Attr, at: u64) -> Result<Chunk> {
-        let db = self.store.db();
-        if let Some(chunk) = chunk_without_bytes(&db, attr, at)? {
-            return Ok(chunk);
-        }
-        let (start, length) = (at * CHUNK, CHUNK.min(attr.size - at * CHUNK));
-        let mut bytes = Vec::new();
-        self.store
-            .read_held(db, attr.ino, start, length as usize, &mut bytes)?;
-        // The file may have been cut since; its ctime then tells so.
-        bytes.resize(length as usize, 0);
-        Ok(local_chunk(&bytes))
-    }
-}
-
-fn local_chunk(bytes: &[u8]) -> Chunk {
-    Chunk {
-        hash: Hash::of(bytes),
-        length: bytes.len() as u32,
-        place: Place::Local,
-    }
-}
-
-/// The chunk `at` of a file, if it is missing here or a hole: its bytes need not be read.
-fn chunk_without_bytes(db: &Db, attr: &Attr, at: u64) -> Result<Option<Chunk>> {
-    if let Some((_, chunk)) = tables::missing(db, attr.ino, at, at)?.pop() {
-        return Ok(Some(chunk));
-    }
-    let (start, length) = (at * CHUNK, CHUNK.min(attr.size - at * CHUNK));
-    match held::seek(db, attr.ino, start, Seek::Data) {
-        Ok(data) if data < start + length => return Ok(None),
-        Err(error) if error.errno != Errno::NXIO => return Err(error),
-        _ => {}
-    }
-    static ZEROS: OnceLock<Hash> = OnceLock::new();
-    let zeros = || Hash::of(&vec![0; length as usize]);
-    let hash = match length {
-        CHUNK => *ZEROS.get_or_init(zeros),
-        _ => zeros(),
-    };
-    Ok(Some(Chunk {
-        hash,
-        length: length as u32,
-        place: Place::Hole,
-    }))
-}
-
-/// The local changes, read under the store's lock.
-pub(super) struct Reader<'a> {
-    pub(super) db: &'a Db,
-    cache: &'a Cache,
-    local: Local,
-    room: usize,
-    seen: HashMap<NodeId, Seen>,
-    /// Long files are left out that are not hashed yet.
-    is_brief: bool,
-    long: Vec<Ino>,
-}
-
-impl Reader<'_> {
-    /// The identity of an inode; a new one gets the one that this session gives it.
-    fn identity(&mut self, ino: Ino) -> Result<NodeId> {
-        if let Some(id) = tables::identity(self.db, ino)? {
-            return Ok(id);
-        }
-        let id = NodeId {
-            writer: self.cache.writer.id,
-            ino,
-        };
-        tables::identify(self.db, ino, id)?;
-        Ok(id)
-    }
-
-    fn name(&mut self, parent: Ino, name: &[u8]) -> Result<()> {
-        let found = names::find(self.db, parent, name)?;
-        let is_there = found.is_some() || tables::identity(self.db, parent)?.is_some();
-        if !is_there {
-            return Ok(());
-        }
-        let dir = self.identity(parent)?;
-        let name = Name(name.to_vec());
-        let to = match found {
-            Some(found) => {
-                let id = self.identity(found.ino)?;
-                if self.cache.base.node(id).is_none() {
-                    self.node(found.ino)?;
-                }
-                Some(id)
-            }
-            None => None,
-        };
-        if self.cache.base.name(dir, &name) != to {
-            self.local.changes.names.insert((dir, name), to);
-        }
-        Ok(())
-    }
-
-    fn node(&mut self, ino: Ino) -> Result<()> {
-        let Some(attr) = nodes::find(self.db, ino)?.filter(|attr| attr.nlink > 0) else {
-            return Ok(());
-        };
-        let id = self.identity(ino)?;
-        if self.local.changes.nodes.contains_key(&id) {
-            return Ok(());
-        }
-        let body = match attr.kind {
-            Kind::File => Body::File(self.content(id, &attr)?),
-            Kind::Directory => Body::Directory,
-            Kind::Symlink => Body::Symlink(nodes::target(self.db, ino)?),
-            kind => Body::Special(kind.mode_bits()),
-        };
-        let node = Node {
-            body,
-            attributes: self.attributes(&attr)?,
-        };
-        if self.cache.base.node(id) != Some(&node) {
-            self.local.changes.nodes.insert(id, node);
-        }
-        Ok(())
-    }
-
-    fn attributes(&self, attr: &Attr) -> Result<Attributes> {
-        let is_directory = attr.kind == Kind::Directory;
-        let mut found = Attributes {
-            permissions: attr.permissions,
-            uid: attr.uid,
-            gid: attr.gid,
-            rdev: attr.rdev,
-            atime: if is_directory { 0 } else { attr.atime.0 },
-            mtime: if is_directory { 0 } else { attr.mtime.0 },
-            btime: attr.btime.0,
-            xattrs: BTreeMap::new(),
-        };
-        let names = match self.cache.store.may_have_xattrs() {
-            true => xattrs::list(self.db, attr.ino)?,
-            false => Vec::new(),
-        };
-        for name in names {
-            let value = xattrs::get(self.db, attr.ino, &name)?;
-            found.xattrs.insert(Name(name), value.into());
-        }
-        Ok(found)
-    }
-
-    fn content(&mut self, id: NodeId, attr: &Attr) -> Result<Content> {
-        let seen = Seen {
-            ino: attr.ino,
-            ctime: attr.ctime.0,
-        };
-        self.seen.insert(id, seen);
-        let before = self.cache.base.node(id).and_then(Node::content);
-        let mut content = match self.cache.hashed.get(&attr.ino) {
-            Some((ctime, content)) if *ctime == attr.ctime.0 => content.clone(),
-            _ if self.is_brief && attr.size >= HASHED_AHEAD => {
-                self.long.push(attr.ino);
-                return Ok(Content::default());
-            }
-            _ => self.hash(attr)?,
-        };
-        // Chunks that the base has are in the bucket.
-        for (at, chunk) in content.chunks.iter_mut().enumerate() {
-            let known = before.and_then(|before| before.chunks.get(at));
-            if let Some(known) = known.filter(|it| it.hash == chunk.hash && it.length == chunk.length)
-            {
-                *chunk = *known;
-            }
-        }
-        Ok(content)
-    }
-
-    fn hash(&mut self, attr: &Attr) -> Result<Content> {
-        let mut content = Content {
-            size: attr.size,
-            chunks: Vec::new(),
-        };
-        let may_lack_bytes =
-            attr.size > INLINE_MAX || self.cache.placeholders.contains(attr.ino);
-        for at in 0..attr.size.div_ceil(CHUNK) {
-            if may_lack_bytes && let Some(chunk) = chunk_without_bytes(self.db, attr, at)? {
-                content.chunks.push(chunk);
-                continue;
-            }
-            let (start, length) = (at * CHUNK, CHUNK.min(attr.size - at * CHUNK));
-            let mut bytes = Vec::new();
-            held::read(self.db, attr.ino, start, length as usize, &mut bytes)?;
-            let chunk = local_chunk(&bytes);
-            if attr.size <= INLINE_MAX && bytes.len() <= self.room {
-                self.room -= bytes.len();
-                self.local.inline.insert(chunk.hash, bytes.into());
-            }
-            content.chunks.push(chunk);
-        }
-        Ok(content)
-    }
-}
-
-impl Cache {
-    /// Reads the local changes in the transaction that `db` has open.
-    fn read_local(&self, db: &Db, is_brief: bool) -> Result<Read> {
-        let mut reader = Reader {
-            db,
-            cache: self,
-            local: Local::default(),
-            room: INLINE_TOTAL,
-            seen: HashMap::new(),
-            is_brief,
-            long: Vec::new(),
-        };
-        // Rows that callers' changes have left to the commit are journalled by it.
-        db.write_rows()?;
-        let (inodes, names) = (tables::dirty_inodes(db)?, tables::dirty_names(db)?);
-        for ino in inodes {
-            reader.node(ino)?;
-        }
-        for (parent, name) in names {
-            reader.name(parent, &name)?;
-        }
-        Ok(Read {
-            local: reader.local,
-            seen: reader.seen,
-            long: reader.long,
-        })
-    }
-}
-
-/// What a reader has found.
-struct Read {
-    local: Local,
-    seen: HashMap<NodeId, Seen>,
-    /// Long files that have to be hashed first.
-    long: Vec<Ino>,
 }
 
 impl Replica for Cache {
@@ -472,7 +214,11 @@ impl Replica for Cache {
         settled.map_err(failed)
     }
 
-    fn read(&mut self, id: NodeId, index: usize) -> std::result::Result<Option<Bytes>, ReplicaError> {
+    fn read(
+        &mut self,
+        id: NodeId,
+        index: usize,
+    ) -> std::result::Result<Option<Bytes>, ReplicaError> {
         let Some(seen) = self.seen.get(&id).copied() else {
             return Ok(None);
         };
@@ -485,7 +231,9 @@ impl Replica for Cache {
         };
         let length = CHUNK.min(attr.size - start) as usize;
         let mut bytes = Vec::with_capacity(length);
-        let read = self.store.read_held(db, seen.ino, start, length, &mut bytes);
+        let read = self
+            .store
+            .read_held(db, seen.ino, start, length, &mut bytes);
         read.map_err(failed)?;
         Ok(Some(bytes.into()))
     }
@@ -661,7 +409,8 @@ impl Cache {
 
     /// The content that the working copy has now of the files that the merge changes.
     fn current(&self, ours: &Changes, merged: &Merged) -> BTreeMap<NodeId, Content> {
-        let forks: HashMap<NodeId, NodeId> = merged.forks.iter().map(|(id, fork)| (*fork, *id)).collect();
+        let forks: HashMap<NodeId, NodeId> =
+            merged.forks.iter().map(|(id, fork)| (*fork, *id)).collect();
         let forked: HashSet<NodeId> = merged.forks.iter().map(|(id, _)| *id).collect();
         let of = |id: &NodeId| {
             if forked.contains(id) {

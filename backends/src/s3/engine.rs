@@ -79,6 +79,7 @@ impl Engine {
             next_poll: now + inner.config.poll,
             next_glance: now + GLANCE_EVERY,
             failures: 0,
+            is_broken: false,
             not_before: now,
         };
         let thread = std::thread::Builder::new()
@@ -123,8 +124,11 @@ impl Engine {
             }
             let now = requests();
             if now != progress {
-                let sent = |requests: &BTreeMap<&str, u64>| requests.get("s3_bytes_sent").copied().unwrap_or(0);
-                let long = Duration::from_secs(sent(&now).saturating_sub(sent(&progress)) / SLOWEST);
+                let sent = |requests: &BTreeMap<&str, u64>| {
+                    requests.get("s3_bytes_sent").copied().unwrap_or(0)
+                };
+                let long =
+                    Duration::from_secs(sent(&now).saturating_sub(sent(&progress)) / SLOWEST);
                 deadline = Instant::now() + self.inner.config.timeout + long;
                 progress = now;
             } else if Instant::now() >= deadline {
@@ -163,6 +167,8 @@ struct Running {
     next_poll: Instant,
     next_glance: Instant,
     failures: u32,
+    /// The log was not the one that the cache knows.
+    is_broken: bool,
     /// Nothing is tried unasked before then.
     not_before: Instant,
 }
@@ -185,9 +191,12 @@ impl Running {
     fn run(&mut self, inbox: &Receiver<Order>) {
         loop {
             let now = Instant::now();
-            let due = [Some(self.next_poll.max(self.not_before)), self.mirror_due];
+            let poll = self.next_poll.min(self.next_glance).max(self.not_before);
+            let due = [Some(poll), self.mirror_due];
             let due = due.into_iter().flatten().min().unwrap_or(now);
-            let wait = due.saturating_duration_since(now).min(self.inner.config.delay);
+            let wait = due
+                .saturating_duration_since(now)
+                .min(self.inner.config.delay);
             let first = match inbox.recv_timeout(wait) {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -208,7 +217,8 @@ impl Running {
                 let done = self.commit();
                 self.answer(commits, &done);
             }
-            if !polls.is_empty() || (may && Instant::now() >= self.next_poll) {
+            if !polls.is_empty() || (may && Instant::now() >= self.next_poll.min(self.next_glance))
+            {
                 let done = self.poll(!polls.is_empty());
                 self.answer(polls, &done);
             }
@@ -231,14 +241,24 @@ impl Running {
     /// Leaves a checkpoint for the next mount without a cache, if the bucket answers.
     fn end(&mut self) {
         self.save();
-        let (last, is_writer) = (self.checkpoint, self.inner.tally.commits.load(Ordering::Relaxed) > 0);
+        let (last, is_writer) = (
+            self.checkpoint,
+            self.inner.tally.commits.load(Ordering::Relaxed) > 0,
+        );
         if self.failures > 0 || !is_writer {
             return;
         }
         let link = &self.link;
         let now = || Timestamp::now().0;
-        let mut session = Session::new(&link.objects, &mut self.cache, &now, &random, &mut self.contact);
-        let written = async { tokio::time::timeout(LAST_CHECKPOINT, session.checkpoint(last, true)).await };
+        let mut session = Session::new(
+            &link.objects,
+            &mut self.cache,
+            &now,
+            &random,
+            &mut self.contact,
+        );
+        let written =
+            async { tokio::time::timeout(LAST_CHECKPOINT, session.checkpoint(last, true)).await };
         if !matches!(link.runtime.block_on(written), Ok(Ok(_))) {
             // Nothing depends on it.
             tracing::debug!("no checkpoint was written at the end");
@@ -246,6 +266,9 @@ impl Running {
     }
 
     fn answer(&mut self, waiting: Vec<Answer>, done: &Result<(), SessionError>) {
+        if matches!(done, Err(SessionError::Broken(_))) {
+            self.is_broken = true;
+        }
         if let Err(error) = done
             && !self.inner.is_ending.load(Ordering::Acquire)
         {
@@ -278,6 +301,7 @@ impl Running {
     }
 
     fn has_succeeded(&mut self) {
+        self.is_broken = false;
         if self.failures > 0 {
             tracing::warn!("the bucket answers again, after {} failures", self.failures);
             self.failures = 0;
@@ -289,9 +313,7 @@ impl Running {
     fn session<T>(
         &mut self,
         may_hurry: bool,
-        work: impl AsyncFnOnce(
-            &mut Session<'_, s3::client::Client, Cache>,
-        ) -> Result<T, SessionError>,
+        work: impl AsyncFnOnce(&mut Session<'_, s3::client::Client, Cache>) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         let now = || Timestamp::now().0;
         let inner = Arc::clone(&self.inner);
@@ -323,7 +345,14 @@ impl Running {
 
     fn commit(&mut self) -> Result<(), SessionError> {
         let changes = self.inner.changes.load(Ordering::Acquire);
-        let done = self.session(false, async |session| session.commit().await);
+        let is_broken = self.is_broken;
+        let done = self.session(false, async |session| {
+            if is_broken {
+                // A commit to a bucket that was emptied would succeed.
+                session.glance().await?;
+            }
+            session.commit().await
+        });
         self.take_adopted();
         let done = done?;
         self.has_succeeded();
@@ -356,7 +385,10 @@ impl Running {
         self.take_adopted();
         match done {
             Ok(adopted) => {
-                self.inner.tally.adopted.fetch_add(adopted, Ordering::Relaxed);
+                self.inner
+                    .tally
+                    .adopted
+                    .fetch_add(adopted, Ordering::Relaxed);
                 self.has_succeeded();
             }
             // Cut short for an order: it is tried again soon.
@@ -415,7 +447,10 @@ impl Running {
             return;
         };
         let (base, head) = (self.cache.base(), self.cache.head().number);
-        let written = self.link.runtime.block_on(mirror.write(&self.inner, &self.link.objects, base, head));
+        let written =
+            self.link
+                .runtime
+                .block_on(mirror.write(&self.inner, &self.link.objects, base, head));
         if let Err(error) = written {
             // Nothing depends on it; what is missing is written with the next commit.
             tracing::debug!(%error, "writing the mirror");

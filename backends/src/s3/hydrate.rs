@@ -28,7 +28,10 @@ const ATTEMPTS: u32 = 100;
 fn chunks(range: &Range<u64>) -> (u64, u64) {
     match range.is_empty() {
         true => (1, 0),
-        false => (range.start / CHUNK, (range.end - 1).min(i64::MAX as u64) / CHUNK),
+        false => (
+            range.start / CHUNK,
+            (range.end - 1).min(i64::MAX as u64) / CHUNK,
+        ),
     }
 }
 
@@ -84,7 +87,8 @@ impl S3Store {
         let _pending = inner.kernel.reads.begin(ino);
         inner.tally.fetches.fetch_add(1, Ordering::Relaxed);
         let timeout = inner.config.timeout;
-        let patience = |chunk: &Chunk| timeout + Duration::from_secs(u64::from(chunk.length) / SLOWEST);
+        let patience =
+            |chunk: &Chunk| timeout + Duration::from_secs(u64::from(chunk.length) / SLOWEST);
         let longest = missing.iter().map(|(_, chunk)| patience(chunk)).max();
         let longest = longest.unwrap_or(timeout);
         self.runtime.block_on(async {

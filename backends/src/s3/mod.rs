@@ -7,6 +7,7 @@
 mod adopt;
 mod bare;
 mod cache;
+mod changes;
 mod engine;
 mod hydrate;
 mod invalidation;
@@ -386,7 +387,10 @@ impl Store for S3Store {
         mode: XattrMode,
     ) -> Result<()> {
         self.may_write()?;
-        if matches!(name, b"user.ctx.sync" | b"user.ctx.pull" | b"user.ctx.pending") {
+        if matches!(
+            name,
+            b"user.ctx.sync" | b"user.ctx.pull" | b"user.ctx.pending"
+        ) {
             return Err(Errno::PERM.into());
         }
         self.changed(self.inner.store.setxattr(caller, ino, name, value, mode))
@@ -434,7 +438,9 @@ impl Store for S3Store {
     }
 
     fn attach(&self, kernel: Arc<dyn KernelCache>) {
-        self.inner.kernel.attach(kernel, Arc::clone(&self.inner.store));
+        self.inner
+            .kernel
+            .attach(kernel, Arc::clone(&self.inner.store));
     }
 
     fn detach(&self) {

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use s3::access::S3OpenError;
 use s3::client::{Bucket, Client};
 use s3::config::S3Config;
-use s3::access::S3OpenError;
 use s3::objects::{Fault, Key, Objects, Put};
 use s3::replica::{Replica, Writer};
 use s3::session::{Broken, Contact, Session, SessionError};
@@ -39,7 +39,9 @@ pub struct OpenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The cache cannot be opened.
-    #[error("{0}\n  fix: `ctxbench doctor --store` names what is wrong; mount with --rebuild-cache to begin with a new cache, which takes over what only this one has")]
+    #[error(
+        "{0}\n  fix: `ctxbench doctor --store` names what is wrong; mount with --rebuild-cache to begin with a new cache, which takes over what only this one has"
+    )]
     Store(#[from] sqlite::OpenError),
     /// The file is something else, or the cache of another memory.
     #[error("{0}")]
@@ -48,13 +50,17 @@ pub enum OpenError {
     #[error("{0}")]
     Bucket(#[from] S3OpenError),
     /// A request for the log failed, though the bucket answers.
-    #[error("the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` names what is wrong with a log")]
+    #[error(
+        "the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` names what is wrong with a log"
+    )]
     Fault {
         /// What came of the request.
         fault: Fault,
     },
     /// The log is not the one that the cache knows.
-    #[error("{broken}\n  fix: if the bucket was emptied by mistake, restore it, or mount with --refill-bucket to upload what the cache holds; if the bucket is right, mount with --rebuild-cache")]
+    #[error(
+        "{broken}\n  fix: if the bucket was emptied by mistake, restore it, or mount with --refill-bucket to upload what the cache holds; if the bucket is right, mount with --rebuild-cache"
+    )]
     Broken {
         /// What is wrong.
         broken: Broken,
@@ -119,11 +125,13 @@ fn prepare(store: &SqliteStore, file: &Path, config: &S3Config) -> Result<(), Op
 
 /// The files of a database that may exist beside it.
 pub(super) fn files_of(file: &Path) -> impl Iterator<Item = PathBuf> {
-    ["", "-wal", "-shm", "-redo", "-log", "-tails"].map(|suffix| {
-        let mut name = file.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    }).into_iter()
+    ["", "-wal", "-shm", "-redo", "-log", "-tails"]
+        .map(|suffix| {
+            let mut name = file.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        })
+        .into_iter()
 }
 
 /// Removes a database that was made a moment ago.
@@ -156,7 +164,9 @@ pub(super) struct Link {
 impl Link {
     fn new(config: &S3Config) -> Result<Self, OpenError> {
         let bucket = Bucket::new(config)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         Ok(Self {
             objects: Client::new(&bucket, config),
             bucket,
@@ -303,7 +313,9 @@ fn join(
                     session.follow().await?;
                     Ok(false)
                 }
-                Ok(_) if was_unconditional.is_some() => Ok(honours_conditions(&link.objects).await?),
+                Ok(_) if was_unconditional.is_some() => {
+                    Ok(honours_conditions(&link.objects).await?)
+                }
                 joined => joined.map(|_| true),
             }
         })
@@ -325,7 +337,9 @@ fn join(
             notes.push(format!("{}: {reason}", config.endpoint));
             read_only = Some(reason);
         }
-        Err(SessionError::Fault(Fault::Unknown(reason))) if options.allow_offline && cache.head().number > 0 => {
+        Err(SessionError::Fault(Fault::Unknown(reason)))
+            if options.allow_offline && cache.head().number > 0 =>
+        {
             notes.push(format!("{} does not answer ({reason}): this is what the cache holds; changes are uploaded when it does", config.endpoint));
         }
         Err(SessionError::Fault(fault)) => {
@@ -334,7 +348,12 @@ fn join(
             return Err(OpenError::Fault { fault });
         }
         Err(SessionError::Broken(broken)) => return Err(OpenError::Broken { broken }),
-        Err(error) => return Err(OpenError::Cache(format!("the cache {}: {error}", file.display()))),
+        Err(error) => {
+            return Err(OpenError::Cache(format!(
+                "the cache {}: {error}",
+                file.display()
+            )));
+        }
     }
     cache.reclaim_orphans().map_err(in_cache(file))?;
     Ok(Joined {

@@ -13,9 +13,7 @@ use super::open::{OpenError, files_of};
 use super::tables;
 use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held, names, nodes};
-use crate::store::{
-    Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp,
-};
+use crate::store::{Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 
 /// Moves a cache out of the way; where to.
 pub(super) fn set_aside(file: &Path) -> std::result::Result<PathBuf, OpenError> {
@@ -150,7 +148,10 @@ fn path_of(db: &Db, ino: Ino) -> Result<Option<Vec<Vec<u8>>>> {
         path.push(name);
         at = parent;
         if path.len() > 4096 {
-            return Err(StoreError::storage(Errno::LOOP, "a directory is inside itself"));
+            return Err(StoreError::storage(
+                Errno::LOOP,
+                "a directory is inside itself",
+            ));
         }
     }
     path.reverse();
@@ -196,7 +197,9 @@ fn take(
     let bytes = read(old, file.ino)?;
     if let Some(found) = found.filter(|found| found.kind == Kind::File) {
         let id = tables::identity(&store.db(), found.ino)?;
-        let now = id.and_then(|id| cache.base().node(id)).and_then(Node::content);
+        let now = id
+            .and_then(|id| cache.base().node(id))
+            .and_then(Node::content);
         if now.is_some_and(|now| now.same_bytes(&Content::local(&bytes))) {
             return Ok(false);
         }
@@ -240,9 +243,7 @@ fn directory(store: &SqliteStore, owner: &Caller, dir: Ino, name: &[u8]) -> Resu
     };
     match store.lookup(dir, name) {
         Ok(attr) => Ok(attr.ino),
-        Err(error) if error.errno == Errno::NOENT => {
-            Ok(store.create(owner, dir, name, &node)?.ino)
-        }
+        Err(error) if error.errno == Errno::NOENT => Ok(store.create(owner, dir, name, &node)?.ino),
         Err(error) => Err(error),
     }
 }

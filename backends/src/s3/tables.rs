@@ -23,9 +23,11 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 }
 
 pub(super) fn setting(db: &Db, name: &str) -> Result<Option<String>> {
-    db.row("SELECT value FROM s3_setting WHERE name = ?1", [name], |row| {
-        row.get(0)
-    })
+    db.row(
+        "SELECT value FROM s3_setting WHERE name = ?1",
+        [name],
+        |row| row.get(0),
+    )
 }
 
 pub(super) fn set_setting(db: &Db, name: &str, value: &str) -> Result<()> {
@@ -151,8 +153,8 @@ pub(super) fn base(db: &Db) -> Result<Tree> {
         let node = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
         changes.nodes.insert(id, decode(node)?);
     }
-    let mut statement = db
-        .statement("SELECT dir_writer, dir_number, name, writer, number FROM s3_base_name")?;
+    let mut statement =
+        db.statement("SELECT dir_writer, dir_number, name, writer, number FROM s3_base_name")?;
     let mut rows = statement.query(())?;
     while let Some(row) = rows.next()? {
         let dir = NodeId {
@@ -181,7 +183,9 @@ impl Advance {
     /// Applies changes to the base in memory.
     pub(super) fn make(base: &mut Tree, changes: &Changes) -> Self {
         let names = changes.names.keys();
-        let unnamed = names.filter_map(|(dir, name)| base.name(*dir, name)).collect();
+        let unnamed = names
+            .filter_map(|(dir, name)| base.name(*dir, name))
+            .collect();
         base.apply(changes);
         Self {
             changes: changes.clone(),
@@ -309,8 +313,14 @@ pub(super) fn pending(db: &Db) -> Result<u64> {
 
 /// Clears what was journalled up to a batch, and not again since.
 pub(super) fn clear_journal(db: &Db, batch: u64) -> Result<()> {
-    db.execute("DELETE FROM s3_dirty_inode WHERE batch <= ?1", [signed(batch)])?;
-    db.execute("DELETE FROM s3_dirty_name WHERE batch <= ?1", [signed(batch)])?;
+    db.execute(
+        "DELETE FROM s3_dirty_inode WHERE batch <= ?1",
+        [signed(batch)],
+    )?;
+    db.execute(
+        "DELETE FROM s3_dirty_name WHERE batch <= ?1",
+        [signed(batch)],
+    )?;
     Ok(())
 }
 
@@ -434,7 +444,8 @@ pub(super) fn write_tails(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> 
     }
     sync()?;
     for (ino, start, bytes) in &tails {
-        db.tails.write(*ino, start + bytes.len() as u64, *start, bytes)?;
+        db.tails
+            .write(*ino, start + bytes.len() as u64, *start, bytes)?;
     }
     sync()?;
     db.transaction(|db| db.execute("DELETE FROM s3_tail", ()))?;

@@ -109,13 +109,7 @@ impl SqliteStore {
 }
 
 /// Appends up to `size` bytes at `offset` to `out`, of one moment with the lock.
-pub(crate) fn read(
-    db: &Db,
-    ino: Ino,
-    offset: u64,
-    size: usize,
-    out: &mut Vec<u8>,
-) -> Result<()> {
+pub(crate) fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
     let in_tail = content::read(db, ino, offset, size, out)?;
     if in_tail > 0 {
         let start = out.len() - in_tail;

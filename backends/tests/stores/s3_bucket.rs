@@ -28,7 +28,10 @@ const REBUILD: OpenOptions = OpenOptions {
 fn refusal(memory: &Memory, config: S3Config, options: OpenOptions) -> String {
     let told = memory.open(config, options).unwrap_err().to_string();
     let lines: Vec<&str> = told.lines().collect();
-    assert!(lines.len() == 1 || (lines.len() == 2 && lines[1].starts_with("  fix: ")), "{told}");
+    assert!(
+        lines.len() == 1 || (lines.len() == 2 && lines[1].starts_with("  fix: ")),
+        "{told}"
+    );
     told
 }
 
@@ -43,10 +46,22 @@ fn what_is_wrong_is_said_before_anything_is_mounted() {
         assert!(!told.contains("not-the-secret"));
         assert!(!memory.cache("a").exists(), "nothing is left behind");
     };
-    refused(|it| it.endpoint = "http://127.0.0.1:9".to_owned(), "does not answer");
-    refused(|it| it.endpoint = "localhost:9000".to_owned(), "no http or https address");
-    refused(|it| it.bucket = "nothing-here".to_owned(), "no bucket nothing-here");
-    refused(|it| it.access_key.secret = Secret("not-the-secret".to_owned()), "refuses the access key from the test");
+    refused(
+        |it| it.endpoint = "http://127.0.0.1:9".to_owned(),
+        "does not answer",
+    );
+    refused(
+        |it| it.endpoint = "localhost:9000".to_owned(),
+        "no http or https address",
+    );
+    refused(
+        |it| it.bucket = "nothing-here".to_owned(),
+        "no bucket nothing-here",
+    );
+    refused(
+        |it| it.access_key.secret = Secret("not-the-secret".to_owned()),
+        "refuses the access key from the test",
+    );
     refused(|it| it.path_style = false, "leave out --virtual-host");
 }
 
@@ -76,7 +91,11 @@ fn the_cache_of_another_memory_is_refused() {
 }
 
 /// What happens to a bucket behind the back of the hosts.
-type Disaster = (&'static str, fn(&mut BTreeMap<String, Vec<u8>>), &'static str);
+type Disaster = (
+    &'static str,
+    fn(&mut BTreeMap<String, Vec<u8>>),
+    &'static str,
+);
 
 const DISASTERS: [Disaster; 3] = [
     ("emptied", BTreeMap::clear, "is gone"),
@@ -127,7 +146,10 @@ fn a_bucket_that_was_emptied_or_rolled_back_stops_everything_and_can_be_filled_a
         for writer in ["a", "b"] {
             let told = refusal(&memory, memory.config(writer), OpenOptions::default());
             assert!(told.contains(expected), "{what}: {told}");
-            assert!(told.contains("--refill-bucket") && told.contains("--rebuild-cache"), "{told}");
+            assert!(
+                told.contains("--refill-bucket") && told.contains("--rebuild-cache"),
+                "{told}"
+            );
         }
         assert_eq!(memory.objects(), objects, "{what}: nothing was written");
 
@@ -145,12 +167,18 @@ fn a_bucket_that_was_emptied_or_rolled_back_stops_everything_and_can_be_filled_a
         assert_eq!(state(&a), state(&b), "{what}");
         assert!(bytes(&b, find(&b, "long")) == long, "{what}");
         assert_eq!(text(&b, "unsent"), "unsent");
-        let all: Vec<String> = names(&b, ROOT).iter().map(|name| match b.lookup(ROOT, name.as_bytes()).unwrap().kind {
-            Kind::File if name.starts_with("log") => text(&b, name),
-            _ => String::new(),
-        }).collect();
+        let all: Vec<String> = names(&b, ROOT)
+            .iter()
+            .map(|name| match b.lookup(ROOT, name.as_bytes()).unwrap().kind {
+                Kind::File if name.starts_with("log") => text(&b, name),
+                _ => String::new(),
+            })
+            .collect();
         let all = all.concat();
-        assert!(all.contains("unsent of a\n") && all.contains("unsent of b\n"), "{what}: {all}");
+        assert!(
+            all.contains("unsent of a\n") && all.contains("unsent of b\n"),
+            "{what}: {all}"
+        );
         memory.check();
         drop((a, b));
         for writer in ["a", "b"] {
@@ -207,10 +235,21 @@ fn a_cache_can_be_rebuilt_from_the_bucket_and_its_unsent_changes_are_taken_over(
             continue;
         }
         let a = memory.open(memory.config("a"), REBUILD).unwrap();
-        assert!(a.notes()[0].contains("unsent files were taken over"), "{:?}", a.notes());
+        assert!(
+            a.notes()[0].contains("unsent files were taken over"),
+            "{:?}",
+            a.notes()
+        );
         a.upload().unwrap();
         let here = names(&a, ROOT);
-        assert_eq!(here, if what == "emptied" { vec!["log", "new"] } else { vec!["log", "new", "sent"] });
+        assert_eq!(
+            here,
+            if what == "emptied" {
+                vec!["log", "new"]
+            } else {
+                vec!["log", "new", "sent"]
+            }
+        );
         assert_eq!(text(&a, "log"), "1\n2\n");
         assert_eq!(text_in(&a, find(&a, "new"), "file"), "unsent");
         assert_eq!(state(&memory.fresh()), state(&a));
@@ -252,7 +291,10 @@ fn a_damaged_cache_is_set_aside_and_uploads_nothing_wrong() {
     drop(a);
     let cache = memory.cache("a");
     let mut file = std::fs::read(&cache).unwrap();
-    let at = file.windows(6).position(|window| window == b"a text").unwrap();
+    let at = file
+        .windows(6)
+        .position(|window| window == b"a text")
+        .unwrap();
     file[at] = b'A';
     std::fs::write(&cache, file).unwrap();
     let a = memory.mount("a");
@@ -260,7 +302,13 @@ fn a_damaged_cache_is_set_aside_and_uploads_nothing_wrong() {
     assert_eq!(names(&memory.fresh(), ROOT), Vec::<String>::new());
     drop(a);
     let a = memory.open(memory.config("a"), REBUILD).unwrap();
-    assert!(a.notes().iter().any(|note| note.starts_with("bad could not")), "{:?}", a.notes());
+    assert!(
+        a.notes()
+            .iter()
+            .any(|note| note.starts_with("bad could not")),
+        "{:?}",
+        a.notes()
+    );
     a.upload().unwrap();
     assert_eq!(names(&memory.fresh(), ROOT), ["good"]);
     drop(a);
@@ -269,7 +317,11 @@ fn a_damaged_cache_is_set_aside_and_uploads_nothing_wrong() {
     let told = refusal(&memory, memory.config("a"), OpenOptions::default());
     assert!(told.contains("--rebuild-cache"), "{told}");
     let a = memory.open(memory.config("a"), REBUILD).unwrap();
-    assert!(a.notes()[0].contains("nothing was taken over"), "{:?}", a.notes());
+    assert!(
+        a.notes()[0].contains("nothing was taken over"),
+        "{:?}",
+        a.notes()
+    );
     assert_eq!(text(&a, "good"), "good");
     let beside = std::fs::read_dir(cache.parent().unwrap()).unwrap();
     let kept = beside.filter(|entry| {
@@ -288,14 +340,24 @@ fn damage_in_the_bucket_is_an_error_and_no_wrong_byte() {
     let b = memory.fresh();
     let good = memory.objects();
     let mut objects = good.clone();
-    let blobs: Vec<String> = objects.keys().filter(|key| key.contains("/blob/")).cloned().collect();
+    let blobs: Vec<String> = objects
+        .keys()
+        .filter(|key| key.contains("/blob/"))
+        .cloned()
+        .collect();
     objects.get_mut(&blobs[0]).unwrap()[1000] ^= 1;
     memory.replace_objects(&objects);
     let read = ["long", "other"].map(|name| try_text(&b, name).map(drop));
-    assert!(read.contains(&Ok(())) && read.contains(&Err(Errno::IO)), "{read:?}");
+    assert!(
+        read.contains(&Ok(())) && read.contains(&Err(Errno::IO)),
+        "{read:?}"
+    );
     // A log that is damaged is refused by hosts that do not know it.
     let mut objects = good;
-    let log = objects.iter_mut().rfind(|(key, _)| key.contains("/log/")).unwrap();
+    let log = objects
+        .iter_mut()
+        .rfind(|(key, _)| key.contains("/log/"))
+        .unwrap();
     let middle = log.1.len() / 2;
     log.1[middle] ^= 1;
     memory.replace_objects(&objects);
@@ -321,7 +383,10 @@ fn sealed_memory_shows_nothing_and_opens_with_its_key_only() {
             assert!(!text.windows(6).any(|window| window == b"secret"), "{key}");
         }
         let digest = s3::tree::Hash::of(&secret).to_string();
-        assert!(!key.contains(&digest), "the digest tells who has the same file");
+        assert!(
+            !key.contains(&digest),
+            "the digest tells who has the same file"
+        );
     }
     let b = memory.mount_as(sealed("b", 7));
     assert_eq!(state(&b), state(&a));
@@ -355,11 +420,18 @@ fn a_server_that_ignores_conditions_is_mounted_read_only() {
     memory.replace_objects(&good.objects());
     for _ in 0..2 {
         let a = memory.mount("a");
-        assert!(a.notes()[0].contains("ignores If-None-Match"), "{:?}", a.notes());
+        assert!(
+            a.notes()[0].contains("ignores If-None-Match"),
+            "{:?}",
+            a.notes()
+        );
         assert_eq!(text(&a, "file"), "1");
         let refused = a.create(&now(), ROOT, b"x", &node(Kind::File)).unwrap_err();
         assert_eq!(refused.errno, Errno::ROFS);
-        assert!(refused.to_string().contains("ignores If-None-Match"), "{refused}");
+        assert!(
+            refused.to_string().contains("ignores If-None-Match"),
+            "{refused}"
+        );
         a.upload().unwrap();
         a.pull().unwrap();
     }

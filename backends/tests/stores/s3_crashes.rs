@@ -31,7 +31,10 @@ fn busy(config: S3Config) -> S3Config {
 #[ignore = "a part of a_killed_host_loses_nothing_that_it_acknowledged"]
 fn the_host_that_is_killed() {
     let var = |name: &str| std::env::var(name).unwrap();
-    let (id, secret) = var(SECRET).split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let (id, secret) = var(SECRET)
+        .split_once(' ')
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
     let access = servers::Access {
         endpoint: var(ENDPOINT),
         access_key: id,
@@ -42,13 +45,25 @@ fn the_host_that_is_killed() {
     let cache = var(CACHE);
     let store = S3Store::open(config, cache.as_ref(), &caller(1), OpenOptions::default()).unwrap();
     let log = find(&store, "log");
-    let first = text(&store, "log").lines().filter(|line| line.starts_with("killed")).count();
+    let first = text(&store, "log")
+        .lines()
+        .filter(|line| line.starts_with("killed"))
+        .count();
     println!("has {first}");
     for number in first.. {
         append(&store, log, format!("killed {number}\n").as_bytes());
         let name = format!("file{}", number % 7);
-        write(&store, &name, format!("{number}\n").repeat(1 + number % 30_000).as_bytes());
-        rename(&store, &name, &format!("renamed{}", number % 5), RenameMode::Replace);
+        write(
+            &store,
+            &name,
+            format!("{number}\n").repeat(1 + number % 30_000).as_bytes(),
+        );
+        rename(
+            &store,
+            &name,
+            &format!("renamed{}", number % 5),
+            RenameMode::Replace,
+        );
         println!("did {number}");
     }
 }
@@ -68,18 +83,33 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
             .env(AGENT, &memory.agent)
             .env(CACHE, memory.cache("killed"))
             .env(ENDPOINT, &memory.access.endpoint)
-            .env(SECRET, format!("{} {}", memory.access.access_key, memory.access.secret_key))
+            .env(
+                SECRET,
+                format!("{} {}", memory.access.access_key, memory.access.secret_key),
+            )
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(killed.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let has = said.find_map(|line| line.strip_prefix("has ")?.parse::<usize>().ok()).unwrap();
+        let mut said = BufReader::new(killed.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
+        let has = said
+            .find_map(|line| line.strip_prefix("has ")?.parse::<usize>().ok())
+            .unwrap();
         // The last call may have been done without an answer.
-        assert!((expected..=expected + 1).contains(&has), "{has} of {expected} lines");
+        assert!(
+            (expected..=expected + 1).contains(&has),
+            "{has} of {expected} lines"
+        );
         append(&other, log, format!("other {round}\n").as_bytes());
         other.upload().unwrap();
-        let acknowledged = said.by_ref().filter_map(|line| line.strip_prefix("did ")?.parse::<usize>().ok());
-        expected = acknowledged.take(2 + round * 7 % 40).last().map_or(has, |last| last + 1);
+        let acknowledged = said
+            .by_ref()
+            .filter_map(|line| line.strip_prefix("did ")?.parse::<usize>().ok());
+        expected = acknowledged
+            .take(2 + round * 7 % 40)
+            .last()
+            .map_or(has, |last| last + 1);
         killed.kill().unwrap();
         killed.wait().unwrap();
         // What it has said after that.
@@ -94,7 +124,10 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
         own.map(str::to_owned).collect()
     };
     let count = of("killed").len();
-    assert!((expected..=expected + 1).contains(&count), "{count} of {expected} lines");
+    assert!(
+        (expected..=expected + 1).contains(&count),
+        "{count} of {expected} lines"
+    );
     let all = |who: &str, count: usize| -> Vec<String> {
         (0..count).map(|number| format!("{who} {number}")).collect()
     };
@@ -112,8 +145,13 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
 fn lose_answers(memory: &Memory) {
     let log = format!("agents/{}/.ctx/log/", memory.agent);
     memory.proxy().set(vec![
-        Rule::always(Fault::LoseAnswer).of(&[Operation::Put]).below(&log).when(When::First(1)),
-        Rule::always(Fault::Reset).of(&[Operation::Put, Operation::Get]).below(&log),
+        Rule::always(Fault::LoseAnswer)
+            .of(&[Operation::Put])
+            .below(&log)
+            .when(When::First(1)),
+        Rule::always(Fault::Reset)
+            .of(&[Operation::Put, Operation::Get])
+            .below(&log),
     ]);
 }
 
@@ -172,7 +210,11 @@ fn a_commit_whose_answer_was_lost_is_neither_repeated_nor_a_conflict() {
         expected += if has_other { "of another\n" } else { "" };
         expected += if is_changed { "three\n" } else { "" };
         let b = memory.fresh();
-        assert_eq!(text(&b, "log"), expected, "{is_reopened} {is_changed} {has_other}");
+        assert_eq!(
+            text(&b, "log"),
+            expected,
+            "{is_reopened} {is_changed} {has_other}"
+        );
         assert_eq!(state(&b), state(&a));
         let expected: &[&str] = match is_changed {
             true => &["bytes", "elsewhere", "gone", "log", "new"],
@@ -191,7 +233,9 @@ fn a_request_that_arrives_late_does_nothing() {
     a.upload().unwrap();
     let refused = || {
         let seen = memory.proxy().seen();
-        seen.iter().filter(|seen| seen.answered == servers::Answered::Status(412)).count()
+        seen.iter()
+            .filter(|seen| seen.answered == servers::Answered::Status(412))
+            .count()
     };
     let before = refused();
     append(&a, log, b"one\n");
@@ -231,7 +275,10 @@ fn a_copy_of_a_cache_is_a_host_of_its_own() {
     a.pull().unwrap();
     for host in [&a, &b, &memory.fresh()] {
         assert_eq!(text(host, "log"), "committed\nunsent\noriginal\ncopy\n");
-        assert_eq!(names(host, ROOT), ["log", "of copy", "of original", "unsent"]);
+        assert_eq!(
+            names(host, ROOT),
+            ["log", "of copy", "of original", "unsent"]
+        );
         is_settled(host);
     }
     memory.check();
@@ -258,7 +305,10 @@ fn an_inode_number_of_a_file_that_others_removed_makes_no_other_file_that_one() 
     }
     for host in hosts.iter().flatten().chain([&a]) {
         host.pull().unwrap();
-        assert_eq!((text(host, "b"), text(host, "c")), ("b".to_owned(), "c".to_owned()));
+        assert_eq!(
+            (text(host, "b"), text(host, "c")),
+            ("b".to_owned(), "c".to_owned())
+        );
         is_settled(host);
     }
 }
@@ -278,7 +328,9 @@ fn a_cache_can_be_mounted_while_the_server_is_away_and_everything_arrives_later(
     append(&a, find(&a, "log"), b"two\n");
     drop(a);
     memory.proxy().partition(true).unwrap();
-    let told = memory.open(memory.config("a"), OpenOptions::default()).unwrap_err();
+    let told = memory
+        .open(memory.config("a"), OpenOptions::default())
+        .unwrap_err();
     assert!(told.to_string().contains("does not answer"), "{told}");
     let told = memory.open(memory.config("new"), OFFLINE).unwrap_err();
     assert!(told.to_string().contains("does not answer"), "{told}");

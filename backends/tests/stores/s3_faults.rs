@@ -48,7 +48,10 @@ fn fsync_and_close_wait_for_the_bucket_where_the_mode_says_so() {
         a.fsync(file, false).unwrap();
         assert_eq!(is_in_bucket("1"), fsync_waits, "{sync:?}");
         append(&a, file, b"2");
-        assert_eq!((a.wants_close(), a.is_slow(file, Slow::Close)), (close_waits, close_waits));
+        assert_eq!(
+            (a.wants_close(), a.is_slow(file, Slow::Close)),
+            (close_waits, close_waits)
+        );
         a.close(file).unwrap();
         assert_eq!(is_in_bucket("12"), close_waits, "{sync:?}");
         // Nothing is asked where there is nothing to wait for.
@@ -78,7 +81,13 @@ fn requests_by_attribute_commit_poll_and_count() {
     assert_eq!(ask(&a, "pending"), "0");
     assert_eq!(ask(&b, "pull"), "done");
     assert_eq!(text(&b, "file"), "1");
-    let set = a.setxattr(&now(), file, b"user.ctx.sync", b"", backends::store::XattrMode::Set);
+    let set = a.setxattr(
+        &now(),
+        file,
+        b"user.ctx.sync",
+        b"",
+        backends::store::XattrMode::Set,
+    );
     assert_eq!(errno(set), Errno::PERM);
     assert_eq!(a.listxattr(file).unwrap(), Vec::<Vec<u8>>::new());
 }
@@ -124,7 +133,8 @@ fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
         append(&a, log, b"2\n");
         a.fsync(log, false).unwrap();
         assert_eq!(text(&a, "log"), "1\n2\n");
-        let is_expected = |errno: Errno| errno == expected || (errno, expected) == (Errno::IO, Errno::TIMEDOUT);
+        let is_expected =
+            |errno: Errno| errno == expected || (errno, expected) == (Errno::IO, Errno::TIMEDOUT);
         let told = in_time(what, || errno(a.upload()));
         assert!(is_expected(told), "{what}: {told:?}");
         let told = in_time(what, || try_text(&a, "unread").unwrap_err());
@@ -158,7 +168,12 @@ fn a_mount_ends_in_time_though_the_server_does_not_answer() {
 
 #[test]
 fn wrong_bytes_never_reach_a_reader() {
-    let broken = [Fault::CutBody, Fault::ShortenBody, Fault::ResetInBody, Fault::DamageBody];
+    let broken = [
+        Fault::CutBody,
+        Fault::ShortenBody,
+        Fault::ResetInBody,
+        Fault::DamageBody,
+    ];
     for fault in broken {
         let memory = Memory::behind_proxy();
         let long = pattern(9 << 20, 3);
@@ -194,7 +209,14 @@ fn what_is_damaged_on_its_way_up_is_refused_and_sent_again() {
     let a = memory.mount("a");
     write(&a, "long", &pattern(1 << 20, 3));
     write(&a, "small", b"small");
-    memory.set(Fault::DamageRequest, &[Operation::Put], When::Bursts { length: 1, every: 2 });
+    memory.set(
+        Fault::DamageRequest,
+        &[Operation::Put],
+        When::Bursts {
+            length: 1,
+            every: 2,
+        },
+    );
     a.upload().unwrap();
     assert_eq!(memory.fired(), 2);
     memory.proxy().clear();
@@ -206,7 +228,14 @@ fn what_is_damaged_on_its_way_up_is_refused_and_sent_again() {
 fn a_busy_server_is_ridden_out() {
     let memory = Memory::behind_proxy();
     let a = memory.mount("a");
-    memory.set(refuse(503, "SlowDown"), &[], When::Bursts { length: 2, every: 3 });
+    memory.set(
+        refuse(503, "SlowDown"),
+        &[],
+        When::Bursts {
+            length: 2,
+            every: 3,
+        },
+    );
     for number in 0..5 {
         write(&a, &format!("f{number}"), &pattern(100_000, number));
         a.upload().unwrap();

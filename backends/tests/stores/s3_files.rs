@@ -39,7 +39,14 @@ fn another_host_sees_every_kind_of_file_with_its_attributes() {
     };
     a.create(&now(), ROOT, b"null", &device).unwrap();
     create(&a, ROOT, "fifo", Kind::Fifo);
-    for name in [&b"\xff\xfe"[..], b"a\nb", b"*?", b" ", b".ctx", &[b'x'; 255]] {
+    for name in [
+        &b"\xff\xfe"[..],
+        b"a\nb",
+        b"*?",
+        b" ",
+        b".ctx",
+        &[b'x'; 255],
+    ] {
         a.create(&now(), dir, name, &node(Kind::File)).unwrap();
     }
     let change = Change {
@@ -81,8 +88,13 @@ fn another_host_sees_every_kind_of_file_with_its_attributes() {
     let exchange = ((ROOT, &b"fifo"[..]), (dir, &b"sub"[..]));
     a.rename(&now(), exchange.0, exchange.1, RenameMode::Exchange)
         .unwrap();
-    a.rename(&now(), (ROOT, b"null"), (ROOT, b"empty"), RenameMode::Replace)
-        .unwrap();
+    a.rename(
+        &now(),
+        (ROOT, b"null"),
+        (ROOT, b"empty"),
+        RenameMode::Replace,
+    )
+    .unwrap();
     a.upload().unwrap();
     for host in [&watching, &fresh] {
         host.pull().unwrap();
@@ -123,9 +135,18 @@ fn files_of_every_size_arrive_byte_for_byte() {
     }
     // The next version of each, longer and shorter, for a host that has the first.
     for size in sizes {
-        write(&a, &format!("f{size}"), &pattern(size + 100, size as u64 + 1));
+        write(
+            &a,
+            &format!("f{size}"),
+            &pattern(size + 100, size as u64 + 1),
+        );
         write(&a, &format!("g{size}"), &pattern(size / 2, size as u64));
-        rename(&a, &format!("g{size}"), &format!("h{size}"), RenameMode::Replace);
+        rename(
+            &a,
+            &format!("g{size}"),
+            &format!("h{size}"),
+            RenameMode::Replace,
+        );
     }
     a.upload().unwrap();
     watching.pull().unwrap();
@@ -144,7 +165,10 @@ fn holes_take_no_space_on_another_host_and_no_requests() {
     a.write(&now(), file, 3 * CHUNK + 5, b"middle").unwrap();
     a.write(&now(), file, far, b"end").unwrap();
     let sent = spent(&a, || a.upload().unwrap());
-    assert!(sent["s3_put"] == 4 && sent["s3_bytes_sent"] < 20 << 20, "{sent:?}");
+    assert!(
+        sent["s3_put"] == 4 && sent["s3_bytes_sent"] < 20 << 20,
+        "{sent:?}"
+    );
     let b = memory.fresh();
     let here = find(&b, "file");
     assert_eq!(b.getattr(here).unwrap().size, far + 3);
@@ -154,7 +178,10 @@ fn holes_take_no_space_on_another_host_and_no_requests() {
     assert_eq!(read(&b, here, 3 * CHUNK + 4, 8), b"\0middle\0");
     assert_eq!(read(&b, here, far - 1, 9), b"\0end");
     assert!(b.getattr(here).unwrap().blocks < 64 << 11, "64 MiB");
-    assert_eq!(b.seek(here, 4 * CHUNK, Seek::Data).unwrap() / CHUNK, far / CHUNK);
+    assert_eq!(
+        b.seek(here, 4 * CHUNK, Seek::Data).unwrap() / CHUNK,
+        far / CHUNK
+    );
 
     // A hole in the place of bytes that the other host has.
     let punch = |offset, length| {
@@ -195,11 +222,19 @@ fn a_batch_of_small_changes_is_one_put_and_an_idle_poll_one_get() {
     unlink_in(&a, dir, "f2");
     a.rename(&now(), (dir, b"f3"), (ROOT, b"g"), RenameMode::Replace)
         .unwrap();
-    a.rename(&now(), (ROOT, b"dir"), (ROOT, b"moved"), RenameMode::Replace)
-        .unwrap();
+    a.rename(
+        &now(),
+        (ROOT, b"dir"),
+        (ROOT, b"moved"),
+        RenameMode::Replace,
+    )
+    .unwrap();
     let batch = spent(&a, || a.upload().unwrap());
     assert_eq!(only_requests(&batch), BTreeMap::from([("s3_put", 1)]));
-    assert!(batch["s3_bytes_sent"] < 4096, "a rename copies nothing: {batch:?}");
+    assert!(
+        batch["s3_bytes_sent"] < 4096,
+        "a rename copies nothing: {batch:?}"
+    );
     b.pull().unwrap();
     assert_eq!(state(&b), state(&a));
 }
@@ -226,7 +261,10 @@ fn a_fresh_host_lists_without_content_and_fetches_each_chunk_once() {
     assert!(memory.keys().iter().any(|key| key.contains("checkpoint/")));
     let b = memory.fresh();
     let mounting = b.counters();
-    assert!(mounting["s3_get"] < 40 && mounting["s3_list"] == 1, "{mounting:?}");
+    assert!(
+        mounting["s3_get"] < 40 && mounting["s3_list"] == 1,
+        "{mounting:?}"
+    );
     assert!(mounting["s3_bytes_received"] < 100_000, "{mounting:?}");
     let listing = spent(&b, || {
         assert_eq!(names(&b, ROOT), ["long", "n", "small"]);
@@ -246,9 +284,14 @@ fn a_fresh_host_lists_without_content_and_fetches_each_chunk_once() {
     assert_eq!(again, BTreeMap::new());
     let rest = spent(&b, || assert!(bytes(&b, ino) == long));
     assert_eq!(rest["s3_get"], 2);
-    let small = spent(&b, || assert!(bytes(&b, find(&b, "small")) == pattern(1000, 2)));
+    let small = spent(&b, || {
+        assert!(bytes(&b, find(&b, "small")) == pattern(1000, 2))
+    });
     assert_eq!((small["s3_get"], small["s3_bytes_received"]), (1, 1000));
-    assert_eq!(spent(&b, || assert_eq!(state(&b), state(&a))), BTreeMap::new());
+    assert_eq!(
+        spent(&b, || assert_eq!(state(&b), state(&a))),
+        BTreeMap::new()
+    );
     // Reading changes nothing.
     is_settled(&b);
     assert_eq!(spent(&b, || b.upload().unwrap()), BTreeMap::new());
@@ -259,7 +302,11 @@ type Edit = (&'static str, fn(&S3, Ino), fn(&mut Vec<u8>));
 type S3 = backends::s3::S3Store;
 
 const EDITS: [Edit; 11] = [
-    ("append", |s, i| append(s, i, b"more"), |b| b.extend(b"more")),
+    (
+        "append",
+        |s, i| append(s, i, b"more"),
+        |b| b.extend(b"more"),
+    ),
     (
         "append much",
         |s, i| append(s, i, &pattern(300 * KIB, 9)),
@@ -403,7 +450,10 @@ fn a_placeholder_can_be_renamed_linked_and_replaced_unread() {
     });
     assert_eq!(only_requests(&changes), BTreeMap::from([("s3_put", 1)]));
     a.pull().unwrap();
-    assert_eq!(names(&a, ROOT), ["changed", "here", "linked", "other", "replaced"]);
+    assert_eq!(
+        names(&a, ROOT),
+        ["changed", "here", "linked", "other", "replaced"]
+    );
     assert_eq!(state(&a), state(&b));
     assert!(bytes(&b, find(&b, "here")) == long);
 }

@@ -23,8 +23,8 @@ use super::llm::{GenerateArgs, HistoryArgs, ModelArgs};
 use super::mount_daemon;
 use super::s3::{Behaviour, Bucket};
 use models::LlamaServer;
-use s3::config::check_name;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
+use s3::config::check_name;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -230,6 +230,8 @@ fn tree(root: &Path) -> io::Result<Tree> {
 fn pull(root: &Path) -> io::Result<()> {
     match attribute::get(root, "user.ctx.pull") {
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT) => Ok(()),
-        Err(error) => Err(io::Error::other(format!("polling for commits of the other host: {error}"))),
+        Err(error) => Err(io::Error::other(format!(
+            "polling for commits of the other host: {error}"
+        ))),
     }
 }

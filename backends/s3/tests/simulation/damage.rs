@@ -73,7 +73,7 @@ fn an_emptied_bucket_stops_a_session() {
     world.write(0, 0);
     lock(&world.server).objects.clear();
     for action in [Action::Glance, Action::Verify, Action::Join] {
-        assert_eq!(world.broken(0, action), Broken::Gone(2));
+        assert!(matches!(world.broken(0, action), Broken::Gone(_)));
     }
 }
 

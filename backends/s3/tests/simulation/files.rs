@@ -1,4 +1,4 @@
-//! File operations on a tree with bytes, as a mount's callers do them. Every piece of content has a token, `[writer-n]`,
+//! File operations on a tree with bytes, as a mount's callers do them. Every piece of content has a token, `[writer-n-check]`,
 //! so that a test can ask what became of it.
 
 use std::cell::RefCell;
@@ -40,14 +40,24 @@ pub fn whole(content: &Content) -> Vec<u8> {
         .collect()
 }
 
+/// A token. Its last digits tell a torn one, which is half of one and half of another.
+fn token(writer: u64, number: u64) -> String {
+    let check = (writer << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    format!("{writer:x}-{number}-{check:04x}")
+}
+
 /// The tokens in some bytes, with repetitions.
 pub fn tokens_in(bytes: &[u8]) -> Vec<String> {
     let parts = bytes.split(|byte| *byte == b'[').skip(1);
-    let token = |part: &[u8]| {
+    let tokens = parts.filter_map(|part| {
         let end = part.iter().position(|byte| *byte == b']')?;
-        Some(String::from_utf8_lossy(&part[..end]).into_owned())
-    };
-    parts.filter_map(token).collect()
+        let text = std::str::from_utf8(&part[..end]).ok()?;
+        let (writer, rest) = text.split_once('-')?;
+        let (number, _) = rest.split_once('-')?;
+        let writer = u64::from_str_radix(writer, 16).ok()?;
+        (token(writer, number.parse().ok()?) == text).then(|| text.to_owned())
+    });
+    tokens.collect()
 }
 
 /// The tokens of all files in a tree.
@@ -147,7 +157,7 @@ impl Files {
 
     fn token(&mut self) -> String {
         self.next += 1;
-        format!("{:x}-{}", self.writer, self.next)
+        token(self.writer, self.next)
     }
 
     /// A line with a token of its own.

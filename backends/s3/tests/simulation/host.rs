@@ -537,7 +537,7 @@ impl Host {
             },
             seen: BTreeMap::new(),
             fails,
-            takes_bytes: random.load(Ordering::Relaxed) % 2 == 0,
+            takes_bytes: random.load(Ordering::Relaxed).is_multiple_of(2),
             bug: self.bug,
             disk,
         };

@@ -142,7 +142,7 @@ impl Server {
                 });
                 let mut all: Vec<u64> = all.collect();
                 // A listing may be old.
-                if random % 4 == 0 && !all.is_empty() {
+                if random.is_multiple_of(4) && !all.is_empty() {
                     all.truncate((random / 4) as usize % all.len());
                 }
                 Answer::Listed(all)
@@ -162,7 +162,10 @@ impl Server {
         if self.objects.contains_key(&key) && !overwrites {
             return Put::Exists;
         }
-        if self.bug == Bug::Forget && matches!(key, Key::Blob(..)) && self.created.len() % 8 == 0 {
+        if self.bug == Bug::Forget
+            && matches!(key, Key::Blob(..))
+            && self.created.len().is_multiple_of(8)
+        {
             return Put::Created;
         }
         if !self.created.insert(key) && !is_late && !overwrites {

@@ -21,8 +21,8 @@ use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use s3::client::{Bucket, Client};
-use s3::tree::Hash;
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
+use s3::tree::Hash;
 use servers::{
     Access, Answered, Embedded, Fault, FaultProxy, Operation, Options, Quirk, Rule, Server, When,
 };

@@ -170,7 +170,9 @@ impl Bucket {
             poll: Duration::from_millis(behaviour.map_or(1000, |behaviour| behaviour.poll)),
             delay: Duration::from_millis(behaviour.map_or(200, |behaviour| behaviour.delay)),
             timeout: Duration::from_secs(self.timeout),
-            mirror: behaviour.map_or_else(Mirror::default, |behaviour| behaviour.mirror).mode(),
+            mirror: behaviour
+                .map_or_else(Mirror::default, |behaviour| behaviour.mirror)
+                .mode(),
             seal: self.seal()?,
         })
     }

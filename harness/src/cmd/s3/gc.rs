@@ -37,7 +37,9 @@ pub struct Gc {
 fn age(text: &str) -> Result<Duration, String> {
     let wrong = |_| "give an age such as 30d or 12h".to_owned();
     let span: Span = text.parse().map_err(wrong)?;
-    let age = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(wrong)?;
+    let age = span
+        .to_duration(SpanRelativeTo::days_are_24_hours())
+        .map_err(wrong)?;
     age.try_into().map_err(wrong)
 }
 
@@ -63,7 +65,9 @@ impl Gc {
             None => println!("nothing {would}deleted: run this again in two days"),
         }
         for number in done.stray {
-            println!("commit {number} is kept: it was made after history before it had been given up");
+            println!(
+                "commit {number} is kept: it was made after history before it had been given up"
+            );
         }
         Ok(ExitCode::SUCCESS)
     }

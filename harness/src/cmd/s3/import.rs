@@ -52,7 +52,10 @@ impl Import {
         }
         match done.commit {
             Some(commit) => writeln!(text, "commit {commit}")?,
-            None => writeln!(text, "nothing to import: no other tool has changed the mirror")?,
+            None => writeln!(
+                text,
+                "nothing to import: no other tool has changed the mirror"
+            )?,
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)

@@ -313,7 +313,10 @@ pub fn no_conflict(bed: &mut TestBed) -> Injected {
     let mut conflicts = names(bed, bed.root())?;
     conflicts.retain(|name| name.contains(".conflict-"));
     if !conflicts.is_empty() {
-        bed.breach(format!("a conflict of the mount with itself: {}", conflicts.join(", ")));
+        bed.breach(format!(
+            "a conflict of the mount with itself: {}",
+            conflicts.join(", ")
+        ));
     }
     Ok(())
 }
@@ -335,7 +338,10 @@ pub fn on_new_machine(bed: &mut TestBed, series: &[Series]) -> Injected {
             ..series.clone()
         };
         if let Err(ScenarioError::Infra(reason)) = whole(bed, RemoteTask::Read(there)) {
-            bed.breach(format!("on a new machine, of the files {}: {reason}", series.name));
+            bed.breach(format!(
+                "on a new machine, of the files {}: {reason}",
+                series.name
+            ));
         }
     }
     Ok(())
@@ -470,7 +476,9 @@ pub fn emptied(bed: &mut TestBed, world: &mut World) -> Injected {
     let ms = began.elapsed().as_millis() as u64;
     if let Err(reason) = tried {
         bed.recovered(Return::Never, ms, Some(format!("{step}: {reason}")));
-        bed.breach(format!("the step that the daemon's log names does not help: {reason}"));
+        bed.breach(format!(
+            "the step that the daemon's log names does not help: {reason}"
+        ));
         return Ok(());
     }
     bed.recovered(Return::AfterStep, ms, Some(step));

@@ -237,11 +237,7 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
             bed.breach(format!("the files {} stay wrong", series.name));
         }
     }
-    bed.recovered(
-        Return::ByItself,
-        began.elapsed().as_millis() as u64,
-        None,
-    );
+    bed.recovered(Return::ByItself, began.elapsed().as_millis() as u64, None);
     if bed
         .outcome
         .seen
@@ -331,7 +327,9 @@ pub fn stale_list(bed: &mut TestBed, world: &mut World) -> Injected {
     let names = names(bed, bed.root())?;
     let left = names.iter().filter(|name| name.starts_with("old-")).count();
     if left != 5 {
-        bed.breach(format!("{left} files of which 5 were deleted and 5 are left"));
+        bed.breach(format!(
+            "{left} files of which 5 were deleted and 5 are left"
+        ));
     }
     Ok(())
 }

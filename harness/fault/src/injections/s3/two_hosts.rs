@@ -84,7 +84,9 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
         let read = bed.perform(&Task::Remote(RemoteTask::Read(winner)))?;
         let right = read.and_then(|answer| answer.facts.get("right").cloned());
         if right != Some(Fact::Count(files)) {
-            bed.breach(format!("the first committed versions are not under their names {host}"));
+            bed.breach(format!(
+                "the first committed versions are not under their names {host}"
+            ));
         }
         let log = RemoteTask::ReadAny {
             file: winner_dir.join(APPENDED),
@@ -92,7 +94,9 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
         let read = whole(bed, log)?.facts.remove("text");
         let both = Fact::Words("begun\ntheirs 1\ntheirs 2\nours 1\nours 2\n".to_owned());
         if read.as_ref() != Some(&both) {
-            bed.breach(format!("not all lines that both appended are in the file {host}: {read:?}"));
+            bed.breach(format!(
+                "not all lines that both appended are in the file {host}: {read:?}"
+            ));
         }
     }
     let conflicts = bed

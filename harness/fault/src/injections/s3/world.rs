@@ -239,7 +239,9 @@ impl World {
 
     fn created(&self, below: &str) -> u64 {
         let requests = self.requests_of_log();
-        requests.filter(|seen| is_creation(seen) && seen.path.contains(below)).count() as u64
+        requests
+            .filter(|seen| is_creation(seen) && seen.path.contains(below))
+            .count() as u64
     }
 
     /// Checks that no object of the log was written twice, or written or deleted by anything but a PUT.
@@ -264,13 +266,20 @@ impl World {
             .map(|(path, _)| path.as_str())
             .collect();
         if !twice.is_empty() {
-            bed.breach(format!("objects of the log were written twice: {}", twice.join(", ")));
+            bed.breach(format!(
+                "objects of the log were written twice: {}",
+                twice.join(", ")
+            ));
         }
         if others > 0 {
-            bed.breach(format!("{others} requests on objects of the log were neither GET nor PUT"));
+            bed.breach(format!(
+                "{others} requests on objects of the log were neither GET nor PUT"
+            ));
         }
         match created.is_empty() {
-            true => Err(ScenarioError::Infra("the mount has created no object".into())),
+            true => Err(ScenarioError::Infra(
+                "the mount has created no object".into(),
+            )),
             false => Ok(()),
         }
     }
@@ -393,7 +402,11 @@ pub fn whole(bed: &mut TestBed, task: RemoteTask) -> Injected<Answer> {
 pub fn names(bed: &mut TestBed, dir: PathBuf) -> Injected<Vec<String>> {
     let listed = whole(bed, RemoteTask::List { dir })?;
     let names = listed.facts.get("names").map(ToString::to_string);
-    Ok(names.unwrap_or_default().lines().map(str::to_owned).collect())
+    Ok(names
+        .unwrap_or_default()
+        .lines()
+        .map(str::to_owned)
+        .collect())
 }
 
 /// Runs `ctxbench s3 sync` while no fault is active.
