@@ -74,7 +74,7 @@ pub trait Replica: Send {
     /// This session.
     fn writer(&self) -> &Writer;
 
-    /// Whether an earlier session of this working copy had that identity.
+    /// Whether a session of this working copy has or had that identity.
     fn was_writer(&self, id: u64) -> bool;
 
     /// The nonces of commits that were sent as the one after the head.

@@ -482,6 +482,9 @@ impl<'a, O: Objects, R: Replica> Session<'a, O, R> {
             })?;
             let number = head.number + 1;
             let key = Key::Log(number);
+            // The nonce is noted with a state of the working copy. A commit that has later states must not be taken for
+            // it: after a power cut, or in a copy of the machine, they are not here.
+            let nonce = if restless == 0 { nonce } else { self.nonce() };
             let object = self.encode(head, nonce, changes, &inline)?;
             if self.objects.put_new(key, object.clone()).await? == Put::Created {
                 // As others read it.

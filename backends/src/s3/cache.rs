@@ -105,7 +105,7 @@ impl Cache {
             store,
             placeholders,
             owner,
-            writers: writers.into_iter().filter(|id| *id != writer.id).collect(),
+            writers: writers.into_iter().collect(),
             writer,
             head,
             base,
