@@ -1,4 +1,4 @@
-//! What a mount has to be told: where the bucket is, who writes, and what a close promises.
+//! The configuration of a mount: the bucket, the writer's name, and what `close` waits for.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
